@@ -1,0 +1,166 @@
+"""Read a CSV file, plain or gzipped, strictly and within bounds.
+
+Messages name lines and columns, never what a cell holds: a cell is a patient's.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pate_fed.errors import UnreadableFileError
+
+MAX_LINE_BYTES = 2**20
+"""Longest line that is read."""
+
+MAX_FILE_BYTES = 2**31
+"""Most bytes that are read, after unpacking."""
+
+MAX_CELLS = 30_000_000
+"""Most cells that are kept in memory."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CsvTable:
+    """The text of a CSV file, column by column.
+
+    Attributes:
+        file_name: Name for messages, without its folder.
+        header: Column names, none twice.
+        columns: The cells of each column, stripped of blanks around them.
+        lines: Line of the file on which each row ends, counted from 1.
+    """
+
+    file_name: str
+    header: tuple[str, ...]
+    columns: tuple[tuple[str, ...], ...]
+    lines: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"CsvTable(rows={len(self.lines)}, columns={len(self.header)})"
+
+    def column(self, name: str) -> tuple[str, ...]:
+        """Return the cells of one column, which must be in the header."""
+        return self.columns[self.header.index(name)]
+
+
+def read_csv(path: Path) -> CsvTable:
+    """Read a comma-separated table in UTF-8 whose first row names the columns.
+
+    Empty lines are skipped.
+
+    Args:
+        path: The file; gzip is recognized by its first bytes.
+
+    Raises:
+        UnreadableFileError: the file is missing, unreadable, no UTF-8 text, damaged, too large,
+            has no header, a name twice, or a row whose length differs from the header's.
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP_MAGIC
+            raw.seek(0)
+            if not packed:
+                return _parse(raw, path.name)
+            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
+                return _parse(unpacked, path.name)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a whole gzip file", "a damaged or truncated one"
+        ) from error
+    except OSError as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a readable file", error.strerror or type(error).__name__
+        ) from error
+
+
+def _parse(stream: IO[bytes] | gzip.GzipFile, name: str) -> CsvTable:
+    reader = csv.reader(_lines(stream, name), strict=True)
+    try:
+        header = _header(reader, name)
+        columns, lines = _rows(reader, name, len(header))
+    except csv.Error:
+        # The reader's own words could quote a cell, so they are not passed on.
+        raise UnreadableFileError(
+            f"{name} must be a well-formed CSV file",
+            f"a broken quotation or too long a cell by line {reader.line_num}",
+        ) from None
+    return CsvTable(name, header, columns, lines)
+
+
+def _lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
+    total = 0
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        total += len(line)
+        if len(line) > MAX_LINE_BYTES:
+            raise UnreadableFileError(
+                f"{name} must have lines of at most {MAX_LINE_BYTES} bytes",
+                f"a longer one, line {number}",
+            )
+        if total > MAX_FILE_BYTES:
+            raise UnreadableFileError(
+                f"{name} must hold at most {MAX_FILE_BYTES} bytes of text", "more"
+            )
+        if b"\0" in line:
+            raise UnreadableFileError(
+                f"{name} must be a text file", f"a binary zero in line {number}"
+            )
+        yield _decode(line, name, number)
+
+
+def _decode(line: bytes, name: str, number: int) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        # The codec's own words hold the line.
+        raise UnreadableFileError(
+            f"{name} must be text in UTF-8", f"other bytes in line {number}"
+        ) from None
+
+
+def _header(reader: Iterator[list[str]], name: str) -> tuple[str, ...]:
+    for row in reader:
+        if row:
+            header = tuple(
+                cell.strip() or f"column {number}" for number, cell in enumerate(row, start=1)
+            )
+            if len(set(header)) != len(header):
+                raise UnreadableFileError(
+                    f"{name} must name every column once",
+                    f"{len(header) - len(set(header))} names that come again",
+                )
+            return header
+    raise UnreadableFileError(f"{name} must have a first row with column names", "an empty file")
+
+
+def _rows(
+    reader: Iterator[list[str]], name: str, width: int
+) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
+    cells: list[list[str]] = [[] for _ in range(width)]
+    lines: list[int] = []
+    known: dict[str, str] = {}  # equal cells share one string
+    for row in reader:
+        if not row:
+            continue
+        line: int = reader.line_num  # type: ignore[attr-defined]  # csv.reader has no public type
+        if len(row) != width:
+            raise UnreadableFileError(
+                f"every row of {name} must have {width} cells, like its first",
+                f"{len(row)} in line {line}",
+            )
+        lines.append(line)
+        if len(lines) * width > MAX_CELLS:
+            raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells", "more")
+        for column, cell in zip(cells, row, strict=True):
+            text = cell.strip()
+            column.append(known.setdefault(text, text))
+    return tuple(tuple(column) for column in cells), tuple(lines)

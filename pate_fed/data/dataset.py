@@ -1,0 +1,137 @@
+"""Records and data sets: what every other part is handed, whatever file it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InvalidDataError
+
+DatasetKind = Literal["image", "table"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Records:
+    """Preprocessed records, each belonging to one privacy unit.
+
+    Secret where the records are private: prints its size only.
+
+    Attributes:
+        features: float64, shape (records, features), read-only, finite.
+        labels: Class of each record; int64, shape (records,), read-only, non-negative.
+        unit_ids: Privacy unit of each record: a patient, or the record itself.
+        hospitals: Hospital of each record, or None where the data name none.
+    """
+
+    features: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    unit_ids: tuple[str, ...]
+    hospitals: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        features = np.array(self.features, dtype=np.float64, order="C")
+        labels = np.array(self.labels, dtype=np.int64)
+        if features.ndim != 2 or not features.shape[1] or not np.isfinite(features).all():
+            raise InvalidDataError(
+                "features must be finite numbers with 2 axes and 1 column or more",
+                f"shape {features.shape}",
+            )
+        lengths = {len(features), len(labels), len(self.unit_ids)}
+        if self.hospitals is not None:
+            lengths.add(len(self.hospitals))
+        if labels.ndim != 1 or len(lengths) != 1:
+            raise InvalidDataError(
+                "features, labels, unit ids and hospitals must be equally many",
+                f"lengths {sorted(lengths)}",
+            )
+        if (labels < 0).any():
+            raise InvalidDataError("labels must not be negative", "a negative label")
+        for array in (features, labels):
+            array.flags.writeable = False
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "unit_ids", tuple(self.unit_ids))
+        if self.hospitals is not None:
+            object.__setattr__(self, "hospitals", tuple(self.hospitals))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Records(records={len(self)}, features={self.features.shape[1]})"
+
+    @property
+    def unit_count(self) -> int:
+        """Number of privacy units."""
+        return len(set(self.unit_ids))
+
+    def select(self, rows: Sequence[int] | NDArray[np.int64]) -> Records:
+        """Pick records by position, in the order given."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        return Records(
+            features=self.features[chosen],
+            labels=self.labels[chosen],
+            unit_ids=tuple(self.unit_ids[row] for row in chosen),
+            hospitals=None
+            if self.hospitals is None
+            else tuple(self.hospitals[row] for row in chosen),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Dataset:
+    """One data set, split into what hospitals hold and what is public.
+
+    The three parts share no privacy unit. Features come from preprocessing that was fitted on
+    the public pool or depends on no data, never on private records.
+
+    Attributes:
+        name: What the user called it.
+        kind: "image" or "table": which models suit it.
+        class_names: Names of classes 0, 1, ...; public schema.
+        private: Records of the hospitals.
+        pool: Public inputs that may be asked about. Their labels exist in simulations only, to
+            score with.
+        test: Public records that measure accuracy and are used for nothing else.
+    """
+
+    name: str
+    kind: DatasetKind
+    class_names: tuple[str, ...]
+    private: Records
+    pool: Records
+    test: Records
+
+    def __post_init__(self) -> None:
+        if len(self.class_names) < 2 or len(set(self.class_names)) != len(self.class_names):
+            raise InvalidDataError(
+                "a data set must have 2 or more classes, each with its own name",
+                f"{len(self.class_names)}",
+            )
+        for part in self.parts:
+            if not len(part) or part.labels.max() >= len(self.class_names):
+                raise InvalidDataError(
+                    "private records, pool and test must be non-empty, with labels of "
+                    f"{len(self.class_names)} classes",
+                    f"a part of {len(part)} records",
+                )
+        if len({part.features.shape[1] for part in self.parts}) != 1:
+            raise InvalidDataError("all parts must have the same features", "different numbers")
+
+    def __repr__(self) -> str:
+        sizes = "/".join(str(len(part)) for part in self.parts)
+        return f"Dataset({self.name}, {self.kind}, classes={self.classes}, records={sizes})"
+
+    @property
+    def parts(self) -> tuple[Records, Records, Records]:
+        """Private records, pool and test."""
+        return self.private, self.pool, self.test
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)

@@ -1,0 +1,86 @@
+"""Read idx files, the format of MNIST, strictly and within bounds."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import UnreadableFileError
+
+MAX_IDX_BYTES = 2**29
+"""Most bytes of content that a header may announce."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_UNSIGNED_BYTES = 0x08
+
+
+def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
+    """Read an idx file of unsigned bytes, plain or gzipped.
+
+    Args:
+        path: The file.
+        axes: Number of axes that it must have: 3 for images, 1 for labels.
+
+    Returns:
+        uint8 array with `axes` axes.
+
+    Raises:
+        UnreadableFileError: the file is missing, no idx file of bytes with `axes` axes, damaged,
+            too large, or shorter or longer than its header says.
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP_MAGIC
+            raw.seek(0)
+            if not packed:
+                return _read_stream(raw, path.name, axes)
+            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
+                return _read_stream(unpacked, path.name, axes)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a whole gzip file", "a damaged or truncated one"
+        ) from error
+    except OSError as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a readable file", error.strerror or type(error).__name__
+        ) from error
+
+
+def _read_stream(stream: IO[bytes] | gzip.GzipFile, name: str, axes: int) -> NDArray[np.uint8]:
+    header = stream.read(4 + 4 * axes)
+    if len(header) != 4 + 4 * axes or header[:4] != bytes([0, 0, _UNSIGNED_BYTES, axes]):
+        raise UnreadableFileError(
+            f"{name} must be an idx file of bytes with {axes} axes", "another header"
+        )
+    shape = struct.unpack(f">{axes}I", header[4:])
+    size = 1
+    for length in shape:
+        size *= length
+    if not 0 < size <= MAX_IDX_BYTES:
+        raise UnreadableFileError(
+            f"{name} must announce between 1 and {MAX_IDX_BYTES} bytes", size
+        )
+    body = _read_up_to(stream, size + 1)
+    if len(body) != size:
+        came = "more" if len(body) > size else f"{len(body)}"
+        raise UnreadableFileError(f"{name} must hold the {size} bytes that it announces", came)
+    return np.frombuffer(body, dtype=np.uint8).reshape(shape)
+
+
+def _read_up_to(stream: IO[bytes] | gzip.GzipFile, size: int) -> bytes:
+    # In pieces: a header that lies about its size costs no more memory than the file has.
+    pieces: list[bytes] = []
+    missing = size
+    while missing:
+        piece = stream.read(min(missing, 2**20))
+        if not piece:
+            break
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)

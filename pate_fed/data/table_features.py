@@ -1,0 +1,202 @@
+"""Turn the columns of a table into numbers, with statistics of the public pool only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InvalidDataError
+
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
+"""Cells, in small letters, that stand for "not known"."""
+
+LARGEST_NUMBER = 1e100
+"""Numbers beyond this are taken for broken cells; squares of smaller ones stay finite."""
+
+_MOST_DEVIATIONS = 8.0
+_MOST_CATEGORIES = 50
+_RAREST_CATEGORY = 2
+_ID_LIKE_SHARE = 0.5
+_ID_NAME = re.compile(r"(^|[^a-z])(id|ids|no|nr|nbr|num|number|index|key|uuid|mrn)$|id$", re.I)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Column:
+    """One column of a table before preprocessing.
+
+    Attributes:
+        name: Its header.
+        numbers: Each cell as a number, NaN where it is none; float64, shape (rows,).
+        texts: Each cell as text, or None where the source has numbers only.
+    """
+
+    name: str
+    numbers: NDArray[np.float64]
+    texts: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"Column({self.name!r}, rows={len(self.numbers)})"
+
+    def missing(self) -> NDArray[np.bool_]:
+        """Tell which cells are not known; bool, shape (rows,)."""
+        if self.texts is None:
+            return np.isnan(self.numbers)
+        return np.fromiter((is_missing(text) for text in self.texts), np.bool_, len(self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberEncoder:
+    """Standardize a numeric column; what is missing becomes the pool's median.
+
+    Attributes:
+        position: Index of the column in the table.
+        median: Of the pool's known cells.
+        mean: Of the pool, after the median filled its gaps.
+        deviation: Standard deviation likewise; above 0.
+    """
+
+    position: int
+    median: float
+    mean: float
+    deviation: float
+
+    def apply(self, column: Column, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encode some rows; shape (rows, 1)."""
+        values = column.numbers[rows]
+        filled = np.where(np.isnan(values), self.median, values)
+        scaled = (filled - self.mean) / self.deviation
+        # A bound that depends on no data keeps one odd cell from drowning all others.
+        return np.clip(scaled, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryEncoder:
+    """Turn a text column into one 0/1 feature per category of the pool.
+
+    Attributes:
+        position: Index of the column in the table.
+        categories: Those of the pool, sorted; all other cells become zeros.
+    """
+
+    position: int
+    categories: tuple[str, ...]
+
+    def apply(self, column: Column, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encode some rows; shape (rows, categories)."""
+        assert column.texts is not None, "a category encoder is fitted on text"
+        places = {category: place for place, category in enumerate(self.categories)}
+        encoded = np.zeros((len(rows), len(self.categories)))
+        for target, row in enumerate(rows):
+            place = places.get(column.texts[row])
+            if place is not None:
+                encoded[target, place] = 1.0
+        return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class TableEncoder:
+    """All that was learned from the pool about a table's columns.
+
+    Attributes:
+        encoders: One per column that is used, in the table's order.
+    """
+
+    encoders: tuple[NumberEncoder | CategoryEncoder, ...]
+
+    def apply(self, columns: tuple[Column, ...], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encode some rows of the table that the encoder was fitted for.
+
+        Returns:
+            float64, shape (rows, features), finite.
+        """
+        return np.concatenate(
+            [encoder.apply(columns[encoder.position], rows) for encoder in self.encoders], axis=1
+        )
+
+
+def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> TableEncoder:
+    """Learn from public rows how to encode a table.
+
+    A column is numeric when all known cells of the pool are numbers. Columns that say nothing
+    about a new patient are left out: constant in the pool, unknown throughout, or ids.
+
+    Args:
+        columns: All columns that may be features.
+        pool: Positions of the public rows.
+
+    Raises:
+        InvalidDataError: no column is of use.
+    """
+    encoders = (
+        _fit_column(position, column, pool) for position, column in enumerate(columns)
+    )
+    used = tuple(encoder for encoder in encoders if encoder is not None)
+    if not used:
+        raise InvalidDataError(
+            "a table must have a column, beside label and ids, that varies", f"{len(columns)} others"
+        )
+    return TableEncoder(used)
+
+
+def parse_number(text: str) -> float:
+    """Read a cell as a number: NaN if it is none, infinity if it is too large to be one."""
+    # float() would take 1_000 and digits of other scripts.
+    if not text.isascii() or "_" in text or is_missing(text):
+        return float("nan")
+    try:
+        number = float(text)
+    except ValueError:
+        return float("nan")
+    return number if abs(number) <= LARGEST_NUMBER else float("inf")
+
+
+def is_missing(text: str) -> bool:
+    """Tell whether a cell stands for "not known"."""
+    return text.lower() in MISSING
+
+
+def _fit_column(
+    position: int, column: Column, pool: NDArray[np.int64]
+) -> NumberEncoder | CategoryEncoder | None:
+    known = pool[~column.missing()[pool]]
+    if not len(known):
+        return None
+    if column.texts is None or np.isfinite(column.numbers[known]).all():
+        return _fit_numbers(position, column, pool, known)
+    return _fit_categories(position, column, known)
+
+
+def _fit_numbers(
+    position: int, column: Column, pool: NDArray[np.int64], known: NDArray[np.int64]
+) -> NumberEncoder | None:
+    values = column.numbers[known]
+    median = float(np.median(values))
+    filled = np.append(values, np.full(len(pool) - len(known), median))
+    deviation = float(filled.std())
+    if deviation <= 1e-12 * max(1.0, abs(median)) or _is_row_id(column.name, values):
+        return None
+    return NumberEncoder(position, median, float(filled.mean()), deviation)
+
+
+def _is_row_id(name: str, values: NDArray[np.float64]) -> bool:
+    whole = bool((values == np.floor(values)).all())
+    return whole and len(set(values.tolist())) == len(values) and bool(_ID_NAME.search(name))
+
+
+def _fit_categories(
+    position: int, column: Column, known: NDArray[np.int64]
+) -> CategoryEncoder | None:
+    assert column.texts is not None, "a column without text is numeric"
+    counts: dict[str, int] = {}
+    for row in known:
+        counts[column.texts[row]] = counts.get(column.texts[row], 0) + 1
+    if len(counts) > max(2.0, _ID_LIKE_SHARE * len(known)):
+        return None
+    frequent = [text for text, count in counts.items() if count >= _RAREST_CATEGORY]
+    kept = sorted(frequent, key=lambda text: (-counts[text], text))[:_MOST_CATEGORIES]
+    if not kept or len(counts) == 1:
+        return None
+    return CategoryEncoder(position, tuple(sorted(kept)))

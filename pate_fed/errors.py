@@ -1,0 +1,153 @@
+"""Everything that can go wrong in `pate_fed`, each with a stable code.
+
+A message says what must hold and what came, and holds no secret::
+
+    PateFedError
+    |- InvalidParameterError      PF-101  an argument is out of its range
+    |- InvalidVotesError          PF-102  counts that no teachers can have cast
+    |- RowSumError                PF-103  a summed row differs from the quota: the batch is void
+    |- InvalidTermsError          PF-104  terms of a run that cannot be read or contradict themselves
+    |- InvalidDataError           PF-110  a data set that cannot be used
+    |  |- UnreadableFileError     PF-111
+    |  |- MissingColumnError      PF-112
+    |  |- TooFewRecordsError      PF-113
+    |  |- RareClassError          PF-114
+    |  `- InvalidCellError        PF-115
+    |- DisjointnessError          PF-120  one privacy unit reached two teachers
+    |- UnsupportedEventError      PF-130  an event that an accountant has no bound for
+    |- BudgetExhaustedError       PF-131  the next step could exceed the budget
+    |- LedgerError                PF-132  a reservation used twice or unknown
+    |- RunDirectoryError          PF-140  a run directory that exists, or cannot be read
+    `- MissingExtraError          PF-150  a part of the installation that is optional and absent
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PateFedError(Exception):
+    """Base of all errors of `pate_fed`.
+
+    Attributes:
+        code: Stable code, for people and programs.
+        must: What must hold.
+        got: What came; never a secret.
+    """
+
+    code: ClassVar[str] = "PF-100"
+
+    def __init__(self, must: str, got: object) -> None:
+        self.must = must
+        self.got = str(got)
+        super().__init__(f"{must}, got {self.got}")
+
+
+class InvalidParameterError(PateFedError, ValueError):
+    """An argument is out of its range."""
+
+    code = "PF-101"
+
+
+class InvalidVotesError(PateFedError, ValueError):
+    """Counts that no teachers can have cast."""
+
+    code = "PF-102"
+
+
+class RowSumError(PateFedError):
+    """A row of the opened sum differs from the number of votes: the batch is void."""
+
+    code = "PF-103"
+
+
+class InvalidTermsError(PateFedError, ValueError):
+    """The terms of a run cannot be read, or contradict themselves."""
+
+    code = "PF-104"
+
+
+class InvalidDataError(PateFedError, ValueError):
+    """A data set that cannot be used."""
+
+    code = "PF-110"
+
+
+class UnreadableFileError(InvalidDataError):
+    """A file is missing, unreadable or not of its format."""
+
+    code = "PF-111"
+
+
+class MissingColumnError(InvalidDataError):
+    """A table lacks a column that was asked for."""
+
+    code = "PF-112"
+
+
+class TooFewRecordsError(InvalidDataError):
+    """There are too few records, patients or images for what was asked."""
+
+    code = "PF-113"
+
+
+class RareClassError(InvalidDataError):
+    """A class has too few records to be learned and tested."""
+
+    code = "PF-114"
+
+
+class InvalidCellError(InvalidDataError):
+    """A cell of a table holds what its column cannot."""
+
+    code = "PF-115"
+
+
+class DisjointnessError(PateFedError):
+    """One privacy unit reached two teachers, or a record was lost or invented."""
+
+    code = "PF-120"
+
+
+class UnsupportedEventError(PateFedError, TypeError):
+    """An event that an accountant has no bound for."""
+
+    code = "PF-130"
+
+
+class BudgetExhaustedError(PateFedError):
+    """The worst case of the next step exceeds what is left of the budget.
+
+    Attributes:
+        requested: Epsilon that the spent part and the next step would reach.
+        budget: Epsilon that may not be exceeded.
+    """
+
+    code = "PF-131"
+
+    def __init__(self, *, requested: float, budget: float) -> None:
+        self.requested = requested
+        self.budget = budget
+        super().__init__(
+            f"spent budget and the worst case of the next batch must stay within "
+            f"epsilon {budget:.6g}",
+            f"{requested:.6g}",
+        )
+
+
+class LedgerError(PateFedError):
+    """A reservation that is unknown, or was settled before."""
+
+    code = "PF-132"
+
+
+class RunDirectoryError(PateFedError):
+    """A run directory that exists already, or cannot be written or read."""
+
+    code = "PF-140"
+
+
+class MissingExtraError(PateFedError, ImportError):
+    """A part of the installation that is optional and absent."""
+
+    code = "PF-150"

@@ -1,0 +1,23 @@
+"""What a run leaves for people and programs: its directory, its report, its summary."""
+
+from pate_fed.report.html import render_report
+from pate_fed.report.model_card import render_model_card
+from pate_fed.report.run_directory import (
+    RunDirectory,
+    RunRecord,
+    read_run,
+    refuse_existing,
+    replace_report,
+)
+from pate_fed.report.summary import render_summary
+
+__all__ = [
+    "RunDirectory",
+    "RunRecord",
+    "read_run",
+    "refuse_existing",
+    "render_model_card",
+    "render_report",
+    "render_summary",
+    "replace_report",
+]

@@ -1,0 +1,391 @@
+"""The directory of one run: written whole or not at all, read back strictly.
+
+    run.toml          resolved settings
+    manifest.json     versions, seed, hashes
+    metrics.json      what was learned, and what it took
+    privacy.json      what it cost, and to whom
+    labels.csv        query_id and the released label, empty for "no answer"
+    transcript.jsonl  hashes of the messages
+    report.html       all of it for people
+    student/          the model and its card
+
+Everything is written into a hidden folder beside the final place, which is renamed as the last
+step: whoever sees the directory sees a finished run. It stays readable by its owner alone (0700),
+because `privacy.json` and the report hold numbers that depend on private data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, Self
+
+import numpy as np
+import tomli_w
+
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.report.shapes import check_manifest, check_metrics, check_privacy
+
+SETTINGS = "run.toml"
+MANIFEST = "manifest.json"
+METRICS = "metrics.json"
+PRIVACY = "privacy.json"
+LABELS = "labels.csv"
+TRANSCRIPT = "transcript.jsonl"
+REPORT = "report.html"
+STUDENT = "student"
+
+_LABELS_HEADER = ["query_id", "label"]
+
+
+class RunDirectory:
+    """A run directory that is being written; `open_new` makes it.
+
+    Each file is written once. What is written here is seen by others only when the block of
+    `open_new` ends without an error.
+
+    Attributes:
+        folder: Where the files lie for now.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    @contextmanager
+    def open_new(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
+        """Write a run directory, all of it or nothing.
+
+        Missing parents are made. On any error, Ctrl-C included, what was written and made is
+        removed again.
+
+        Args:
+            path: Where the directory shall be; nothing may be there, also not at the end.
+
+        Raises:
+            RunDirectoryError: `path` exists or cannot be written.
+        """
+        target = Path(path)
+        refuse_existing(target)
+        made: list[Path] = []
+        folder: Path | None = None
+        try:
+            with _writing(target):
+                _make_parents(target, made)
+                prefix = f".{target.name[:64]}.partial-"
+                folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+            yield cls(folder)
+            with _writing(target):
+                _publish(folder, target)
+        except BaseException:
+            if folder is not None:
+                # The first error is the one to tell; what cannot be removed names itself partial.
+                shutil.rmtree(folder, ignore_errors=True)
+            for parent in reversed(made):
+                with contextlib.suppress(OSError):  # no longer empty: then it is not ours alone
+                    parent.rmdir()
+            raise
+
+    def write_settings(self, settings: Mapping[str, object]) -> None:
+        """Write `run.toml`; a setting that is None is left out, since TOML knows no null."""
+        try:
+            text = tomli_w.dumps(_toml_table(settings))
+        except (TypeError, ValueError) as error:
+            raise InvalidParameterError("settings must be what TOML can hold", error) from error
+        self._write(SETTINGS, text)
+
+    def write_json(self, name: str, content: Mapping[str, object]) -> None:
+        """Write one JSON object: keys sorted, two spaces, a newline at the end.
+
+        Args:
+            name: A file name such as `METRICS`.
+            content: Tables, lists, text, booleans, None and finite numbers; NumPy scalars become
+                Python numbers.
+
+        Raises:
+            InvalidParameterError: something else is in it, or a number is not finite.
+        """
+        try:
+            text = json.dumps(
+                content, indent=2, sort_keys=True, allow_nan=False, default=_plain_number
+            )
+        except (TypeError, ValueError) as error:
+            raise InvalidParameterError(
+                f"{name} must hold finite numbers, text, lists and tables", error
+            ) from error
+        self._write(name, text + "\n")
+
+    def write_labels(self, rows: Iterable[tuple[int | str, str]]) -> None:
+        """Write `labels.csv`: the id of each query asked, and its class name or ""."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_LABELS_HEADER)
+        for query_id, label in rows:
+            # An own rule for quotes: a lone carriage return is not quoted by every Python.
+            writer.writerow([str(query_id), label])
+        self._write(LABELS, text.getvalue())
+
+    def write_transcript(self, lines: Iterable[str]) -> None:
+        """Write `transcript.jsonl`, one line each; a line has no line end of its own."""
+        self._write(TRANSCRIPT, "".join(f"{line}\n" for line in lines))
+
+    def write_report(self, page: str) -> None:
+        """Write `report.html`; last, since it lists the digests of all other files."""
+        self._write(REPORT, page)
+
+    def student_directory(self) -> Path:
+        """Make `student/`, where the model and its card go, and return it."""
+        student = self.folder / STUDENT
+        with _writing(student):
+            student.mkdir(exist_ok=True)
+        return student
+
+    def read_back(self) -> RunRecord:
+        """Read what was written so far, as `read_run` will: the report is made of this."""
+        return read_run(self.folder)
+
+    def _write(self, name: str, text: str) -> None:
+        if PurePath(name).name != name:
+            raise InvalidParameterError("a file of the run directory must be a plain name", name)
+        with (
+            _writing(self.folder / name),
+            (self.folder / name).open("x", encoding="utf-8", newline="") as file,
+        ):
+            file.write(text)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RunRecord:
+    """What a run directory says.
+
+    Attributes:
+        settings: `run.toml`.
+        manifest: `manifest.json`.
+        metrics: `metrics.json`, its shape checked.
+        privacy: `privacy.json`, its shape checked.
+        labels: Query id and class name, or "" for "no answer", in the order of `labels.csv`.
+        digests: SHA-256 in hex of every file but the report, by its path in the directory.
+    """
+
+    settings: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    privacy: Mapping[str, Any]
+    labels: tuple[tuple[str, str], ...]
+    digests: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"RunRecord(labels={len(self.labels)}, files={len(self.digests)})"
+
+
+def refuse_existing(path: str | os.PathLike[str]) -> None:
+    """Refuse a place where no new run directory can be written; call it before any work.
+
+    Raises:
+        RunDirectoryError: something is there already, be it a dangling link, or the nearest
+            folder above is no folder or not writable.
+    """
+    target = Path(path)
+    if os.path.lexists(target):
+        raise RunDirectoryError("the run directory must not exist yet", target)
+    above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise RunDirectoryError("the run directory must lie in a writable folder", above)
+
+
+def read_run(path: str | os.PathLike[str]) -> RunRecord:
+    """Read a finished run directory, strictly.
+
+    Raises:
+        RunDirectoryError: a file is missing, unreadable, of another schema version, or does not
+            have the shape it must have.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise RunDirectoryError("a run directory must be a folder", folder)
+    manifest, metrics, privacy = (
+        _read_json(folder / name) for name in (MANIFEST, METRICS, PRIVACY)
+    )
+    check_manifest(manifest)
+    check_metrics(metrics)
+    check_privacy(privacy)
+    return RunRecord(
+        settings=_read_settings(folder / SETTINGS),
+        manifest=manifest,
+        metrics=metrics,
+        privacy=privacy,
+        labels=_read_labels(folder / LABELS),
+        digests=_digests(folder),
+    )
+
+
+def replace_report(path: str | os.PathLike[str], page: str) -> None:
+    """Put a new `report.html` into a finished run directory, in one step.
+
+    Raises:
+        RunDirectoryError: the directory cannot be written.
+    """
+    folder = Path(path)
+    with _writing(folder / REPORT):
+        descriptor, name = tempfile.mkstemp(prefix=f".{REPORT}.", dir=folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(page)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(folder / REPORT)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        _sync(folder)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise RunDirectoryError(f"{path.name} must be writable", reason) from error
+
+
+def _make_parents(target: Path, made: list[Path]) -> None:
+    missing = [folder for folder in target.absolute().parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir()
+        made.append(folder)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(place, name))
+        _sync(Path(place))
+    # A plain rename would replace an empty directory that somebody made meanwhile. mkdir takes
+    # the name or fails; then the rename replaces our own empty directory, and fails on any other.
+    try:
+        target.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise RunDirectoryError("the run directory must not exist yet", target) from error
+    try:
+        folder.rename(target)
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: no longer the one we made
+            target.rmdir()
+        raise
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    if path.is_symlink():
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync here
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _plain_number(value: object) -> object:
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        return value.item()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _toml_table(table: Mapping[str, object]) -> dict[str, object]:
+    return {str(key): _toml_value(value) for key, value in table.items() if value is not None}
+
+
+def _toml_value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _toml_table(value)
+    if isinstance(value, list | tuple):
+        return [_toml_value(entry) for entry in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise RunDirectoryError(f"a run directory must hold a readable {path.name}", reason) from (
+            error
+        )
+    except UnicodeDecodeError as error:
+        raise RunDirectoryError(f"{path.name} must be UTF-8", "other bytes") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"the number {constant}")
+
+    text = _read_text(path)
+    try:
+        content = json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise RunDirectoryError(
+            f"{path.name} must be JSON", f"{error.msg} in line {error.lineno}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise RunDirectoryError(f"{path.name} must be JSON", error) from error
+    if not isinstance(content, dict):
+        raise RunDirectoryError(f"{path.name} must hold an object", type(content).__name__)
+    return content
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    text = _read_text(path)
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RunDirectoryError(f"{path.name} must be TOML", error) from error
+
+
+def _read_labels(path: Path) -> tuple[tuple[str, str], ...]:
+    text = _read_text(path)
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise RunDirectoryError(f"{path.name} must be CSV", error) from error
+    if not rows or rows[0] != _LABELS_HEADER:
+        raise RunDirectoryError(f"{path.name} must begin with query_id,label", "another line")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(_LABELS_HEADER):
+            raise RunDirectoryError(
+                f"{path.name} must have 2 cells a row", f"{len(row)} in row {number}"
+            )
+    return tuple((query_id, label) for query_id, label in rows[1:])
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    digests = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not path.is_file() or name == REPORT or path.name.startswith("."):
+            continue
+        try:
+            with path.open("rb") as file:
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise RunDirectoryError(f"{path.name} must be readable", reason) from error
+    return digests

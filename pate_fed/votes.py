@@ -1,0 +1,201 @@
+"""Votes, from one party's count to the noisy sum, each stage its own type.
+
+A function that takes a `NoisyHistogram` cannot be handed a `VoteHistogram`: the type
+checker is the first privacy review. Counts are integers until noise is added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InvalidParameterError, InvalidVotesError, RowSumError
+
+INVALID_VOTE_CLASS = 0
+"""Class that an unusable prediction (NaN, missing, out of range) is counted for.
+
+A fixed class keeps every row sum equal to the number of teachers, so a broken model can
+neither stop a batch nor make itself seen.
+"""
+
+MAX_TOTAL_VOTES = 2**30 - 1
+"""Most votes a query may receive in all, so that sums fit the ring with room to spare."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class VoteHistogram:
+    """One party's teacher votes, counted per query and class.
+
+    Secret: a histogram stays inside the party that counted it.
+
+    Attributes:
+        counts: Votes, in whole votes; int64, shape (queries, classes), read-only,
+            non-negative.
+    """
+
+    counts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _checked_counts(self.counts))
+
+    def __repr__(self) -> str:
+        return _shape_only(self, self.counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SummedHistogram:
+    """The exact sum of all parties' votes. Exists where noise is the coordinator's to add.
+
+    Secret: in memory only, at the coordinator; never stored, logged, printed or counted.
+    Only `pate_fed.mechanisms.noise.NoisePlan` reads it.
+
+    Attributes:
+        counts: Votes after the fold of `open_sum`; int64, shape (queries, classes), read-only,
+            between 0 and `total_votes`.
+        total_votes: Number of votes cast per query.
+    """
+
+    counts: NDArray[np.int64]
+    total_votes: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _checked_counts(self.counts))
+
+    def __repr__(self) -> str:
+        return _shape_only(self, self.counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NoisyHistogram:
+    """Summed votes plus noise: what a mechanism decides from.
+
+    Attributes:
+        counts: Noisy votes; float64, shape (queries, classes), read-only, finite.
+        sigma: Standard deviation of the noise in every entry, in votes.
+    """
+
+    counts: NDArray[np.float64]
+    sigma: float
+
+    def __post_init__(self) -> None:
+        counts = np.array(self.counts, dtype=np.float64)
+        if counts.ndim != 2 or not np.isfinite(counts).all():
+            raise InvalidVotesError("noisy counts must be finite, with 2 axes", counts.shape)
+        counts.flags.writeable = False
+        object.__setattr__(self, "counts", counts)
+
+    def __repr__(self) -> str:
+        return _shape_only(self, self.counts)
+
+
+def count_votes(votes: NDArray[np.int64] | NDArray[np.float64], *, classes: int) -> VoteHistogram:
+    """Count each teacher's one vote per query.
+
+    A prediction that is no class (NaN, negative, too large, not a whole number) is counted for
+    `INVALID_VOTE_CLASS`.
+
+    Args:
+        votes: Class voted for; shape (teachers, queries).
+        classes: Number of classes, at least 2.
+
+    Returns:
+        Histogram whose rows each sum to the number of teachers.
+
+    Raises:
+        InvalidVotesError: `votes` has not 2 axes.
+        InvalidParameterError: fewer than 2 classes.
+    """
+    if classes < 2:
+        raise InvalidParameterError("classes must be at least 2", classes)
+    raw = np.asarray(votes)
+    if raw.ndim != 2:
+        raise InvalidVotesError("votes must have 2 axes (teachers, queries)", f"{raw.ndim}")
+    numbers = raw.astype(np.float64)
+    # NaN fails both comparisons, so it counts as invalid.
+    valid = (numbers >= 0) & (numbers < classes) & (np.floor(numbers) == numbers)
+    choices = np.where(valid, numbers, INVALID_VOTE_CLASS).astype(np.int64)
+    queries = choices.shape[1]
+    flat = choices + np.arange(queries, dtype=np.int64) * classes
+    counts = np.bincount(flat.ravel(), minlength=queries * classes)
+    return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
+
+
+def open_sum(
+    words: NDArray[np.int64], *, queries: int, classes: int, total_votes: int
+) -> SummedHistogram:
+    """Turn the opened secure sum into counts, without a step that a liar could aim at.
+
+    Two rules, in this order (PROTOCOL rule R11):
+
+    1. Every row must sum to `total_votes` modulo 2^32, checked on ring values, never on decoded
+       integers. An honest row's sum is public, so the check tells nothing about honest votes.
+    2. Every count s is folded to f(s) = max(0, min(s, total_votes, 2^31 - 1 - s)). One step
+       around the ring, the wrap from 2^31 - 1 to -2^31 included, moves f by at most one, so a
+       lie that keeps the row sum cannot turn one honest vote into a large jump.
+
+    Args:
+        words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).
+        queries: Rows.
+        classes: Columns.
+        total_votes: Votes that all parties together cast per query.
+
+    Returns:
+        The folded counts.
+
+    Raises:
+        InvalidVotesError: the number of words is wrong.
+        RowSumError: some row fails rule 1; the batch is void, and whose row it was cannot be
+            known from the sum.
+    """
+    values = np.asarray(words, dtype=np.int64)
+    if values.shape != (queries * classes,):
+        raise InvalidVotesError(f"the sum must hold {queries * classes} words", values.shape)
+    if not 0 < total_votes <= MAX_TOTAL_VOTES:
+        raise InvalidParameterError(
+            f"total_votes must be between 1 and {MAX_TOTAL_VOTES}", total_votes
+        )
+    rows = values.reshape(queries, classes)
+    if np.any((rows.sum(axis=1) - total_votes) % 2**32):
+        raise RowSumError(
+            f"every row of the sum must come to {total_votes} votes; "
+            "whose row is wrong cannot be known from the sum",
+            "a row that does not",
+        )
+    return SummedHistogram(fold_counts(rows, total_votes=total_votes), total_votes)
+
+
+def fold_counts(
+    values: NDArray[np.int64], *, total_votes: int, ring_bits: int = 32
+) -> NDArray[np.int64]:
+    """Map signed ring values to [0, total_votes] so that neighbors on the ring stay neighbors.
+
+    Args:
+        values: Signed ring values in [-2^(b-1), 2^(b-1)), b = `ring_bits`; any shape.
+        total_votes: Largest honest count.
+        ring_bits: Word size of the ring; a small one lets tests try every value.
+
+    Returns:
+        f(s) = max(0, min(s, total_votes, 2^(b-1) - 1 - s)), the same shape.
+    """
+    mirrored = 2 ** (ring_bits - 1) - 1 - values
+    return np.maximum(0, np.minimum(np.minimum(values, total_votes), mirrored))
+
+
+def _checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    raw = np.asarray(counts)
+    if raw.ndim != 2 or not np.issubdtype(raw.dtype, np.integer):
+        raise InvalidVotesError(
+            "counts must be integers with 2 axes", f"{raw.dtype} with {raw.ndim}"
+        )
+    checked = np.array(raw, dtype=np.int64)
+    if (checked < 0).any():
+        raise InvalidVotesError("counts must not be negative", "a negative count")
+    checked.flags.writeable = False
+    return checked
+
+
+def _shape_only(value: object, counts: NDArray[np.int64] | NDArray[np.float64]) -> str:
+    queries, classes = counts.shape
+    return f"{type(value).__name__}(queries={queries}, classes={classes})"

@@ -1,0 +1,51 @@
+"""Additive secret sharing, n of n: the default form.
+
+Party i splits its vector x_i into n shares. The share of each peer j is pseudorandom, expanded
+from a key k_ij that only i and j know; what is left over is the residual, which i publishes::
+
+    y_i = x_i + sum over j > i of PRG(k_ij) - sum over j < i of PRG(k_ij)
+
+Each stream enters twice, once with plus and once with minus, so the shares cancel in pairs:
+the sum of all y_i is the sum of all x_i.
+
+Guarantee. Against the coordinator together with any n - 2 parties, what remains is two honest
+parties i, j with a key k_ij that nobody else knows: their y's are uniform given y_i + y_j, so
+only the sum of their two vectors can be learned. Needs all n parties: one that is missing leaves
+its peers' streams uncancelled, and the total is noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.prg import Keystream, add_streams, ctr_keystream
+from protocols.ring import Ring, Words
+from protocols.secure_sum import SecureSum
+
+
+class AdditiveSum(SecureSum):
+    """The additive form.
+
+    Attributes:
+        keystream: Back end of the expansion; all give the same bytes.
+    """
+
+    name = "additive"
+    smallest = 3
+
+    def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
+        super().__init__(ring)
+        self.keystream = keystream
+
+    def shard(
+        self, vector: NDArray[np.int64], *, seat: int, pair_keys: Mapping[int, bytes]
+    ) -> Words:
+        """See `SecureSum.shard`."""
+        self.require_enough(len(pair_keys) + 1)
+        residual = self.ring.encode(vector)
+        signed_keys = [(1 if seat < peer else -1, key) for peer, key in pair_keys.items()]
+        add_streams(residual, signed_keys, ring=self.ring, keystream=self.keystream)
+        return residual

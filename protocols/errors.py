@@ -1,0 +1,177 @@
+"""Everything that can go wrong in `protocols`, each with a stable code.
+
+A message says what must hold and what came, and holds no secret::
+
+    ProtocolError
+    |- LocalProtocolError         PF-210  we erred
+    |  |- KeyReuseError           PF-211  a key would meet a second vector
+    |  |- WrongStateError         PF-212  a call that this state does not allow
+    |  `- InvalidVectorError      PF-213  a value that the ring cannot hold
+    |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
+    |  |- MalformedMessageError   PF-221
+    |  |- BadSignatureError       PF-222
+    |  |- ConflictingMessageError PF-223  one id, two bodies
+    |  |- WrongLengthError        PF-224
+    |  |- UnexpectedMessageError  PF-225
+    |  |- BrokenEnvelopeError     PF-226
+    |  |- KeyConfirmationError    PF-227
+    |  |- UnknownPeerError        PF-228
+    |  |- HistoryError            PF-229  two ends remember different runs
+    |  `- RefusedError            PF-230  a party refused (`reason` is its public code)
+    `- TooFewPartiesError         PF-240  fewer parties than the sum needs
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ProtocolError(Exception):
+    """Base of all errors of `protocols`.
+
+    Attributes:
+        code: Stable code, for people and programs.
+        must: What must hold.
+        got: What came; never a secret.
+    """
+
+    code: ClassVar[str] = "PF-200"
+
+    def __init__(self, must: str, got: object) -> None:
+        self.must = must
+        self.got = str(got)
+        super().__init__(f"{must}, got {self.got}")
+
+
+class LocalProtocolError(ProtocolError):
+    """We erred."""
+
+    code = "PF-210"
+
+
+class KeyReuseError(LocalProtocolError):
+    """A key would meet a second vector, which would open both."""
+
+    code = "PF-211"
+
+
+class WrongStateError(LocalProtocolError):
+    """A call that this state does not allow; nothing changed."""
+
+    code = "PF-212"
+
+
+class InvalidVectorError(LocalProtocolError, ValueError):
+    """A vector that the ring cannot hold."""
+
+    code = "PF-213"
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer erred.
+
+    Attributes:
+        peer: Who: a fingerprint in hex, or "coordinator"; empty where it cannot be known yet.
+    """
+
+    code = "PF-220"
+
+    def __init__(self, must: str, got: object, *, peer: str = "") -> None:
+        self.peer = peer
+        super().__init__(must, got)
+
+    def from_peer(self, peer: str) -> RemoteProtocolError:
+        """Return the same error with the sender's name on it."""
+        return type(self)(self.must, self.got, peer=peer)
+
+
+class MalformedMessageError(RemoteProtocolError, ValueError):
+    """Bytes that are no message, or not its canonical form."""
+
+    code = "PF-221"
+
+
+class BadSignatureError(RemoteProtocolError):
+    """A signature that the pinned key did not make."""
+
+    code = "PF-222"
+
+
+class ConflictingMessageError(RemoteProtocolError):
+    """The same message id came again with other bytes."""
+
+    code = "PF-223"
+
+
+class WrongLengthError(RemoteProtocolError, ValueError):
+    """A vector of another length than the plan's."""
+
+    code = "PF-224"
+
+
+class UnexpectedMessageError(RemoteProtocolError):
+    """A message that this state does not allow, or of another run or plan; nothing changed."""
+
+    code = "PF-225"
+
+
+class BrokenEnvelopeError(RemoteProtocolError):
+    """An envelope that does not open."""
+
+    code = "PF-226"
+
+
+class KeyConfirmationError(RemoteProtocolError):
+    """A peer holds another pair root than we do."""
+
+    code = "PF-227"
+
+
+class UnknownPeerError(RemoteProtocolError):
+    """A peer whose identity is not pinned, or who stands twice in a run."""
+
+    code = "PF-228"
+
+
+class HistoryError(RemoteProtocolError):
+    """Two ends remember different runs."""
+
+    code = "PF-229"
+
+
+class RefusedError(RemoteProtocolError):
+    """A party refused.
+
+    Attributes:
+        reason: The stable code that it gave.
+    """
+
+    code = "PF-230"
+
+    def __init__(self, reason: str, *, peer: str) -> None:
+        self.reason = reason
+        super().__init__("every party must agree to the plan", f"a refusal ({reason})", peer=peer)
+
+    def from_peer(self, peer: str) -> RefusedError:
+        """Return the same error with the sender's name on it."""
+        return RefusedError(self.reason, peer=peer)
+
+
+class TooFewPartiesError(ProtocolError):
+    """Fewer parties than the sum needs.
+
+    Attributes:
+        received: Parties there are.
+        threshold: Parties there must be.
+    """
+
+    code = "PF-240"
+
+    def __init__(self, *, received: int, threshold: int) -> None:
+        self.received = received
+        self.threshold = threshold
+        super().__init__(
+            f"a secure sum needs at least {threshold} parties: with fewer, one party learns "
+            "another's votes from the sum",
+            str(received),
+        )

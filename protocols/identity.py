@@ -1,0 +1,95 @@
+"""Who is who: long-term Ed25519 identities, fingerprints and signatures (rule R5).
+
+A fingerprint is pinned out of band: read over the telephone, never learned from a message. Every
+signature says what it is for, so that one made for one purpose is worth nothing for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from protocols.errors import BadSignatureError, MalformedMessageError
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+_SIGNATURE_DOMAIN = b"pate-fed/1/signature\0"
+_FINGERPRINT_DOMAIN = b"pate-fed/1/identity\0"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PublicIdentity:
+    """The public half of an identity.
+
+    Attributes:
+        key: Raw Ed25519 public key, 32 bytes.
+    """
+
+    key: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_BYTES:
+            raise MalformedMessageError(f"an identity key has {KEY_BYTES} bytes", len(self.key))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """SHA-256 of the key under its own domain, 32 bytes: what people compare."""
+        return hashlib.sha256(_FINGERPRINT_DOMAIN + self.key).digest()
+
+    def verify(self, *, purpose: str, digest: bytes, signature: bytes) -> None:
+        """Check a signature.
+
+        Raises:
+            BadSignatureError: this identity did not sign `digest` for `purpose`.
+        """
+        try:
+            Ed25519PublicKey.from_public_bytes(self.key).verify(
+                signature, _signed_bytes(purpose, digest)
+            )
+        except (InvalidSignature, ValueError) as error:
+            raise BadSignatureError(
+                f"the signature over a {purpose} must be by the pinned identity", "another"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SigningIdentity:
+    """An identity with its private key. Secret: never leaves its node.
+
+    Attributes:
+        private_key: Ed25519 private key.
+    """
+
+    private_key: Ed25519PrivateKey
+
+    @classmethod
+    def generate(cls) -> SigningIdentity:
+        """Make a fresh identity from the operating system's random numbers."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @property
+    def public(self) -> PublicIdentity:
+        """The public half."""
+        return PublicIdentity(self.private_key.public_key().public_bytes_raw())
+
+    @property
+    def fingerprint(self) -> bytes:
+        """The public half's fingerprint, 32 bytes."""
+        return self.public.fingerprint
+
+    def sign(self, *, purpose: str, digest: bytes) -> bytes:
+        """Sign a 32-byte digest for one purpose; returns 64 bytes."""
+        return self.private_key.sign(_signed_bytes(purpose, digest))
+
+    def __repr__(self) -> str:
+        return f"SigningIdentity({self.fingerprint.hex()[:16]})"
+
+
+def _signed_bytes(purpose: str, digest: bytes) -> bytes:
+    return _SIGNATURE_DOMAIN + purpose.encode() + b"\0" + digest

@@ -1,0 +1,394 @@
+"""Every message of a run, as a frozen value that is checked when it is made.
+
+One run, in order (C the coordinator, P a party; `*` relayed between parties)::
+
+    setup     C -> P  RunOffer            who calls, which form, until when
+              P -> C  KeyStatement        identity, sealing key and nonce for this run
+              C -> P  RunRecord           all statements; its digest is the run's id
+              P -> C  EnvelopeBundle *    a sealed share of the pair root for each peer
+              C -> P  EnvelopeBundle      those addressed to this party
+              P -> C  Confirmations *     a MAC under the pair root for each peer
+              C -> P  SetupClosing        those for this party, and what all parties sent
+              P -> C  Ready               transcript head
+    batch     C -> P  Plan                what is asked, under which terms
+              P -> C  MaskedVector        y, or Refusal
+              C -> P  Settlement          what was released or that it is void, with the next message
+    closing   C -> P  Closing             the run is over
+              P -> C  HeadStatement *     transcript head, signed
+              C -> P  HeadBundle          everybody's heads, to compare
+              P -> C  Ready
+
+Fields carry their bounds in their type; `wire` gives the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+
+from protocols.errors import MalformedMessageError
+
+PROTOCOL_VERSION = 1
+
+KIB = 1024
+MAX_PARTIES = 1024
+MAX_WORDS = 2**26
+MAX_TERMS_BYTES = 512 * KIB
+MAX_RESULT_BYTES = 512 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Allowed length of bytes or text, or number of items of a tuple: `least` to `most`."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Allowed integers: `least` to `most`."""
+
+    least: int
+    most: int
+
+
+Digest = Annotated[bytes, Size(32, 32)]
+Key = Annotated[bytes, Size(32, 32)]
+Nonce = Annotated[bytes, Size(32, 32)]
+Mac = Annotated[bytes, Size(32, 32)]
+Count = Annotated[int, Range(0, 2**32 - 1)]
+UnixTime = Annotated[int, Range(0, 2**40)]
+Name = Annotated[str, Size(1, 64)]
+Frame = Annotated[bytes, Size(1, 4 * KIB)]
+
+
+class Message:
+    """Base of all messages.
+
+    Class attributes:
+        TYPE: Number on the wire.
+        PURPOSE: What a signature over it is for; empty for a container of signed messages.
+        MAX_BYTES: Largest frame that a receiver accepts.
+    """
+
+    TYPE: ClassVar[int]
+    PURPOSE: ClassVar[str]
+    MAX_BYTES: ClassVar[int] = 4 * KIB
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        hints = field_types(type(self))
+        for field in fields(self):  # type: ignore[arg-type]
+            _check(getattr(self, field.name), hints[field.name], field.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOffer(Message):
+    """The coordinator offers a run; the party has pinned `coordinator_key`."""
+
+    TYPE: ClassVar[int] = 1
+    PURPOSE: ClassVar[str] = "run offer"
+
+    coordinator_key: Key
+    nonce: Nonce
+    form: Name
+    ring_bits: Annotated[int, Range(8, 32)]
+    suite: Name
+    expires_at: UnixTime
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStatement(Message):
+    """A party's keys for one run, signed by its identity."""
+
+    TYPE: ClassVar[int] = 2
+    PURPOSE: ClassVar[str] = "key statement"
+
+    offer_digest: Digest
+    identity_key: Key
+    sealing_key: Key
+    nonce: Nonce
+    role: Name
+    expires_at: UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(Message):
+    """Everything that is fixed for a run; the digest of this message is the run's id.
+
+    Attributes:
+        offer_digest: The offer that it follows.
+        coordinator: Fingerprint of the coordinator.
+        statements: Signed `KeyStatement` frames, in the order of the parties' fingerprints: a
+            party's place is its seat, and decides the sign of its shares.
+        form, ring_bits, suite, expires_at, simulated: As in the offer.
+        threshold: Parties needed to open the sum.
+        colluders: Parties that may collude with the coordinator.
+        dropouts: Parties that may be lost.
+        terms: What the run is for; canonical bytes that this library does not read.
+    """
+
+    TYPE: ClassVar[int] = 3
+    PURPOSE: ClassVar[str] = "run record"
+    MAX_BYTES: ClassVar[int] = 1024 * KIB
+
+    offer_digest: Digest
+    coordinator: Digest
+    statements: Annotated[tuple[Frame, ...], Size(1, MAX_PARTIES)]
+    form: Name
+    ring_bits: Annotated[int, Range(8, 32)]
+    suite: Name
+    threshold: Count
+    colluders: Count
+    dropouts: Count
+    expires_at: UnixTime
+    simulated: bool
+    terms: Annotated[bytes, Size(0, MAX_TERMS_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Message):
+    """A sealed half of a pair root, signed by its sender."""
+
+    TYPE: ClassVar[int] = 4
+    PURPOSE: ClassVar[str] = "envelope"
+
+    run_id: Digest
+    sender: Digest
+    receiver: Digest
+    sealed: Annotated[bytes, Size(1, 2 * KIB)]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeBundle(Message):
+    """Signed `Envelope` frames: all of one sender, or all for one receiver."""
+
+    TYPE: ClassVar[int] = 5
+    PURPOSE: ClassVar[str] = ""
+    MAX_BYTES: ClassVar[int] = 4 * 1024 * KIB
+
+    run_id: Digest
+    envelopes: Annotated[tuple[Frame, ...], Size(1, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmations(Message):
+    """A MAC under each pair root, one per peer in seat order (one's own seat left out)."""
+
+    TYPE: ClassVar[int] = 6
+    PURPOSE: ClassVar[str] = "confirmations"
+    MAX_BYTES: ClassVar[int] = 64 * KIB
+
+    run_id: Digest
+    sender: Digest
+    macs: Annotated[tuple[Mac, ...], Size(1, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class SetupClosing(Message):
+    """The MACs for one party, and the digests of all parties' `Confirmations`, in seat order."""
+
+    TYPE: ClassVar[int] = 7
+    PURPOSE: ClassVar[str] = "setup closing"
+    MAX_BYTES: ClassVar[int] = 128 * KIB
+
+    run_id: Digest
+    macs: Annotated[tuple[Mac, ...], Size(1, MAX_PARTIES)]
+    confirmation_digests: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(Message):
+    """A party is done with a stage, and remembers `head`."""
+
+    TYPE: ClassVar[int] = 8
+    PURPOSE: ClassVar[str] = "ready"
+
+    run_id: Digest
+    sender: Digest
+    stage: Name
+    head: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Message):
+    """One attempt at one batch (rule R1). Every signature and key of the attempt binds to it.
+
+    Attributes:
+        run_id: Run.
+        epoch: Counter of attempts over the run: the pair roots move forward with it.
+        batch: Number of the batch.
+        attempt: Which try of this batch.
+        phase: Which vector of this attempt.
+        previous_head: Transcript head before this plan.
+        words: Length of the vector.
+        expires_at: After this, nobody sends for it.
+        terms: What is asked; canonical bytes that this library does not read.
+    """
+
+    TYPE: ClassVar[int] = 9
+    PURPOSE: ClassVar[str] = "plan"
+    MAX_BYTES: ClassVar[int] = 1024 * KIB
+
+    run_id: Digest
+    epoch: Count
+    batch: Count
+    attempt: Count
+    phase: Count
+    previous_head: Digest
+    words: Annotated[int, Range(1, MAX_WORDS)]
+    expires_at: UnixTime
+    terms: Annotated[bytes, Size(0, MAX_TERMS_BYTES)]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MaskedVector(Message):
+    """y: a party's vector under its pair keys. Looks uniform to the coordinator.
+
+    Attributes:
+        plan_digest: Plan that it answers.
+        sender: Fingerprint of the party.
+        body: Ring elements, little-endian.
+    """
+
+    TYPE: ClassVar[int] = 10
+    PURPOSE: ClassVar[str] = "masked vector"
+    MAX_BYTES: ClassVar[int] = 4 * MAX_WORDS + 4 * KIB
+
+    plan_digest: Digest
+    sender: Digest
+    body: Annotated[bytes, Size(1, 4 * MAX_WORDS)]
+
+    def __repr__(self) -> str:
+        return f"MaskedVector({len(self.body)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Message):
+    """A party will not take part; `reason` is a stable public code, never a text."""
+
+    TYPE: ClassVar[int] = 11
+    PURPOSE: ClassVar[str] = "refusal"
+
+    subject: Digest
+    sender: Digest
+    reason: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement(Message):
+    """What became of a plan: released or void, and what every party sent.
+
+    Attributes:
+        run_id: Run.
+        plan_digest: The plan that is settled.
+        state: "released" or "void".
+        vector_digests: Digest of each party's `MaskedVector`, in seat order; empty where none came.
+        result: The released result; canonical bytes that this library does not read.
+    """
+
+    TYPE: ClassVar[int] = 12
+    PURPOSE: ClassVar[str] = "settlement"
+    MAX_BYTES: ClassVar[int] = 1024 * KIB
+
+    run_id: Digest
+    plan_digest: Digest
+    state: Name
+    vector_digests: Annotated[
+        tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)
+    ]
+    result: Annotated[bytes, Size(0, MAX_RESULT_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Closing(Message):
+    """The run is over."""
+
+    TYPE: ClassVar[int] = 13
+    PURPOSE: ClassVar[str] = "closing"
+
+    run_id: Digest
+    head: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStatement(Message):
+    """The last transcript head that a party remembers, and the highest epoch that it served."""
+
+    TYPE: ClassVar[int] = 14
+    PURPOSE: ClassVar[str] = "head statement"
+
+    run_id: Digest
+    sender: Digest
+    head: Digest
+    epoch: Count
+
+
+@dataclass(frozen=True, slots=True)
+class HeadBundle(Message):
+    """All parties' signed `HeadStatement` frames, in seat order."""
+
+    TYPE: ClassVar[int] = 15
+    PURPOSE: ClassVar[str] = ""
+    MAX_BYTES: ClassVar[int] = 4 * 1024 * KIB
+
+    run_id: Digest
+    statements: Annotated[tuple[Frame, ...], Size(1, MAX_PARTIES)]
+
+
+MESSAGE_TYPES: dict[int, type[Message]] = {
+    message.TYPE: message
+    for message in (
+        RunOffer,
+        KeyStatement,
+        RunRecord,
+        Envelope,
+        EnvelopeBundle,
+        Confirmations,
+        SetupClosing,
+        Ready,
+        Plan,
+        MaskedVector,
+        Refusal,
+        Settlement,
+        Closing,
+        HeadStatement,
+        HeadBundle,
+    )
+}
+
+
+@cache
+def field_types(message_type: type[Message]) -> dict[str, Any]:
+    """Return the annotated type of each field, in order."""
+    hints = get_type_hints(message_type, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(message_type)}  # type: ignore[arg-type]
+
+
+def _check(value: object, hint: Any, name: str) -> None:
+    """Check a value against a field's type: exact types only, no subclass, no bool for int."""
+    base, bound = (hint, None)
+    if get_origin(hint) is Annotated:
+        base, bound = get_args(hint)[:2]
+    item = None
+    if get_origin(base) is tuple:
+        base, item = tuple, get_args(base)[0]
+    if type(value) is not base:
+        raise MalformedMessageError(f"{name} must be {base.__name__}", type(value).__name__)
+    if isinstance(bound, Size) and isinstance(value, bytes | str | tuple):
+        if not bound.least <= len(value) <= bound.most:
+            raise MalformedMessageError(
+                f"{name} must have length {bound.least} to {bound.most}", len(value)
+            )
+    elif isinstance(bound, Range) and isinstance(value, int):
+        if not bound.least <= value <= bound.most:
+            raise MalformedMessageError(
+                f"{name} must be between {bound.least} and {bound.most}", "a number outside"
+            )
+    if item is not None and isinstance(value, tuple):
+        for element in value:
+            _check(element, item, name)

@@ -1,0 +1,121 @@
+"""What two parties share for a run, and the key of each attempt that follows from it.
+
+A pair root is made once per run from randomness of both ends. It moves forward with the epoch
+(one hash step per attempt, older roots erased), and the key of an attempt binds to the digest of
+its plan: ends that saw different plans hold different keys, and their streams do not cancel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from protocols.errors import KeyReuseError, UnexpectedMessageError
+
+KEY_BYTES = 32
+MAX_SKIPPED_EPOCHS = 64
+_DOMAIN = b"pate-fed/1/pair\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two parties, the lower fingerprint first: the order both ends agree on."""
+
+    lower: bytes
+    higher: bytes
+
+    @classmethod
+    def of(cls, one: bytes, other: bytes) -> Pair:
+        """Order two fingerprints."""
+        return cls(min(one, other), max(one, other))
+
+
+def make_root(*, run_id: bytes, pair: Pair, lower_half: bytes, higher_half: bytes) -> bytes:
+    """Mix both ends' halves into the root of a run.
+
+    Args:
+        run_id: Digest of the run record, 32 bytes.
+        pair: Who.
+        lower_half: 32 random bytes from the party with the lower fingerprint.
+        higher_half: 32 random bytes from the other.
+
+    Returns:
+        Root of epoch 0, 32 bytes.
+    """
+    label = b"root\0" + pair.lower + pair.higher
+    return _derive(lower_half + higher_half, salt=run_id, label=label)
+
+
+def confirmation(root: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
+    """Prove to the other end that this end holds the same root, 32 bytes."""
+    key = _derive(root, salt=run_id, label=b"confirm\0")
+    return hmac.new(key, _DOMAIN + sender + receiver, hashlib.sha256).digest()
+
+
+def pair_key(root: bytes, *, phase_digest: bytes, pair: Pair) -> bytes:
+    """Derive the key of one attempt and phase, 32 bytes."""
+    label = b"stream\0" + pair.lower + pair.higher
+    return _derive(root, salt=phase_digest, label=label)
+
+
+class PairRoots:
+    """A party's roots with all its peers, at one epoch. Secret, in memory only.
+
+    Moves forward only; what it leaves behind is dropped. (Python cannot promise that the memory is
+    zeroed.)
+    """
+
+    __slots__ = ("_epoch", "_me", "_roots")
+
+    def __init__(self, me: bytes, roots: Mapping[bytes, bytes]) -> None:
+        self._me = me
+        self._roots = dict(roots)
+        self._epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the roots held; 0 before the first attempt."""
+        return self._epoch
+
+    def advance(self, epoch: int) -> None:
+        """Move to a later epoch and drop the roots before it.
+
+        Raises:
+            KeyReuseError: `epoch` is not ahead: its roots are gone, or were used.
+            UnexpectedMessageError: `epoch` is more than `MAX_SKIPPED_EPOCHS` ahead.
+        """
+        if epoch <= self._epoch:
+            raise KeyReuseError(f"an attempt's epoch must be above {self._epoch}", epoch)
+        if epoch > self._epoch + MAX_SKIPPED_EPOCHS:
+            raise UnexpectedMessageError(
+                f"an epoch must be at most {MAX_SKIPPED_EPOCHS} ahead of {self._epoch}", epoch
+            )
+        for step in range(self._epoch + 1, epoch + 1):
+            label = b"ratchet\0" + step.to_bytes(8, "big")
+            self._roots = {
+                peer: _derive(root, salt=b"", label=label) for peer, root in self._roots.items()
+            }
+        self._epoch = epoch
+
+    def keys_for(self, phase_digest: bytes) -> dict[bytes, bytes]:
+        """Derive this epoch's key with each peer, by the peer's fingerprint."""
+        return {
+            peer: pair_key(root, phase_digest=phase_digest, pair=Pair.of(self._me, peer))
+            for peer, root in self._roots.items()
+        }
+
+    def erase(self) -> None:
+        """Drop all roots."""
+        self._roots.clear()
+
+    def __repr__(self) -> str:
+        return f"PairRoots(peers={len(self._roots)}, epoch={self._epoch})"
+
+
+def _derive(secret: bytes, *, salt: bytes, label: bytes) -> bytes:
+    return HKDF(hashes.SHA256(), KEY_BYTES, salt, _DOMAIN + label).derive(secret)

@@ -1,0 +1,81 @@
+"""The ring of integers modulo 2^32, in which shares are added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.errors import InvalidVectorError
+
+Words = NDArray[np.unsignedinteger[Any]]
+"""Ring elements: an unsigned integer array of the ring's word size, little-endian on the wire."""
+
+_WORD_TYPES = {8: np.dtype("<u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Integers modulo 2^bits; wrap-around is the addition.
+
+    Attributes:
+        bits: Word size: 32 in every run; 8 and 16 let tests try every value.
+    """
+
+    bits: int = 32
+
+    def __post_init__(self) -> None:
+        if self.bits not in _WORD_TYPES:
+            raise InvalidVectorError("ring bits must be 8, 16 or 32", self.bits)
+
+    @property
+    def word_type(self) -> np.dtype[Any]:
+        """Unsigned little-endian integer of the ring's size."""
+        return _WORD_TYPES[self.bits]
+
+    @property
+    def largest(self) -> int:
+        """Largest signed value, 2^(bits-1) - 1."""
+        return int(2 ** (self.bits - 1) - 1)
+
+    def encode(self, values: NDArray[np.int64]) -> Words:
+        """Map signed integers to ring elements.
+
+        Args:
+            values: Whole numbers in [-2^(bits-1), 2^(bits-1)); one axis.
+
+        Returns:
+            A new array of words, same shape.
+
+        Raises:
+            InvalidVectorError: not integers, not one axis, or out of range.
+        """
+        raw = np.asarray(values)
+        if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
+            raise InvalidVectorError(
+                "a vector must hold integers on one axis", f"{raw.dtype} with {raw.ndim} axes"
+            )
+        if raw.size and (raw.min() < -self.largest - 1 or raw.max() > self.largest):
+            raise InvalidVectorError(
+                f"values must lie in [-2^{self.bits - 1}, 2^{self.bits - 1})", "one outside"
+            )
+        return raw.astype(np.int64).astype(self.word_type)
+
+    def decode(self, words: Words) -> NDArray[np.int64]:
+        """Map ring elements back to signed integers; the inverse of `encode`."""
+        unsigned = words.astype(np.int64)
+        return np.where(unsigned > self.largest, unsigned - (1 << self.bits), unsigned)
+
+    def from_bytes(self, body: bytes) -> Words:
+        """View little-endian bytes as words, without a copy.
+
+        Raises:
+            InvalidVectorError: the length is no multiple of the word size.
+        """
+        if len(body) % self.word_type.itemsize:
+            raise InvalidVectorError(
+                f"bytes must come in words of {self.word_type.itemsize}", len(body)
+            )
+        return np.frombuffer(body, dtype=self.word_type)

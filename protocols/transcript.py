@@ -1,0 +1,62 @@
+"""The transcript of a run: a hash chain that every honest end computes for itself (rule R8).
+
+It holds hashes only. Every plan contains the head before it, and pair keys are derived from the
+plan, so parties with different histories have different keys: their vectors cannot be added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+_DOMAIN = b"pate-fed/1/transcript\0"
+EMPTY_HEAD = hashlib.sha256(_DOMAIN).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One link of the chain.
+
+    Attributes:
+        kind: What happened, e.g. "plan".
+        digest: SHA-256 of the message, 32 bytes.
+        head: Head of the chain after this entry, 32 bytes.
+    """
+
+    kind: str
+    digest: bytes
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A chain of entries, append-only.
+
+    Attributes:
+        entries: All entries, oldest first.
+    """
+
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def head(self) -> bytes:
+        """Digest that commits to every entry and their order, 32 bytes."""
+        return self.entries[-1].head if self.entries else EMPTY_HEAD
+
+    def append(self, kind: str, digest: bytes) -> Transcript:
+        """Return the transcript with one more entry."""
+        return Transcript((*self.entries, Entry(kind, digest, _link(self.head, kind, digest))))
+
+    def first_broken_entry(self) -> int | None:
+        """Return the index of the first entry whose head does not follow, or None."""
+        head = EMPTY_HEAD
+        for index, entry in enumerate(self.entries):
+            head = _link(head, entry.kind, entry.digest)
+            if head != entry.head:
+                return index
+        return None
+
+
+def _link(head: bytes, kind: str, digest: bytes) -> bytes:
+    name = kind.encode()
+    return hashlib.sha256(_DOMAIN + head + bytes([len(name)]) + name + digest).digest()

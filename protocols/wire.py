@@ -1,0 +1,201 @@
+"""Bytes of messages: deterministic CBOR (RFC 8949, section 4.2), version first, signature last.
+
+A frame is the CBOR array ``[version, type, [fields...], signature]``. The digest of a message
+covers the first three, so a signature never changes what is signed. Decoding is strict: a frame
+that is not byte for byte what `encode` would have written is refused, and so are tags, trailing
+bytes, indefinite lengths and everything above the type's bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, TypeVar
+
+import cbor2
+
+from protocols.errors import MalformedMessageError
+from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
+from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, Message
+
+_DIGEST_DOMAIN = b"pate-fed/1/message\0"
+_MAX_DEPTH = 8
+MAX_PACKET_FRAMES = 16
+
+Value = None | bool | int | float | str | bytes | list[Any] | dict[str, Any]
+"""What `encode_value` takes; tuples are written as lists."""
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A decoded frame.
+
+    Attributes:
+        message: The message.
+        signature: 64 bytes, or empty for a container.
+        digest: SHA-256 of the message under its own domain, 32 bytes.
+        frame: The bytes as they came.
+    """
+
+    message: Message
+    signature: bytes
+    digest: bytes
+    frame: bytes
+
+    def verify(self, signer: PublicIdentity) -> None:
+        """Check that `signer` signed this message.
+
+        Raises:
+            BadSignatureError: it did not.
+        """
+        signer.verify(
+            purpose=self.message.PURPOSE, digest=self.digest, signature=self.signature
+        )
+
+
+def digest_of(message: Message) -> bytes:
+    """Return SHA-256 over version, type and fields, 32 bytes."""
+    return _digest(_encoded_body(message))
+
+
+def sign(message: Message, identity: SigningIdentity) -> Signed:
+    """Sign a message and return it with its frame."""
+    body = _encoded_body(message)
+    signature = identity.sign(purpose=message.PURPOSE, digest=_digest(body))
+    return _framed(message, body, signature)
+
+
+def contain(message: Message) -> Signed:
+    """Frame a container, whose parts are signed one by one."""
+    return _framed(message, _encoded_body(message), b"")
+
+
+def decode(frame: bytes) -> Signed:
+    """Decode one frame, strictly.
+
+    Raises:
+        MalformedMessageError: it is not the canonical form of a message of this version.
+    """
+    version, type_number, body, signature = _parts(frame)
+    if version != PROTOCOL_VERSION or type(version) is not int:
+        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
+    message_type = MESSAGE_TYPES.get(type_number) if type(type_number) is int else None
+    if message_type is None:
+        raise MalformedMessageError("a message must be of a known type", "another")
+    if len(frame) > message_type.MAX_BYTES:
+        raise MalformedMessageError(
+            f"a {message_type.__name__} must have at most {message_type.MAX_BYTES} bytes",
+            len(frame),
+        )
+    if type(body) is not list or len(body) != len(fields(message_type)):  # type: ignore[arg-type]
+        raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
+    message = message_type(*(tuple(x) if type(x) is list else x for x in body))
+    expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
+    if type(signature) is not bytes or len(signature) != expected:
+        raise MalformedMessageError(f"a signature must have {expected} bytes", "another length")
+    signed = _framed(message, _encoded_body(message), signature)
+    if signed.frame != frame:
+        raise MalformedMessageError("a frame must be in canonical form", "another form")
+    return signed
+
+
+def expect(signed: Signed, message_type: type[M]) -> M:
+    """Return the message as `message_type`.
+
+    Raises:
+        MalformedMessageError: it is of another type.
+    """
+    if not isinstance(signed.message, message_type):
+        raise MalformedMessageError(
+            f"the message must be a {message_type.__name__}", type(signed.message).__name__
+        )
+    return signed.message
+
+
+def pack(frames: list[bytes]) -> bytes:
+    """Join the frames of one exchange into a packet."""
+    return encode_value(list(frames))
+
+
+def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
+    """Split a packet into its frames; the inverse of `pack`.
+
+    Raises:
+        MalformedMessageError: it is no canonical list of at most `MAX_PACKET_FRAMES` frames, or
+            longer than `max_bytes`.
+    """
+    if len(packet) > max_bytes:
+        raise MalformedMessageError(f"a packet must have at most {max_bytes} bytes", len(packet))
+    frames = decode_value(packet)
+    if type(frames) is not list or len(frames) > MAX_PACKET_FRAMES:
+        raise MalformedMessageError(
+            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames", "another"
+        )
+    if not all(type(frame) is bytes for frame in frames):
+        raise MalformedMessageError("frames must be bytes", "others")
+    return frames
+
+
+def encode_value(value: Value) -> bytes:
+    """Encode plain data in the same canonical form, for terms and results."""
+    return cbor2.dumps(value, canonical=True)
+
+
+def decode_value(data: bytes) -> Any:
+    """Decode plain data, strictly; the inverse of `encode_value`.
+
+    Raises:
+        MalformedMessageError: not canonical, or not plain data.
+    """
+    value = _loads(data)
+    if encode_value(value) != data:
+        raise MalformedMessageError("data must be in canonical form", "another form")
+    return value
+
+
+def _framed(message: Message, body: bytes, signature: bytes) -> Signed:
+    # `body` is an array of three (0x83); the frame is the same array with a fourth item.
+    frame = b"".join((b"\x84", memoryview(body)[1:], cbor2.dumps(signature, canonical=True)))
+    return Signed(message, signature, _digest(body), frame)
+
+
+def _digest(body: bytes) -> bytes:
+    state = hashlib.sha256(_DIGEST_DOMAIN)
+    state.update(body)
+    return state.digest()
+
+
+def _encoded_body(message: Message) -> bytes:
+    values = [getattr(message, field.name) for field in fields(message)]  # type: ignore[arg-type]
+    return cbor2.dumps([PROTOCOL_VERSION, message.TYPE, values], canonical=True)
+
+
+def _parts(frame: bytes) -> list[Any]:
+    parts = _loads(frame)
+    if type(parts) is not list or len(parts) != 4:
+        raise MalformedMessageError("a frame must be a list of 4", "another shape")
+    return parts
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return cbor2.loads(
+            data,
+            tag_hook=_refuse_tag,
+            semantic_decoders=_REFUSED_TAGS,
+            max_depth=_MAX_DEPTH,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+        )
+    except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError) as error:
+        raise MalformedMessageError("bytes must be deterministic CBOR", "others") from error
+
+
+def _refuse_tag(*_: object) -> NoReturn:
+    raise MalformedMessageError("CBOR tags must be absent", "a tag")
+
+
+# Tags that the library would otherwise turn into dates, regular expressions, huge fractions ...
+_REFUSED_TAGS = dict.fromkeys([*range(512), 1004, 43000, 55799], _refuse_tag)
