@@ -12,7 +12,7 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  Ready               transcript head
     batch     C -> P  Plan                what is asked, under which terms
               P -> C  MaskedVector        y, or Refusal
-              C -> P  Settlement          what was released or that it is void, with the next message
+              C -> P  Settlement          released or void; travels with the next message
     closing   C -> P  Closing             the run is over
               P -> C  HeadStatement *     transcript head, signed
               C -> P  HeadBundle          everybody's heads, to compare
@@ -80,7 +80,7 @@ class Message:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        hints = field_types(type(self))
+        hints = field_types(type(self))  # type: ignore[arg-type]
         for field in fields(self):  # type: ignore[arg-type]
             _check(getattr(self, field.name), hints[field.name], field.name)
 
@@ -298,9 +298,7 @@ class Settlement(Message):
     run_id: Digest
     plan_digest: Digest
     state: Name
-    vector_digests: Annotated[
-        tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)
-    ]
+    vector_digests: Annotated[tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)]
     result: Annotated[bytes, Size(0, MAX_RESULT_BYTES)]
 
 
@@ -379,16 +377,22 @@ def _check(value: object, hint: Any, name: str) -> None:
         base, item = tuple, get_args(base)[0]
     if type(value) is not base:
         raise MalformedMessageError(f"{name} must be {base.__name__}", type(value).__name__)
-    if isinstance(bound, Size) and isinstance(value, bytes | str | tuple):
-        if not bound.least <= len(value) <= bound.most:
-            raise MalformedMessageError(
-                f"{name} must have length {bound.least} to {bound.most}", len(value)
-            )
-    elif isinstance(bound, Range) and isinstance(value, int):
-        if not bound.least <= value <= bound.most:
-            raise MalformedMessageError(
-                f"{name} must be between {bound.least} and {bound.most}", "a number outside"
-            )
+    if (
+        isinstance(bound, Size)
+        and isinstance(value, bytes | str | tuple)
+        and not bound.least <= len(value) <= bound.most
+    ):
+        raise MalformedMessageError(
+            f"{name} must have length {bound.least} to {bound.most}", len(value)
+        )
+    if (
+        isinstance(bound, Range)
+        and isinstance(value, int)
+        and not bound.least <= value <= bound.most
+    ):
+        raise MalformedMessageError(
+            f"{name} must be between {bound.least} and {bound.most}", "a number outside"
+        )
     if item is not None and isinstance(value, tuple):
         for element in value:
             _check(element, item, name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from protocols.errors import KeyReuseError, UnexpectedMessageError
+from protocols.errors import KeyReuseError
 
 KEY_BYTES = 32
 MAX_SKIPPED_EPOCHS = 64
@@ -86,14 +86,12 @@ class PairRoots:
         """Move to a later epoch and drop the roots before it.
 
         Raises:
-            KeyReuseError: `epoch` is not ahead: its roots are gone, or were used.
-            UnexpectedMessageError: `epoch` is more than `MAX_SKIPPED_EPOCHS` ahead.
+            KeyReuseError: `epoch` is not ahead (its roots are gone, or were used), or more than
+                `MAX_SKIPPED_EPOCHS` ahead.
         """
-        if epoch <= self._epoch:
-            raise KeyReuseError(f"an attempt's epoch must be above {self._epoch}", epoch)
-        if epoch > self._epoch + MAX_SKIPPED_EPOCHS:
-            raise UnexpectedMessageError(
-                f"an epoch must be at most {MAX_SKIPPED_EPOCHS} ahead of {self._epoch}", epoch
+        if not self._epoch < epoch <= self._epoch + MAX_SKIPPED_EPOCHS:
+            raise KeyReuseError(
+                f"an epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {self._epoch}", epoch
             )
         for step in range(self._epoch + 1, epoch + 1):
             label = b"ratchet\0" + step.to_bytes(8, "big")

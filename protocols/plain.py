@@ -19,7 +19,7 @@ class PlainSum(SecureSum):
     """No secrecy at all, behind the same contract."""
 
     name = "plain"
-    smallest = 1
+    smallest = 2
 
     def shard(
         self,

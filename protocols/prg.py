@@ -86,9 +86,7 @@ def add_streams(
                 np.subtract(block, stream_words, out=block)
 
 
-def expand(
-    key: bytes, length: int, *, ring: Ring, keystream: Keystream = ctr_keystream
-) -> Words:
+def expand(key: bytes, length: int, *, ring: Ring, keystream: Keystream = ctr_keystream) -> Words:
     """Return the first `length` ring elements of the stream of `key`."""
     words = np.zeros(length, dtype=ring.word_type)
     add_streams(words, [(1, key)], ring=ring, keystream=keystream)

@@ -13,7 +13,11 @@ from protocols.errors import InvalidVectorError
 Words = NDArray[np.unsignedinteger[Any]]
 """Ring elements: an unsigned integer array of the ring's word size, little-endian on the wire."""
 
-_WORD_TYPES = {8: np.dtype("<u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
+_WORD_TYPES: dict[int, np.dtype[Any]] = {
+    8: np.dtype("<u1"),
+    16: np.dtype("<u2"),
+    32: np.dtype("<u4"),
+}
 
 
 @dataclass(frozen=True, slots=True)

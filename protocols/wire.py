@@ -50,14 +50,17 @@ class Signed:
         Raises:
             BadSignatureError: it did not.
         """
-        signer.verify(
-            purpose=self.message.PURPOSE, digest=self.digest, signature=self.signature
-        )
+        signer.verify(purpose=self.message.PURPOSE, digest=self.digest, signature=self.signature)
 
 
 def digest_of(message: Message) -> bytes:
     """Return SHA-256 over version, type and fields, 32 bytes."""
     return _digest(_encoded_body(message))
+
+
+def digest_of_values(label: str, values: Value) -> bytes:
+    """Return SHA-256 over labelled plain data, 32 bytes."""
+    return _digest(encode_value([label, values]))
 
 
 def sign(message: Message, identity: SigningIdentity) -> Signed:

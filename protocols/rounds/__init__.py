@@ -1,0 +1,26 @@
+"""The two ends of a run as state machines without I/O: frames in, frames out.
+
+`states` has the tables, `party` and `coordinator` the two ends, `journal` what an end must
+remember across a restart.
+"""
+
+from protocols.rounds.coordinator import CoordinatorRound
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.party import PartyRound, Received
+from protocols.rounds.states import (
+    COORDINATOR_TRANSITIONS,
+    PARTY_TRANSITIONS,
+    CoordinatorState,
+    PartyState,
+)
+
+__all__ = [
+    "COORDINATOR_TRANSITIONS",
+    "PARTY_TRANSITIONS",
+    "CoordinatorRound",
+    "CoordinatorState",
+    "PartyRound",
+    "PartyState",
+    "Received",
+    "RoundJournal",
+]

@@ -1,0 +1,441 @@
+"""The coordinator's end of a run.
+
+It relays what it cannot read, and adds y's as they come: no party's vector is ever held, only the
+running total, which is uniform until the last y is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.envelope import SUITE_X25519
+from protocols.errors import (
+    ConflictingMessageError,
+    HistoryError,
+    RefusedError,
+    RemoteProtocolError,
+    UnexpectedMessageError,
+    UnknownPeerError,
+    WrongLengthError,
+    WrongStateError,
+)
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    Closing,
+    Confirmations,
+    Envelope,
+    EnvelopeBundle,
+    HeadBundle,
+    HeadStatement,
+    KeyStatement,
+    MaskedVector,
+    Message,
+    Plan,
+    Ready,
+    Refusal,
+    RunOffer,
+    RunRecord,
+    Settlement,
+    SetupClosing,
+)
+from protocols.ring import Words
+from protocols.rounds.party import ROLE_PARTY, setup_digest
+from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
+from protocols.secure_sum import SecureSum
+from protocols.transcript import Transcript
+from protocols.wire import Signed
+
+
+class CoordinatorRound:
+    """The coordinator's state machine for one run.
+
+    Args:
+        identity: The coordinator's identity.
+        form: Secure sum of the run.
+        parties: Pinned parties by fingerprint: all of them take part.
+        nonce: 32 fresh random bytes.
+        expires_at: Unix time after which the run is over, in seconds.
+        simulated: Whether the run is a simulation.
+
+    Raises:
+        TooFewPartiesError: fewer parties than the form needs.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: SigningIdentity,
+        form: SecureSum,
+        parties: Mapping[bytes, PublicIdentity],
+        nonce: bytes,
+        expires_at: int,
+        simulated: bool,
+    ) -> None:
+        form.require_enough(len(parties))
+        self._identity = identity
+        self._form = form
+        self._parties = dict(parties)
+        self._seats = tuple(sorted(parties))
+        self._state = CoordinatorState.OFFERED
+        self._transcript = Transcript()
+        self._received: dict[bytes, Signed] = {}
+        self._answered: dict[tuple[type[Message], bytes], bytes] = {}
+        self._run_id = b""
+        self._epoch = 0
+        self._plan: Signed | None = None
+        self._total: Words | None = None
+        self._vectors: dict[bytes, bytes] = {}
+        offer = RunOffer(
+            coordinator_key=identity.public.key,
+            nonce=nonce,
+            form=form.name,
+            ring_bits=form.ring.bits,
+            suite=SUITE_X25519,
+            expires_at=expires_at,
+            simulated=simulated,
+        )
+        self._offer = wire.sign(offer, identity)
+
+    # What others may know ---------------------------------------------------------------------
+
+    @property
+    def state(self) -> CoordinatorState:
+        """What the coordinator waits for."""
+        return self._state
+
+    @property
+    def seats(self) -> tuple[bytes, ...]:
+        """Fingerprints of all parties, in seat order."""
+        return self._seats
+
+    @property
+    def run_id(self) -> bytes:
+        """Digest of the run record; empty before it was made."""
+        return self._run_id
+
+    @property
+    def transcript(self) -> Transcript:
+        """Chain of this run."""
+        return self._transcript
+
+    @property
+    def missing(self) -> tuple[bytes, ...]:
+        """Parties whose message of this stage has not come, in seat order."""
+        return tuple(seat for seat in self._seats if seat not in self._received)
+
+    @property
+    def shares_received(self) -> int:
+        """Number of parties whose y of the open plan has come."""
+        return len(self._vectors)
+
+    # Messages ---------------------------------------------------------------------------------
+
+    def receive(self, frame: bytes, *, peer: bytes | None = None) -> bytes:
+        """Take one frame from a party.
+
+        The same frame again changes nothing.
+
+        Args:
+            frame: Bytes as they came.
+            peer: Fingerprint of the party that they came from, where that is known already.
+
+        Returns:
+            Fingerprint of the party that signed it.
+
+        Raises:
+            RemoteProtocolError: it is malformed, not signed by the party that it must be from,
+                not allowed in this state or contradicts an earlier one; `peer` of the error
+                names the party, and nothing changed.
+            RefusedError: the party refused.
+        """
+        try:
+            return self._take(frame, peer)
+        except RemoteProtocolError as error:
+            if peer is None or error.peer:
+                raise
+            raise error.from_peer(peer.hex()) from error
+
+    def _take(self, frame: bytes, peer: bytes | None) -> bytes:
+        signed = wire.decode(frame)
+        message = signed.message
+        sender = self._sender_of(signed, peer)
+        if message.PURPOSE:
+            signed.verify(self._parties[sender])
+        seen = self._answered.get((type(message), sender))
+        if seen is not None and self._is_about_now(message):
+            if seen != signed.digest:
+                raise ConflictingMessageError(
+                    "a message must have the same bytes each time",
+                    f"another {type(message).__name__}",
+                    peer=sender.hex(),
+                )
+            return sender
+        state = next_state(COORDINATOR_TRANSITIONS, self._state, message)
+        self._check(signed, sender)
+        self._received[sender] = signed
+        self._answered[type(message), sender] = signed.digest
+        if not self.missing:
+            self._state = state
+        return sender
+
+    def _sender_of(self, signed: Signed, peer: bytes | None) -> bytes:
+        message = signed.message
+        match message:
+            case KeyStatement():
+                sender = PublicIdentity(message.identity_key).fingerprint
+            case EnvelopeBundle():
+                if peer is None:
+                    raise UnknownPeerError("a bundle's sender must be known", "none")
+                sender = peer
+            case Confirmations() | Ready() | MaskedVector() | Refusal() | HeadStatement():
+                sender = message.sender
+            case _:
+                raise UnexpectedMessageError(
+                    "a message must be one that parties send", type(message).__name__
+                )
+        if sender not in self._parties or peer not in (None, sender):
+            raise UnknownPeerError("a message must be of the party it came from", "another")
+        return sender
+
+    def _is_about_now(self, message: Message) -> bool:
+        """Tell whether an earlier message of this type is about the same thing."""
+        match message:
+            case MaskedVector():
+                return self._plan is not None and message.plan_digest == self._plan.digest
+            case Ready():
+                return False
+            case _:
+                return True
+
+    def _check(self, signed: Signed, sender: bytes) -> None:
+        message = signed.message
+        match message:
+            case KeyStatement():
+                self._check_statement(message)
+            case EnvelopeBundle():
+                self._check_bundle(message, sender)
+            case Confirmations():
+                self._require_run(message.run_id)
+                if len(message.macs) != len(self._seats) - 1:
+                    raise UnexpectedMessageError("one MAC must be for each peer", "others")
+            case Ready():
+                self._require_run(message.run_id)
+                self._require_head(message.head)
+            case MaskedVector():
+                self._add(signed, message)
+            case Refusal():
+                raise RefusedError(message.reason, peer=sender.hex())
+            case HeadStatement():
+                self._require_run(message.run_id)
+                self._require_head(message.head)
+                if message.epoch != self._epoch:
+                    raise HistoryError("the epoch must be the run's", message.epoch)
+            case _:
+                raise AssertionError(type(message).__name__)
+
+    def _check_statement(self, statement: KeyStatement) -> None:
+        offer = wire.expect(self._offer, RunOffer)
+        if (
+            statement.offer_digest != self._offer.digest
+            or statement.role != ROLE_PARTY
+            or statement.expires_at != offer.expires_at
+        ):
+            raise UnexpectedMessageError("a key statement must be for this offer", "another")
+
+    def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
+        self._require_run(bundle.run_id)
+        receivers = []
+        for frame in bundle.envelopes:
+            envelope = wire.expect(wire.decode(frame), Envelope)
+            if envelope.sender != sender or envelope.run_id != self._run_id:
+                raise UnexpectedMessageError("an envelope must be its sender's, of this run", "no")
+            receivers.append(envelope.receiver)
+        if receivers != [seat for seat in self._seats if seat != sender]:
+            raise UnexpectedMessageError("one envelope must be for each peer", "others")
+
+    def _add(self, signed: Signed, vector: MaskedVector) -> None:
+        plan = self._open_plan()
+        if vector.plan_digest != plan.digest:
+            raise UnexpectedMessageError("a vector must be for the open plan", "another")
+        ring = self._form.ring
+        expected = wire.expect(plan, Plan).words * ring.word_type.itemsize
+        if len(vector.body) != expected:
+            raise WrongLengthError(f"y must have {expected} bytes", len(vector.body))
+        assert self._total is not None
+        self._form.merge(self._total, ring.from_bytes(vector.body))
+        self._vectors[vector.sender] = signed.digest
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def offer(self) -> bytes:
+        """Return the frame that offers the run, for every party."""
+        return self._offer.frame
+
+    def record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
+        """Fix the run and return its record, for every party.
+
+        Args:
+            terms: What the run is for.
+            colluders: Parties that may collude with the coordinator.
+            dropouts: Parties that may be lost.
+        """
+        self._require(CoordinatorState.RECORDED)
+        offer = wire.expect(self._offer, RunOffer)
+        record = RunRecord(
+            offer_digest=self._offer.digest,
+            coordinator=self._identity.fingerprint,
+            statements=tuple(self._received[seat].frame for seat in self._seats),
+            form=offer.form,
+            ring_bits=offer.ring_bits,
+            suite=offer.suite,
+            threshold=len(self._seats) - dropouts,
+            colluders=colluders,
+            dropouts=dropouts,
+            expires_at=offer.expires_at,
+            simulated=offer.simulated,
+            terms=terms,
+        )
+        signed = wire.sign(record, self._identity)
+        self._run_id = signed.digest
+        self._transcript = self._transcript.append("run record", self._run_id)
+        self._received.clear()
+        return signed.frame
+
+    def deliver(self) -> dict[bytes, bytes]:
+        """Return, by receiver, the frame with the envelopes addressed to it."""
+        self._require(CoordinatorState.DELIVERED)
+        boxes: dict[bytes, list[bytes]] = {seat: [] for seat in self._seats}
+        for seat in self._seats:
+            bundle = wire.expect(self._received[seat], EnvelopeBundle)
+            peers = [peer for peer in self._seats if peer != seat]
+            for receiver, frame in zip(peers, bundle.envelopes, strict=True):
+                boxes[receiver].append(frame)
+        self._received.clear()
+        return {
+            seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box))).frame
+            for seat, box in boxes.items()
+        }
+
+    def close_setup(self) -> dict[bytes, bytes]:
+        """Return, by receiver, the frame with its peers' confirmations."""
+        self._require(CoordinatorState.CONFIRMED)
+        confirmations = [wire.expect(self._received[seat], Confirmations) for seat in self._seats]
+        digests = tuple(self._received[seat].digest for seat in self._seats)
+        frames = {}
+        for place, seat in enumerate(self._seats):
+            # A sender's MACs leave its own seat out, so later seats stand one place earlier.
+            macs = tuple(
+                message.macs[place - (sender_place < place)]
+                for sender_place, message in enumerate(confirmations)
+                if sender_place != place
+            )
+            closing = SetupClosing(self._run_id, macs, digests)
+            frames[seat] = wire.sign(closing, self._identity).frame
+        self._transcript = self._transcript.append("setup", setup_digest(digests))
+        self._received.clear()
+        return frames
+
+    def plan(self, *, batch: int, attempt: int, words: int, expires_at: int, terms: bytes) -> bytes:
+        """Open an attempt at a batch and return its plan, the same for every party.
+
+        Args:
+            batch: Number of the batch.
+            attempt: Which try of it.
+            words: Length of the vector.
+            expires_at: Unix time after which nobody sends for it.
+            terms: What is asked.
+        """
+        self._require(CoordinatorState.READY)
+        self._epoch += 1
+        plan = Plan(
+            run_id=self._run_id,
+            epoch=self._epoch,
+            batch=batch,
+            attempt=attempt,
+            phase=0,
+            previous_head=self._transcript.head,
+            words=words,
+            expires_at=expires_at,
+            terms=terms,
+        )
+        self._plan = wire.sign(plan, self._identity)
+        self._transcript = self._transcript.append("plan", self._plan.digest)
+        self._total = self._form.empty_total(words)
+        self._vectors.clear()
+        self._received.clear()
+        for seat in self._seats:
+            self._answered.pop((MaskedVector, seat), None)
+        self._state = CoordinatorState.COLLECTING
+        return self._plan.frame
+
+    def open_total(self) -> NDArray[np.int64]:
+        """Open the sum of all parties' vectors and forget the total. Secret.
+
+        Raises:
+            WrongStateError: some y is missing, or the sum was opened before.
+        """
+        if self._total is None or len(self._vectors) != len(self._seats):
+            raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
+        total, self._total = self._total, None
+        return self._form.unshard(total)
+
+    def settle(self, *, released: bool, result: bytes) -> bytes:
+        """Close the open plan and return the frame that tells every party.
+
+        Args:
+            released: Whether its result was released; otherwise it is void.
+            result: What was released.
+        """
+        plan = self._open_plan()
+        settlement = Settlement(
+            run_id=self._run_id,
+            plan_digest=plan.digest,
+            state="released" if released else "void",
+            vector_digests=tuple(self._vectors.get(seat, b"") for seat in self._seats),
+            result=result,
+        )
+        signed = wire.sign(settlement, self._identity)
+        self._transcript = self._transcript.append("settlement", signed.digest)
+        self._plan = self._total = None
+        self._vectors.clear()
+        self._received.clear()
+        self._state = CoordinatorState.READY
+        return signed.frame
+
+    def close(self) -> bytes:
+        """End the run and return the frame that tells every party."""
+        self._require(CoordinatorState.READY)
+        self._received.clear()
+        self._state = CoordinatorState.CLOSING
+        closing = Closing(self._run_id, self._transcript.head)
+        return wire.sign(closing, self._identity).frame
+
+    def compare(self) -> bytes:
+        """Return all parties' heads, for every party to compare."""
+        self._require(CoordinatorState.COMPARING)
+        statements = tuple(self._received[seat].frame for seat in self._seats)
+        self._received.clear()
+        return wire.contain(HeadBundle(self._run_id, statements)).frame
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _open_plan(self) -> Signed:
+        if self._plan is None:
+            raise WrongStateError("a plan must be open", self._state.value)
+        return self._plan
+
+    def _require(self, state: CoordinatorState) -> None:
+        if self._state is not state:
+            raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
+
+    def _require_run(self, run_id: bytes) -> None:
+        if run_id != self._run_id:
+            raise UnexpectedMessageError("a message must be of this run", "another")
+
+    def _require_head(self, head: bytes) -> None:
+        if head != self._transcript.head:
+            raise HistoryError("a party must remember the same run", "another head")

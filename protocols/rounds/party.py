@@ -1,0 +1,603 @@
+"""A party's end of a run.
+
+Everything that is decided elsewhere arrives as an argument: the pinned identities, the clock, the
+random numbers, the journal, and the verdict of the party's own guard. The coordinator is not
+trusted: what it relays is checked against signatures of pinned peers, what it plans against the
+history that this party remembers.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.envelope import SUITE_X25519, SealingKey, seal
+from protocols.errors import (
+    BadSignatureError,
+    BrokenEnvelopeError,
+    ConflictingMessageError,
+    HistoryError,
+    InvalidVectorError,
+    KeyConfirmationError,
+    MalformedMessageError,
+    ProtocolError,
+    RemoteProtocolError,
+    UnexpectedMessageError,
+    UnknownPeerError,
+    WrongStateError,
+)
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    Closing,
+    Confirmations,
+    Envelope,
+    EnvelopeBundle,
+    HeadBundle,
+    HeadStatement,
+    KeyStatement,
+    MaskedVector,
+    Message,
+    Plan,
+    Ready,
+    Refusal,
+    RunOffer,
+    RunRecord,
+    Settlement,
+    SetupClosing,
+)
+from protocols.pair_keys import MAX_SKIPPED_EPOCHS, Pair, PairRoots, confirmation, make_root
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
+from protocols.secure_sum import SecureSum
+from protocols.transcript import Transcript
+from protocols.wire import Signed
+
+ROLE_PARTY = "party"
+COORDINATOR = "coordinator"
+_UNSIGNED: tuple[type[Message], ...] = (EnvelopeBundle, HeadBundle)
+_HALF_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came of a message.
+
+    Attributes:
+        replies: Frames to send back.
+        event: Something that the node must act upon: a `RunRecord` (then `accept_run` or
+            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds).
+    """
+
+    replies: tuple[bytes, ...] = ()
+    event: RunRecord | Plan | Settlement | None = None
+
+
+class PartyRound:
+    """A party's state machine for one run.
+
+    Args:
+        identity: This party's identity.
+        coordinator: The pinned coordinator.
+        pins: Pinned peers by fingerprint; may contain this party.
+        forms: Secure sums that this party knows, by name.
+        journal: Memory across restarts.
+        random_bytes: Cryptographic random numbers, for nonces and halves of roots.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: SigningIdentity,
+        coordinator: PublicIdentity,
+        pins: Mapping[bytes, PublicIdentity],
+        forms: Mapping[str, SecureSum],
+        journal: RoundJournal,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._identity = identity
+        self._me = identity.fingerprint
+        self._coordinator = coordinator
+        self._pins = dict(pins)
+        self._forms = dict(forms)
+        self._journal = journal
+        self._random_bytes = random_bytes
+        self._state = PartyState.NEW
+        self._transcript = Transcript()
+        self._answered: dict[tuple[type[Message], object], tuple[bytes, tuple[bytes, ...]]] = {}
+        self._sealing_key: SealingKey | None = None
+        self._offer: Signed | None = None
+        self._statement: Signed | None = None
+        self._record: RunRecord | None = None
+        self._run_id = b""
+        self._seats: tuple[KeyStatement, ...] = ()
+        self._fingerprints: tuple[bytes, ...] = ()
+        self._halves: dict[bytes, bytes] = {}
+        self._roots = PairRoots(self._me, {})
+        self._unconfirmed: dict[bytes, bytes] = {}
+        self._confirmations: Signed | None = None
+        self._plan: Signed | None = None
+        self._sent_digest = b""
+        self._proposal: Message | None = None
+        self._settled_state = ""
+
+    # What others may know ---------------------------------------------------------------------
+
+    @property
+    def state(self) -> PartyState:
+        """Where this party is."""
+        return self._state
+
+    @property
+    def transcript(self) -> Transcript:
+        """Chain of this run as this party saw it."""
+        return self._transcript
+
+    @property
+    def run_id(self) -> bytes:
+        """Digest of the run record; empty before it came."""
+        return self._run_id
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The run record, once it came."""
+        return self._record
+
+    @property
+    def seat_fingerprints(self) -> tuple[bytes, ...]:
+        """Fingerprints of all parties, in seat order."""
+        return self._fingerprints
+
+    @property
+    def epoch(self) -> int:
+        """Highest epoch that this party moved to."""
+        return self._roots.epoch
+
+    # Messages ---------------------------------------------------------------------------------
+
+    def receive(self, frame: bytes, *, now: float) -> Received:
+        """Take one frame from the coordinator.
+
+        The same frame again gets the same answer, and changes nothing.
+
+        Args:
+            frame: Bytes as they came.
+            now: Unix time, in seconds.
+
+        Raises:
+            RemoteProtocolError: it is malformed, not signed by whom it must be, not allowed in
+                this state or not of this run: nothing changed. A `ConflictingMessageError`, a
+                `HistoryError` or a broken envelope or key stops the run at this party.
+        """
+        signed = wire.decode(frame)
+        if not isinstance(signed.message, _UNSIGNED):
+            self._verify_coordinator(signed)
+        key = self._identify(signed.message)
+        if key in self._answered:
+            digest, replies = self._answered[key]
+            if digest != signed.digest:
+                self._stop()
+                raise ConflictingMessageError(
+                    "a message must have the same bytes each time",
+                    f"another {type(signed.message).__name__}",
+                    peer=COORDINATOR,
+                )
+            return Received(self._repeat(signed, replies))
+        state = next_state(PARTY_TRANSITIONS, self._state, signed.message)
+        received = self._act(signed, now=now)
+        self._state = state
+        self._answered[key] = (signed.digest, received.replies)
+        return received
+
+    def accept_run(self) -> tuple[bytes, ...]:
+        """Agree to the run record: seal a half of each pair's root.
+
+        Raises:
+            WrongStateError: no run record waits for a verdict.
+        """
+        self._require(PartyState.REVIEWING_RUN)
+        record = self._known_record()
+        frames = []
+        for seat in self._peers():
+            peer = _fingerprint(seat)
+            half = self._random_bytes(_HALF_BYTES)
+            self._halves[peer] = half
+            sealed = seal(
+                half, seat.sealing_key, run_id=self._run_id, sender=self._me, receiver=peer
+            )
+            envelope = Envelope(self._run_id, self._me, peer, sealed)
+            frames.append(wire.sign(envelope, self._identity).frame)
+        replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))).frame,)
+        self._transcript = self._transcript.append("run record", self._run_id)
+        self._state = PartyState.SEALED
+        self._remember(record, replies)
+        return replies
+
+    def contribute(self, vector: NDArray[np.int64]) -> tuple[bytes, ...]:
+        """Agree to the plan: hide this party's vector and return it, to be sent.
+
+        Journals the plan, moves the roots forward, computes y once and stores it, in this order.
+
+        Args:
+            vector: x, signed integers; shape (plan.words,). Secret.
+
+        Raises:
+            WrongStateError: no plan waits for a verdict.
+            InvalidVectorError: not the plan's length, or out of range.
+            KeyReuseError: the plan was begun before.
+        """
+        self._require(PartyState.REVIEWING_PLAN)
+        signed = self._known_plan()
+        plan = wire.expect(signed, Plan)
+        form = self._forms[self._known_record().form]
+        if vector.shape != (plan.words,):
+            raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
+        form.ring.encode(vector)  # refuse what the ring cannot hold before a key is touched
+        self._journal.begin(run_id=self._run_id, epoch=plan.epoch, plan_digest=signed.digest)
+        self._roots.advance(plan.epoch)
+        masked = form.shard(vector, seat=self._seat(), pair_keys=self._keys_by_seat(signed.digest))
+        answer = wire.sign(MaskedVector(signed.digest, self._me, masked.tobytes()), self._identity)
+        self._journal.keep(signed.digest, answer.frame)
+        self._sent_digest = answer.digest
+        self._transcript = self._transcript.append("plan", signed.digest)
+        self._state = PartyState.SENT
+        # The frame itself stays in the journal alone, until the plan is settled.
+        self._remember(plan, ())
+        return (answer.frame,)
+
+    def refuse(self, reason: str) -> tuple[bytes, ...]:
+        """Turn the proposal down.
+
+        Args:
+            reason: A stable public code, never a text.
+
+        Raises:
+            WrongStateError: nothing waits for a verdict.
+        """
+        if self._state is PartyState.REVIEWING_RUN:
+            replies = self._refusal(self._run_id, reason)
+            self._stop()
+            self._remember(self._known_record(), replies)
+            return replies
+        self._require(PartyState.REVIEWING_PLAN)
+        signed = self._known_plan()
+        plan = wire.expect(signed, Plan)
+        replies = self._refusal(signed.digest, reason)
+        # The epoch is spent whatever becomes of the plan.
+        self._roots.advance(plan.epoch)
+        self._sent_digest = b""
+        self._transcript = self._transcript.append("plan", signed.digest)
+        self._state = PartyState.REFUSED
+        self._remember(plan, replies)
+        return replies
+
+    # One method per message -------------------------------------------------------------------
+
+    def _act(self, signed: Signed, *, now: float) -> Received:
+        message = signed.message
+        match message:
+            case RunOffer():
+                return self._on_offer(signed, message, now=now)
+            case RunRecord():
+                return self._on_record(signed, message)
+            case EnvelopeBundle():
+                return self._stopping_on_error(lambda: self._on_envelopes(message))
+            case SetupClosing():
+                return self._stopping_on_error(lambda: self._on_setup_closing(message))
+            case Plan():
+                return self._on_plan(signed, message, now=now)
+            case Settlement():
+                return self._stopping_on_error(lambda: self._on_settlement(signed, message))
+            case Closing():
+                return self._stopping_on_error(lambda: self._on_closing(message))
+            case HeadBundle():
+                return self._stopping_on_error(lambda: self._on_heads(message))
+            case _:  # the transition table lists no other
+                raise AssertionError(type(message).__name__)
+
+    def _on_offer(self, signed: Signed, offer: RunOffer, *, now: float) -> Received:
+        if offer.form not in self._forms or offer.suite != SUITE_X25519:
+            raise UnexpectedMessageError(
+                "form and suite must be known to this party", "another", peer=COORDINATOR
+            )
+        if offer.ring_bits != self._forms[offer.form].ring.bits:
+            raise UnexpectedMessageError(
+                "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
+            )
+        _require_fresh(offer.expires_at, now=now)
+        self._sealing_key = SealingKey()
+        statement = KeyStatement(
+            offer_digest=signed.digest,
+            identity_key=self._identity.public.key,
+            sealing_key=self._sealing_key.public_bytes,
+            nonce=self._random_bytes(32),
+            role=ROLE_PARTY,
+            expires_at=offer.expires_at,
+        )
+        self._offer = signed
+        self._statement = wire.sign(statement, self._identity)
+        return Received((self._statement.frame,))
+
+    def _on_record(self, signed: Signed, record: RunRecord) -> Received:
+        assert self._offer is not None
+        offer = wire.expect(self._offer, RunOffer)
+        same = (
+            record.offer_digest == self._offer.digest
+            and record.coordinator == self._coordinator.fingerprint
+            and record.form == offer.form
+            and record.ring_bits == offer.ring_bits
+            and record.suite == offer.suite
+            and record.expires_at == offer.expires_at
+            and record.simulated == offer.simulated
+        )
+        if not same:
+            raise UnexpectedMessageError(
+                "a run record must keep to its offer", "another", peer=COORDINATOR
+            )
+        self._forms[record.form].require_enough(len(record.statements))
+        seats = self._checked_seats(record)
+        self._seats, self._record, self._run_id = seats, record, signed.digest
+        self._fingerprints = tuple(_fingerprint(seat) for seat in seats)
+        return Received(event=record)
+
+    def _checked_seats(self, record: RunRecord) -> tuple[KeyStatement, ...]:
+        assert self._statement is not None
+        if self._statement.frame not in record.statements:
+            raise UnknownPeerError("our own statement must be in the run record", "none")
+        seats, fingerprints = [], []
+        for frame in record.statements:
+            signed = wire.decode(frame)
+            seat = wire.expect(signed, KeyStatement)
+            fingerprint = _fingerprint(seat)
+            if fingerprint != self._me and fingerprint not in self._pins:
+                raise UnknownPeerError("every party must be pinned", "one that is not")
+            if seat.offer_digest != record.offer_digest or seat.role != ROLE_PARTY:
+                raise UnexpectedMessageError("every statement must be for this offer", "another")
+            signed.verify(PublicIdentity(seat.identity_key))
+            seats.append(seat)
+            fingerprints.append(fingerprint)
+        if fingerprints != sorted(set(fingerprints)):
+            raise UnknownPeerError("seats must be in the order of fingerprints, none twice", "not")
+        if len({seat.sealing_key for seat in seats}) != len(seats):
+            raise UnknownPeerError("sealing keys must differ", "one that comes twice")
+        return tuple(seats)
+
+    def _on_envelopes(self, bundle: EnvelopeBundle) -> Received:
+        self._require_run(bundle.run_id)
+        roots = {}
+        for frame in bundle.envelopes:
+            signed = wire.decode(frame)
+            envelope = wire.expect(signed, Envelope)
+            sender = envelope.sender
+            if sender not in self._halves or sender in roots:
+                raise UnexpectedMessageError("one envelope must come from each peer", "another")
+            if envelope.run_id != self._run_id or envelope.receiver != self._me:
+                raise UnexpectedMessageError(
+                    "an envelope must be for this run and party", "another", peer=sender.hex()
+                )
+            try:
+                signed.verify(PublicIdentity(self._seat_of(sender).identity_key))
+                roots[sender] = self._root_with(sender, envelope.sealed)
+            except RemoteProtocolError as error:
+                raise error.from_peer(sender.hex()) from error
+        if len(roots) != len(self._halves):
+            raise UnexpectedMessageError("one envelope must come from each peer", len(roots))
+        self._halves.clear()
+        self._sealing_key = None
+        self._unconfirmed = roots
+        macs = tuple(
+            confirmation(roots[peer], run_id=self._run_id, sender=self._me, receiver=peer)
+            for peer in self._peer_fingerprints()
+        )
+        message = Confirmations(self._run_id, self._me, macs)
+        self._confirmations = wire.sign(message, self._identity)
+        return Received((self._confirmations.frame,))
+
+    def _root_with(self, peer: bytes, sealed: bytes) -> bytes:
+        assert self._sealing_key is not None
+        theirs = self._sealing_key.open(sealed, run_id=self._run_id, sender=peer, receiver=self._me)
+        if len(theirs) != _HALF_BYTES:
+            raise BrokenEnvelopeError(f"a half must have {_HALF_BYTES} bytes", len(theirs))
+        ours = self._halves[peer]
+        lower, higher = (ours, theirs) if self._me < peer else (theirs, ours)
+        return make_root(
+            run_id=self._run_id,
+            pair=Pair.of(self._me, peer),
+            lower_half=lower,
+            higher_half=higher,
+        )
+
+    def _on_setup_closing(self, closing: SetupClosing) -> Received:
+        assert self._confirmations is not None
+        self._require_run(closing.run_id)
+        peers = self._peer_fingerprints()
+        if len(closing.macs) != len(peers) or len(closing.confirmation_digests) != len(self._seats):
+            raise UnexpectedMessageError("one MAC must come from each peer", len(closing.macs))
+        for peer, mac in zip(peers, closing.macs, strict=True):
+            expected = confirmation(
+                self._unconfirmed[peer], run_id=self._run_id, sender=peer, receiver=self._me
+            )
+            if not hmac.compare_digest(mac, expected):
+                raise KeyConfirmationError(
+                    "both ends must hold the same root", "another", peer=peer.hex()
+                )
+        if closing.confirmation_digests[self._seat()] != self._confirmations.digest:
+            raise HistoryError("our own confirmations must be listed", "others", peer=COORDINATOR)
+        self._roots = PairRoots(self._me, self._unconfirmed)
+        self._unconfirmed = {}
+        digest = setup_digest(closing.confirmation_digests)
+        self._transcript = self._transcript.append("setup", digest)
+        return Received((self._ready("setup"),))
+
+    def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received:
+        self._require_run(plan.run_id)
+        _require_fresh(plan.expires_at, now=now)
+        if plan.previous_head != self._transcript.head:
+            raise HistoryError(
+                "a plan must continue the history that this party remembers",
+                "another head",
+                peer=COORDINATOR,
+            )
+        if plan.phase != 0:
+            raise UnexpectedMessageError("this form has one phase", plan.phase, peer=COORDINATOR)
+        if not self.epoch < plan.epoch <= self.epoch + MAX_SKIPPED_EPOCHS:
+            raise UnexpectedMessageError(
+                f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {self.epoch}",
+                plan.epoch,
+                peer=COORDINATOR,
+            )
+        self._plan = signed
+        return Received(event=plan)
+
+    def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
+        self._require_run(settlement.run_id)
+        plan = self._known_plan()
+        if settlement.plan_digest != plan.digest:
+            raise UnexpectedMessageError(
+                "a settlement must be of the open plan", "another", peer=COORDINATOR
+            )
+        if settlement.state not in ("released", "void"):
+            raise MalformedMessageError("a plan is released or void", "another state")
+        if len(settlement.vector_digests) != len(self._seats):
+            raise MalformedMessageError("every seat must be listed", "others")
+        listed = settlement.vector_digests[self._seat()]
+        never_came = settlement.state == "void" and not listed
+        if not never_came and listed != self._sent_digest:
+            raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
+        if settlement.state == "released" and not all(settlement.vector_digests):
+            raise HistoryError("a release must have every party's vector", "a missing one")
+        self._journal.erase(plan.digest)
+        self._transcript = self._transcript.append("settlement", signed.digest)
+        return Received(event=settlement)
+
+    def _on_closing(self, closing: Closing) -> Received:
+        self._require_run(closing.run_id)
+        if closing.head != self._transcript.head:
+            raise HistoryError(
+                "the coordinator must remember the same run", "another head", peer=COORDINATOR
+            )
+        statement = HeadStatement(self._run_id, self._me, self._transcript.head, self.epoch)
+        self._roots.erase()
+        return Received((wire.sign(statement, self._identity).frame,))
+
+    def _on_heads(self, bundle: HeadBundle) -> Received:
+        self._require_run(bundle.run_id)
+        if len(bundle.statements) != len(self._seats):
+            raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
+        for seat, frame in zip(self._seats, bundle.statements, strict=True):
+            identity = PublicIdentity(seat.identity_key)
+            signed = wire.decode(frame)
+            statement = wire.expect(signed, HeadStatement)
+            signed.verify(identity)
+            if statement.sender != identity.fingerprint or statement.run_id != self._run_id:
+                raise UnexpectedMessageError("a head must be its seat's", "another")
+            if statement.head != self._transcript.head:
+                raise HistoryError(
+                    "all parties must remember the same run",
+                    "another head",
+                    peer=identity.fingerprint.hex(),
+                )
+        return Received((self._ready("closing"),))
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _verify_coordinator(self, signed: Signed) -> None:
+        try:
+            signed.verify(self._coordinator)
+        except BadSignatureError as error:
+            raise error.from_peer(COORDINATOR) from error
+
+    def _identify(self, message: Message) -> tuple[type[Message], object]:
+        """Name what a message is about: two bodies for one name are a conflict."""
+        match message:
+            case Plan():
+                return (Plan, message.epoch)
+            case Settlement():
+                return (Settlement, message.plan_digest)
+            case _:
+                return (type(message), None)
+
+    def _repeat(self, signed: Signed, replies: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        if isinstance(signed.message, Plan) and not replies:
+            stored = self._journal.find(signed.digest)
+            return (stored,) if stored is not None else ()
+        return replies
+
+    def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
+        key = self._identify(message)
+        digest, _ = self._answered[key]
+        self._answered[key] = (digest, replies)
+
+    def _stopping_on_error(self, act: Callable[[], Received]) -> Received:
+        try:
+            return act()
+        except ProtocolError:
+            self._stop()
+            raise
+
+    def _stop(self) -> None:
+        self._state = PartyState.STOPPED
+        self._roots.erase()
+        self._halves.clear()
+        self._unconfirmed.clear()
+        self._sealing_key = None
+
+    def _refusal(self, subject: bytes, reason: str) -> tuple[bytes, ...]:
+        return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
+
+    def _ready(self, stage: str) -> bytes:
+        message = Ready(self._run_id, self._me, stage, self._transcript.head)
+        return wire.sign(message, self._identity).frame
+
+    def _require(self, state: PartyState) -> None:
+        if self._state is not state:
+            raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
+
+    def _require_run(self, run_id: bytes) -> None:
+        if run_id != self._run_id:
+            raise UnexpectedMessageError("a message must be of this run", "another")
+
+    def _known_record(self) -> RunRecord:
+        assert self._record is not None
+        return self._record
+
+    def _known_plan(self) -> Signed:
+        assert self._plan is not None
+        return self._plan
+
+    def _seat(self) -> int:
+        return self._fingerprints.index(self._me)
+
+    def _seat_of(self, fingerprint: bytes) -> KeyStatement:
+        return self._seats[self._fingerprints.index(fingerprint)]
+
+    def _peers(self) -> tuple[KeyStatement, ...]:
+        mine = self._identity.public.key
+        return tuple(seat for seat in self._seats if seat.identity_key != mine)
+
+    def _peer_fingerprints(self) -> tuple[bytes, ...]:
+        return tuple(peer for peer in self._fingerprints if peer != self._me)
+
+    def _keys_by_seat(self, phase_digest: bytes) -> dict[int, bytes]:
+        keys = self._roots.keys_for(phase_digest)
+        return {
+            seat: keys[peer] for seat, peer in enumerate(self._fingerprints) if peer != self._me
+        }
+
+
+def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
+    """Digest of what all parties confirmed, in seat order: the transcript's "setup" entry."""
+    return wire.digest_of_values("setup", list(confirmation_digests))
+
+
+def _fingerprint(seat: KeyStatement) -> bytes:
+    return PublicIdentity(seat.identity_key).fingerprint
+
+
+def _require_fresh(expires_at: int, *, now: float) -> None:
+    if now >= expires_at:
+        raise UnexpectedMessageError("a message must not have expired", "one that has")

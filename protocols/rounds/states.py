@@ -1,0 +1,125 @@
+"""States and transitions of both ends. What a table does not list is an error and changes nothing.
+
+A party::
+
+    NEW -RunOffer-> STATED -RunRecord-> REVIEWING_RUN =accept=> SEALED -EnvelopeBundle-> CONFIRMED
+    CONFIRMED -SetupClosing-> READY -Plan-> REVIEWING_PLAN =contribute=> SENT -Settlement-> READY
+    REVIEWING_PLAN =refuse=> REFUSED -Settlement-> READY -Closing-> CLOSED -HeadBundle-> DONE
+
+Double arrows are calls by the node: its guard stands between what is proposed and what is done.
+From every state a broken promise leads to STOPPED, which has no way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+from protocols.errors import UnexpectedMessageError
+from protocols.messages import (
+    Closing,
+    Confirmations,
+    EnvelopeBundle,
+    HeadBundle,
+    HeadStatement,
+    KeyStatement,
+    MaskedVector,
+    Message,
+    Plan,
+    Ready,
+    Refusal,
+    RunOffer,
+    RunRecord,
+    Settlement,
+    SetupClosing,
+)
+
+
+class PartyState(Enum):
+    """Where a party is in a run."""
+
+    NEW = "new"
+    STATED = "stated"
+    REVIEWING_RUN = "reviewing run"
+    SEALED = "sealed"
+    CONFIRMED = "confirmed"
+    READY = "ready"
+    REVIEWING_PLAN = "reviewing plan"
+    SENT = "sent"
+    REFUSED = "refused"
+    CLOSED = "closed"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class CoordinatorState(Enum):
+    """Where the coordinator is in a run: what it waits for."""
+
+    OFFERED = "offered"
+    RECORDED = "recorded"
+    DELIVERED = "delivered"
+    CONFIRMED = "confirmed"
+    READY = "ready"
+    COLLECTING = "collecting"
+    CLOSING = "closing"
+    COMPARING = "comparing"
+    DONE = "done"
+
+
+PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
+    PartyState.NEW: {RunOffer: PartyState.STATED},
+    PartyState.STATED: {RunRecord: PartyState.REVIEWING_RUN},
+    PartyState.REVIEWING_RUN: {},
+    PartyState.SEALED: {EnvelopeBundle: PartyState.CONFIRMED},
+    PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
+    PartyState.READY: {Plan: PartyState.REVIEWING_PLAN, Closing: PartyState.CLOSED},
+    PartyState.REVIEWING_PLAN: {},
+    PartyState.SENT: {Settlement: PartyState.READY},
+    PartyState.REFUSED: {Settlement: PartyState.READY},
+    PartyState.CLOSED: {HeadBundle: PartyState.DONE},
+    PartyState.DONE: {},
+    PartyState.STOPPED: {},
+}
+
+COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], CoordinatorState]] = {
+    # A stage is left when every party's message is in; until then the state stays.
+    CoordinatorState.OFFERED: {KeyStatement: CoordinatorState.RECORDED},
+    CoordinatorState.RECORDED: {
+        EnvelopeBundle: CoordinatorState.DELIVERED,
+        Refusal: CoordinatorState.RECORDED,
+    },
+    CoordinatorState.DELIVERED: {
+        Confirmations: CoordinatorState.CONFIRMED,
+        Refusal: CoordinatorState.DELIVERED,
+    },
+    CoordinatorState.CONFIRMED: {
+        Ready: CoordinatorState.READY,
+        Refusal: CoordinatorState.CONFIRMED,
+    },
+    CoordinatorState.READY: {},
+    CoordinatorState.COLLECTING: {
+        MaskedVector: CoordinatorState.READY,
+        Refusal: CoordinatorState.COLLECTING,
+    },
+    CoordinatorState.CLOSING: {HeadStatement: CoordinatorState.COMPARING},
+    CoordinatorState.COMPARING: {Ready: CoordinatorState.DONE},
+    CoordinatorState.DONE: {},
+}
+
+S = TypeVar("S", PartyState, CoordinatorState)
+
+
+def next_state(table: Mapping[S, Mapping[type[Message], S]], state: S, message: Message) -> S:
+    """Look a transition up.
+
+    Raises:
+        UnexpectedMessageError: the table has none; nothing changes.
+    """
+    row = table[state]
+    if type(message) not in row:
+        allowed = ", ".join(sorted(kind.__name__ for kind in row)) or "nothing"
+        raise UnexpectedMessageError(
+            f"in state '{state.value}' a message must be: {allowed}", type(message).__name__
+        )
+    return row[type(message)]

@@ -1,0 +1,141 @@
+"""A whole run of the secure sum in memory, with every message in the test's hands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.additive import AdditiveSum
+from protocols.errors import KeyReuseError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.plain import PlainSum
+from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
+from protocols.secure_sum import SecureSum
+
+NOW = 1_000.0
+EXPIRES_AT = 10_000
+
+
+class ListJournal(RoundJournal):
+    """A journal in memory that keeps the order of what was written."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self._frames: dict[bytes, bytes | None] = {}
+
+    def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
+        if plan_digest in self._frames:
+            raise KeyReuseError("a plan must be begun once", "a second time")
+        self._frames[plan_digest] = None
+        self.steps.append("begin")
+
+    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+        self._frames[plan_digest] = frame
+        self.steps.append("keep")
+
+    def find(self, plan_digest: bytes) -> bytes | None:
+        return self._frames.get(plan_digest)
+
+    def erase(self, plan_digest: bytes) -> None:
+        self._frames[plan_digest] = None
+        self.steps.append("erase")
+
+
+class MemoryRun:
+    """A coordinator and its parties; each step is a method, each message can be tampered with.
+
+    `tamper(stage, receiver fingerprint or None for the coordinator, frame)` returns the frame to
+    hand on instead.
+    """
+
+    def __init__(
+        self,
+        parties: int,
+        *,
+        form: Callable[[], SecureSum] = AdditiveSum,
+        tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
+    ) -> None:
+        self.tamper = tamper
+        self.coordinator_identity = SigningIdentity.generate()
+        self.identities = {
+            identity.fingerprint: identity
+            for identity in (SigningIdentity.generate() for _ in range(parties))
+        }
+        pins = {fp: identity.public for fp, identity in self.identities.items()}
+        self.journals = {fp: ListJournal() for fp in pins}
+        self.parties = {
+            fp: self.new_party(identity, pins, self.journals[fp])
+            for fp, identity in self.identities.items()
+        }
+        self.coordinator = CoordinatorRound(
+            identity=self.coordinator_identity,
+            form=form(),
+            parties=pins,
+            nonce=secrets.token_bytes(32),
+            expires_at=EXPIRES_AT,
+            simulated=True,
+        )
+
+    def new_party(
+        self,
+        identity: SigningIdentity,
+        pins: dict[bytes, PublicIdentity],
+        journal: RoundJournal,
+    ) -> PartyRound:
+        return PartyRound(
+            identity=identity,
+            coordinator=self.coordinator_identity.public,
+            pins=pins,
+            forms={"additive": AdditiveSum(), "plain": PlainSum()},
+            journal=journal,
+            random_bytes=secrets.token_bytes,
+        )
+
+    def to_party(self, stage: str, party: bytes, frame: bytes) -> list[bytes]:
+        return list(self.parties[party].receive(self.tamper(stage, party, frame), now=NOW).replies)
+
+    def to_coordinator(self, stage: str, party: bytes, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.coordinator.receive(self.tamper(stage, None, frame), peer=party)
+
+    def exchange(self, stage: str, frames: dict[bytes, bytes]) -> None:
+        for party, frame in frames.items():
+            self.to_coordinator(stage, party, self.to_party(stage, party, frame))
+
+    def broadcast(self, stage: str, frame: bytes) -> None:
+        self.exchange(stage, dict.fromkeys(self.parties, frame))
+
+    def set_up(self, *, terms: bytes = b"") -> None:
+        self.broadcast("offer", self.coordinator.offer())
+        record = self.coordinator.record(terms=terms, colluders=1, dropouts=0)
+        for fp, party in self.parties.items():
+            self.to_party("record", fp, record)
+            self.to_coordinator("record", fp, list(party.accept_run()))
+        self.exchange("deliver", self.coordinator.deliver())
+        self.exchange("closing setup", self.coordinator.close_setup())
+
+    def open_plan(self, words: int, *, batch: int = 0, terms: bytes = b"") -> bytes:
+        return self.coordinator.plan(
+            batch=batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=terms
+        )
+
+    def sum(self, vectors: list[NDArray[np.int64]], *, batch: int = 0) -> NDArray[np.int64]:
+        """Run one batch to its opened sum; vectors are given in seat order."""
+        plan = self.open_plan(len(vectors[0]), batch=batch)
+        for fp, vector in zip(self.coordinator.seats, vectors, strict=True):
+            self.to_party("plan", fp, plan)
+            frames = list(self.parties[fp].contribute(vector))
+            self.to_coordinator("vector", fp, frames)
+        return self.coordinator.open_total()
+
+    def settle(self, *, released: bool = True, result: bytes = b"") -> None:
+        frame = self.coordinator.settle(released=released, result=result)
+        for fp in self.parties:
+            self.to_party("settlement", fp, frame)
+
+    def close(self) -> None:
+        self.broadcast("closing", self.coordinator.close())
+        self.broadcast("heads", self.coordinator.compare())
