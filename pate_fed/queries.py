@@ -68,11 +68,18 @@ class QueryBatch:
 
     Attributes:
         indices: Positions in the pool, in the order asked.
-        inputs: Their features; float64, shape (queries, features).
+        inputs: Their features; float64, shape (queries, features), read-only.
     """
 
     indices: tuple[int, ...]
     inputs: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        inputs = np.array(self.inputs, dtype=np.float64, order="C")
+        if inputs.ndim != 2 or len(inputs) != len(self.indices):
+            raise InvalidParameterError("one row of inputs must be for each index", inputs.shape)
+        inputs.flags.writeable = False
+        object.__setattr__(self, "inputs", inputs)
 
     def __len__(self) -> int:
         return len(self.indices)

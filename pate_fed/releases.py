@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidParameterError, InvalidTermsError
 
 
 class Outcome(IntEnum):
@@ -38,13 +39,20 @@ class NoisyRelease:
     outcomes: NDArray[np.int8]
 
     def __post_init__(self) -> None:
-        labels = np.array(self.labels, dtype=np.int64)
-        outcomes = np.array(self.outcomes, dtype=np.int8)
+        labels, outcomes = _checked_integers(self.labels), _checked_integers(self.outcomes)
         if labels.ndim != 1 or labels.shape != outcomes.shape:
             raise InvalidParameterError(
                 "labels and outcomes must have one axis of equal length",
                 f"{labels.shape} and {outcomes.shape}",
             )
+        if not np.isin(outcomes, list(Outcome)).all():
+            raise InvalidParameterError("outcomes must be known", "another")
+        if (labels < ABSTAIN).any():
+            raise InvalidParameterError("labels must be classes or abstain", "another")
+        stopped = outcomes == Outcome.NOT_ASKED
+        if (stopped[:-1] & ~stopped[1:]).any():
+            raise InvalidParameterError("what a cap stopped must come last", "another order")
+        outcomes = outcomes.astype(np.int8)
         if not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
             raise InvalidParameterError("exactly the answered queries must have a label", "others")
         for array in (labels, outcomes):
@@ -75,3 +83,36 @@ class NoisyRelease:
         """SHA-256 over labels and outcomes in order, 32 bytes."""
         body = self.labels.astype("<i8").tobytes() + self.outcomes.tobytes()
         return hashlib.sha256(f"pate-fed release {len(self)}\n".encode() + body).digest()
+
+    def as_record(self) -> dict[str, list[int]]:
+        """Return plain data, for the signed outcome list that parties receive."""
+        return {"labels": self.labels.tolist(), "outcomes": self.outcomes.tolist()}
+
+    @classmethod
+    def from_record(cls, record: object) -> Self:
+        """Read plain data back, strictly.
+
+        Raises:
+            InvalidTermsError: not exactly labels and outcomes, or they contradict each other.
+        """
+        if not isinstance(record, dict) or set(record) != {"labels", "outcomes"}:
+            raise InvalidTermsError("a release must have labels and outcomes", "others")
+        for values in record.values():
+            if not isinstance(values, list) or not all(
+                type(value) is int and -1 <= value < 2**31 for value in values
+            ):
+                raise InvalidTermsError("labels and outcomes must be whole numbers", "others")
+        if not set(record["outcomes"]) <= set(Outcome):
+            raise InvalidTermsError("outcomes must be known", "another")
+        try:
+            return cls(np.array(record["labels"]), np.array(record["outcomes"]))
+        except InvalidParameterError as error:
+            raise InvalidTermsError("a release must agree with itself", "another") from error
+
+
+def _checked_integers(values: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    raw = np.asarray(values)
+    # An empty list has no type of its own.
+    if raw.size and not np.issubdtype(raw.dtype, np.integer):
+        raise InvalidParameterError("labels and outcomes must be integers", raw.dtype)
+    return np.array(raw, dtype=np.int64)

@@ -61,7 +61,10 @@ class SummedHistogram:
     total_votes: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", _checked_counts(self.counts))
+        counts = _checked_counts(self.counts)
+        if (counts > self.total_votes).any():
+            raise InvalidVotesError("counts must be folded to at most the votes cast", "more")
+        object.__setattr__(self, "counts", counts)
 
     def __repr__(self) -> str:
         return _shape_only(self, self.counts)
@@ -180,7 +183,8 @@ def fold_counts(
         f(s) = max(0, min(s, total_votes, 2^(b-1) - 1 - s)), the same shape.
     """
     mirrored = 2 ** (ring_bits - 1) - 1 - values
-    return np.maximum(0, np.minimum(np.minimum(values, total_votes), mirrored))
+    folded: NDArray[np.int64] = np.maximum(0, np.minimum(np.minimum(values, total_votes), mirrored))
+    return folded
 
 
 def _checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:

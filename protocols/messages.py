@@ -54,7 +54,8 @@ class Range:
     most: int
 
 
-Digest = Annotated[bytes, Size(32, 32)]
+DIGEST_BYTES = 32
+Digest = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES)]
 Key = Annotated[bytes, Size(32, 32)]
 Nonce = Annotated[bytes, Size(32, 32)]
 Mac = Annotated[bytes, Size(32, 32)]

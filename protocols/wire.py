@@ -9,7 +9,7 @@ bytes, indefinite lengths and everything above the type's bound.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, TypeVar
 
 import cbor2
@@ -19,6 +19,8 @@ from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
 from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, Message
 
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
+_DIGESTED = b"\x83"  # an array of three: version, type, fields
+_FRAMED = b"\x84"  # the same with a signature
 _MAX_DEPTH = 8
 MAX_PACKET_FRAMES = 16
 
@@ -40,9 +42,9 @@ class Signed:
     """
 
     message: Message
-    signature: bytes
+    signature: bytes = field(repr=False)
     digest: bytes
-    frame: bytes
+    frame: bytes = field(repr=False)
 
     def verify(self, signer: PublicIdentity) -> None:
         """Check that `signer` signed this message.
@@ -55,7 +57,7 @@ class Signed:
 
 def digest_of(message: Message) -> bytes:
     """Return SHA-256 over version, type and fields, 32 bytes."""
-    return _digest(_encoded_body(message))
+    return _digest(_DIGESTED + _head(message), _encoded_fields(message))
 
 
 def digest_of_values(label: str, values: Value) -> bytes:
@@ -65,14 +67,16 @@ def digest_of_values(label: str, values: Value) -> bytes:
 
 def sign(message: Message, identity: SigningIdentity) -> Signed:
     """Sign a message and return it with its frame."""
-    body = _encoded_body(message)
-    signature = identity.sign(purpose=message.PURPOSE, digest=_digest(body))
-    return _framed(message, body, signature)
+    body = _encoded_fields(message)
+    digest = _digest(_DIGESTED + _head(message), body)
+    signature = identity.sign(purpose=message.PURPOSE, digest=digest)
+    return _framed(message, body, digest, signature)
 
 
 def contain(message: Message) -> Signed:
     """Frame a container, whose parts are signed one by one."""
-    return _framed(message, _encoded_body(message), b"")
+    body = _encoded_fields(message)
+    return _framed(message, body, _digest(_DIGESTED + _head(message), body), b"")
 
 
 def decode(frame: bytes) -> Signed:
@@ -81,27 +85,22 @@ def decode(frame: bytes) -> Signed:
     Raises:
         MalformedMessageError: it is not the canonical form of a message of this version.
     """
-    version, type_number, body, signature = _parts(frame)
-    if version != PROTOCOL_VERSION or type(version) is not int:
-        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
-    message_type = MESSAGE_TYPES.get(type_number) if type(type_number) is int else None
-    if message_type is None:
-        raise MalformedMessageError("a message must be of a known type", "another")
-    if len(frame) > message_type.MAX_BYTES:
-        raise MalformedMessageError(
-            f"a {message_type.__name__} must have at most {message_type.MAX_BYTES} bytes",
-            len(frame),
-        )
+    message_type = _announced_type(frame)
+    body, signature = _parts(frame)[2:]
     if type(body) is not list or len(body) != len(fields(message_type)):  # type: ignore[arg-type]
         raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
     if type(signature) is not bytes or len(signature) != expected:
         raise MalformedMessageError(f"a signature must have {expected} bytes", "another length")
-    signed = _framed(message, _encoded_body(message), signature)
-    if signed.frame != frame:
+    canonical, tail = _encoded_fields(message), encode_value(signature)
+    start, end = len(_FRAMED) + 2, len(frame) - len(tail)
+    # Compared piece by piece: a frame may be hundreds of megabytes long.
+    if start + len(canonical) != end or not frame.startswith(canonical, start):
         raise MalformedMessageError("a frame must be in canonical form", "another form")
-    return signed
+    if not frame.endswith(tail):
+        raise MalformedMessageError("a frame must be in canonical form", "another form")
+    return Signed(message, signature, _digest(_DIGESTED + _head(message), canonical), frame)
 
 
 def expect(signed: Signed, message_type: type[M]) -> M:
@@ -153,26 +152,51 @@ def decode_value(data: bytes) -> Any:
         MalformedMessageError: not canonical, or not plain data.
     """
     value = _loads(data)
+    _require_plain(value)
     if encode_value(value) != data:
         raise MalformedMessageError("data must be in canonical form", "another form")
     return value
 
 
-def _framed(message: Message, body: bytes, signature: bytes) -> Signed:
-    # `body` is an array of three (0x83); the frame is the same array with a fourth item.
-    frame = b"".join((b"\x84", memoryview(body)[1:], cbor2.dumps(signature, canonical=True)))
-    return Signed(message, signature, _digest(body), frame)
+def _framed(message: Message, body: bytes, digest: bytes, signature: bytes) -> Signed:
+    frame = b"".join((_FRAMED, _head(message), body, encode_value(signature)))
+    return Signed(message, signature, digest, frame)
 
 
-def _digest(body: bytes) -> bytes:
+def _digest(*pieces: bytes) -> bytes:
     state = hashlib.sha256(_DIGEST_DOMAIN)
-    state.update(body)
+    for piece in pieces:
+        state.update(piece)
     return state.digest()
 
 
-def _encoded_body(message: Message) -> bytes:
-    values = [getattr(message, field.name) for field in fields(message)]  # type: ignore[arg-type]
-    return cbor2.dumps([PROTOCOL_VERSION, message.TYPE, values], canonical=True)
+def _head(message: Message) -> bytes:
+    # Numbers below 24 are their own encoding.
+    return bytes((PROTOCOL_VERSION, message.TYPE))
+
+
+def _encoded_fields(message: Message) -> bytes:
+    return cbor2.dumps(
+        [getattr(message, field.name) for field in fields(message)],  # type: ignore[arg-type]
+        canonical=True,
+    )
+
+
+def _announced_type(frame: bytes) -> type[Message]:
+    """Read version and type off the first bytes: a frame's size is bounded before it is parsed."""
+    if frame[:1] != _FRAMED:
+        raise MalformedMessageError("a frame must be a list of 4", "another shape")
+    if frame[1:2] != bytes((PROTOCOL_VERSION,)):
+        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
+    message_type = MESSAGE_TYPES.get(frame[2]) if len(frame) > 2 else None
+    if message_type is None:
+        raise MalformedMessageError("a message must be of a known type", "another")
+    if len(frame) > message_type.MAX_BYTES:
+        raise MalformedMessageError(
+            f"a {message_type.__name__} must have at most {message_type.MAX_BYTES} bytes",
+            len(frame),
+        )
+    return message_type
 
 
 def _parts(frame: bytes) -> list[Any]:
@@ -194,6 +218,20 @@ def _loads(data: bytes) -> Any:
         )
     except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError) as error:
         raise MalformedMessageError("bytes must be deterministic CBOR", "others") from error
+
+
+def _require_plain(value: object) -> None:
+    """Refuse what CBOR has and `Value` has not: undefined, simple values, keys that are no text."""
+    if type(value) is list:
+        for item in value:
+            _require_plain(item)
+    elif type(value) is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise MalformedMessageError("keys must be text", type(key).__name__)
+            _require_plain(item)
+    elif value is not None and type(value) not in (bool, int, float, str, bytes):
+        raise MalformedMessageError("data must be plain", type(value).__name__)
 
 
 def _refuse_tag(*_: object) -> NoReturn:

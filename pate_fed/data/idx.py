@@ -63,9 +63,7 @@ def _read_stream(stream: IO[bytes] | gzip.GzipFile, name: str, axes: int) -> NDA
     for length in shape:
         size *= length
     if not 0 < size <= MAX_IDX_BYTES:
-        raise UnreadableFileError(
-            f"{name} must announce between 1 and {MAX_IDX_BYTES} bytes", size
-        )
+        raise UnreadableFileError(f"{name} must announce between 1 and {MAX_IDX_BYTES} bytes", size)
     body = _read_up_to(stream, size + 1)
     if len(body) != size:
         came = "more" if len(body) > size else f"{len(body)}"

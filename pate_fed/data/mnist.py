@@ -38,15 +38,12 @@ def load_mnist(data_dir: Path) -> Dataset:
     train, train_labels = _read_pair(data_dir, "train")
     public, public_labels = _read_pair(data_dir, "t10k")
     if len(public) <= _POOL:
-        raise InvalidDataError(
-            f"the test files must hold more than {_POOL} images", len(public)
-        )
-    projection = fit_projection(stroke_features(public[:_POOL]), components=_COMPONENTS)
-    public_features = project_strokes(public, projection)
+        raise InvalidDataError(f"the test files must hold more than {_POOL} images", len(public))
+    strokes = stroke_features(public)
+    projection = fit_projection(strokes[:_POOL], components=_COMPONENTS)
+    public_features = projection.apply(strokes)
 
-    def records(
-        features: NDArray[np.float64], labels: NDArray[np.uint8], name: str
-    ) -> Records:
+    def records(features: NDArray[np.float64], labels: NDArray[np.uint8], name: str) -> Records:
         ids = tuple(f"{name}-{row}" for row in range(len(labels)))
         return Records(features=features, labels=labels.astype(np.int64), unit_ids=ids)
 

@@ -130,13 +130,12 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
     Raises:
         InvalidDataError: no column is of use.
     """
-    encoders = (
-        _fit_column(position, column, pool) for position, column in enumerate(columns)
-    )
+    encoders = (_fit_column(position, column, pool) for position, column in enumerate(columns))
     used = tuple(encoder for encoder in encoders if encoder is not None)
     if not used:
         raise InvalidDataError(
-            "a table must have a column, beside label and ids, that varies", f"{len(columns)} others"
+            "a table must have a column, beside label and ids, that varies",
+            f"{len(columns)} others",
         )
     return TableEncoder(used)
 

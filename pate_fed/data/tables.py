@@ -126,9 +126,7 @@ def find_roles(
             len(set(unit_ids)),
         )
     labels, class_names = _classes(text, label_column)
-    features = tuple(
-        _column(text, name) for name in text.header if name not in roles
-    )
+    features = tuple(_column(text, name) for name in text.header if name not in roles)
     return Table(
         columns=features,
         labels=labels,
@@ -244,9 +242,7 @@ def _classes(text: CsvTable, name: str) -> tuple[NDArray[np.int64], tuple[str, .
     rarest = min(counts.values())
     if rarest < FEWEST_OF_A_CLASS:
         line = next(
-            line
-            for line, cell in zip(text.lines, cells, strict=True)
-            if counts[cell] == rarest
+            line for line, cell in zip(text.lines, cells, strict=True) if counts[cell] == rarest
         )
         raise RareClassError(
             f"every class in column {name!r} of {text.file_name} must have at least "
@@ -281,7 +277,7 @@ def _sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 def _column(text: CsvTable, name: str) -> Column:
     cells = text.column(name)
     parsed = {cell: parse_number(cell) for cell in set(cells)}
-    is_numeric = all(value == value or is_missing(cell) for cell, value in parsed.items())
+    is_numeric = all(is_missing(cell) or not np.isnan(value) for cell, value in parsed.items())
     if is_numeric and float("inf") in parsed.values():
         line = next(
             line

@@ -129,13 +129,9 @@ class RunDirectory:
 
     def write_labels(self, rows: Iterable[tuple[int | str, str]]) -> None:
         """Write `labels.csv`: the id of each query asked, and its class name or ""."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_LABELS_HEADER)
-        for query_id, label in rows:
-            # An own rule for quotes: a lone carriage return is not quoted by every Python.
-            writer.writerow([str(query_id), label])
-        self._write(LABELS, text.getvalue())
+        header = ",".join(_LABELS_HEADER)
+        lines = (f"{_csv_cell(str(query_id))},{_csv_cell(label)}\n" for query_id, label in rows)
+        self._write(LABELS, f"{header}\n{''.join(lines)}")
 
     def write_transcript(self, lines: Iterable[str]) -> None:
         """Write `transcript.jsonl`, one line each; a line has no line end of its own."""
@@ -319,6 +315,13 @@ def _toml_value(value: object) -> object:
     if isinstance(value, PurePath):
         return str(value)
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _csv_cell(text: str) -> str:
+    # The csv module of Python 3.11 writes a lone carriage return without quotes: two rows.
+    if any(mark in text for mark in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
 
 
 def _read_text(path: Path) -> str:

@@ -25,6 +25,7 @@ from protocols.errors import (
 )
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
+    KIB,
     Closing,
     Confirmations,
     Envelope,
@@ -48,6 +49,8 @@ from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, n
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.wire import Signed
+
+_READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
 
 
 class CoordinatorRound:
@@ -82,13 +85,14 @@ class CoordinatorRound:
         self._seats = tuple(sorted(parties))
         self._state = CoordinatorState.OFFERED
         self._transcript = Transcript()
-        self._received: dict[bytes, Signed] = {}
-        self._answered: dict[tuple[type[Message], bytes], bytes] = {}
+        self._received: dict[bytes, Signed | None] = {}
+        self._answered: dict[tuple[type[Message], bytes, object], bytes] = {}
         self._run_id = b""
         self._epoch = 0
         self._plan: Signed | None = None
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
+        self._declined: set[bytes] = set()
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
@@ -128,9 +132,9 @@ class CoordinatorRound:
         return tuple(seat for seat in self._seats if seat not in self._received)
 
     @property
-    def shares_received(self) -> int:
-        """Number of parties whose y of the open plan has come."""
-        return len(self._vectors)
+    def nothing_was_shared(self) -> bool:
+        """Whether every party signed a refusal of the open plan, and none sent a y."""
+        return not self._vectors and self._declined == set(self._seats)
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -153,6 +157,7 @@ class CoordinatorRound:
             RefusedError: the party refused.
         """
         try:
+            self._require_size(frame)
             return self._take(frame, peer)
         except RemoteProtocolError as error:
             if peer is None or error.peer:
@@ -165,8 +170,9 @@ class CoordinatorRound:
         sender = self._sender_of(signed, peer)
         if message.PURPOSE:
             signed.verify(self._parties[sender])
-        seen = self._answered.get((type(message), sender))
-        if seen is not None and self._is_about_now(message):
+        key = (type(message), sender, _subject(message))
+        seen = self._answered.get(key)
+        if seen is not None:
             if seen != signed.digest:
                 raise ConflictingMessageError(
                     "a message must have the same bytes each time",
@@ -175,9 +181,13 @@ class CoordinatorRound:
                 )
             return sender
         state = next_state(COORDINATOR_TRANSITIONS, self._state, message)
+        if sender not in self.missing:
+            # Else a party could answer an exchange that has not begun, and end it for all.
+            raise UnexpectedMessageError("a party must speak once in each exchange", "more")
         self._check(signed, sender)
-        self._received[sender] = signed
-        self._answered[type(message), sender] = signed.digest
+        # A y was added to the total: the vector itself is not held.
+        self._received[sender] = None if isinstance(message, MaskedVector) else signed
+        self._answered[key] = signed.digest
         if not self.missing:
             self._state = state
         return sender
@@ -201,16 +211,6 @@ class CoordinatorRound:
             raise UnknownPeerError("a message must be of the party it came from", "another")
         return sender
 
-    def _is_about_now(self, message: Message) -> bool:
-        """Tell whether an earlier message of this type is about the same thing."""
-        match message:
-            case MaskedVector():
-                return self._plan is not None and message.plan_digest == self._plan.digest
-            case Ready():
-                return False
-            case _:
-                return True
-
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
         match message:
@@ -224,10 +224,15 @@ class CoordinatorRound:
                     raise UnexpectedMessageError("one MAC must be for each peer", "others")
             case Ready():
                 self._require_run(message.run_id)
+                if message.stage != _READY_STAGES[self._state]:
+                    raise UnexpectedMessageError("a party must be ready with this stage", "another")
                 self._require_head(message.head)
             case MaskedVector():
                 self._add(signed, message)
             case Refusal():
+                self._require_current(message.subject)
+                if self._plan is not None and message.subject == self._plan.digest:
+                    self._declined.add(sender)
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
                 self._require_run(message.run_id)
@@ -250,7 +255,10 @@ class CoordinatorRound:
         self._require_run(bundle.run_id)
         receivers = []
         for frame in bundle.envelopes:
-            envelope = wire.expect(wire.decode(frame), Envelope)
+            signed = wire.decode(frame)
+            envelope = wire.expect(signed, Envelope)
+            # So that a receiver who meets a bad signature knows that it was not relayed in faith.
+            signed.verify(self._parties[sender])
             if envelope.sender != sender or envelope.run_id != self._run_id:
                 raise UnexpectedMessageError("an envelope must be its sender's, of this run", "no")
             receivers.append(envelope.receiver)
@@ -284,11 +292,12 @@ class CoordinatorRound:
             dropouts: Parties that may be lost.
         """
         self._require(CoordinatorState.RECORDED)
+        statements = self._collected()
         offer = wire.expect(self._offer, RunOffer)
         record = RunRecord(
             offer_digest=self._offer.digest,
             coordinator=self._identity.fingerprint,
-            statements=tuple(self._received[seat].frame for seat in self._seats),
+            statements=tuple(statement.frame for statement in statements),
             form=offer.form,
             ring_bits=offer.ring_bits,
             suite=offer.suite,
@@ -302,19 +311,17 @@ class CoordinatorRound:
         signed = wire.sign(record, self._identity)
         self._run_id = signed.digest
         self._transcript = self._transcript.append("run record", self._run_id)
-        self._received.clear()
         return signed.frame
 
     def deliver(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with the envelopes addressed to it."""
         self._require(CoordinatorState.DELIVERED)
         boxes: dict[bytes, list[bytes]] = {seat: [] for seat in self._seats}
-        for seat in self._seats:
-            bundle = wire.expect(self._received[seat], EnvelopeBundle)
+        for seat, signed in zip(self._seats, self._collected(), strict=True):
+            bundle = wire.expect(signed, EnvelopeBundle)
             peers = [peer for peer in self._seats if peer != seat]
             for receiver, frame in zip(peers, bundle.envelopes, strict=True):
                 boxes[receiver].append(frame)
-        self._received.clear()
         return {
             seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box))).frame
             for seat, box in boxes.items()
@@ -323,8 +330,9 @@ class CoordinatorRound:
     def close_setup(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with its peers' confirmations."""
         self._require(CoordinatorState.CONFIRMED)
-        confirmations = [wire.expect(self._received[seat], Confirmations) for seat in self._seats]
-        digests = tuple(self._received[seat].digest for seat in self._seats)
+        collected = self._collected()
+        confirmations = [wire.expect(signed, Confirmations) for signed in collected]
+        digests = tuple(signed.digest for signed in collected)
         frames = {}
         for place, seat in enumerate(self._seats):
             # A sender's MACs leave its own seat out, so later seats stand one place earlier.
@@ -336,7 +344,6 @@ class CoordinatorRound:
             closing = SetupClosing(self._run_id, macs, digests)
             frames[seat] = wire.sign(closing, self._identity).frame
         self._transcript = self._transcript.append("setup", setup_digest(digests))
-        self._received.clear()
         return frames
 
     def plan(self, *, batch: int, attempt: int, words: int, expires_at: int, terms: bytes) -> bytes:
@@ -348,8 +355,11 @@ class CoordinatorRound:
             words: Length of the vector.
             expires_at: Unix time after which nobody sends for it.
             terms: What is asked.
+
+        Raises:
+            WrongStateError: the last plan is not settled.
         """
-        self._require(CoordinatorState.READY)
+        self._require_settled()
         self._epoch += 1
         plan = Plan(
             run_id=self._run_id,
@@ -366,9 +376,8 @@ class CoordinatorRound:
         self._transcript = self._transcript.append("plan", self._plan.digest)
         self._total = self._form.empty_total(words)
         self._vectors.clear()
+        self._declined.clear()
         self._received.clear()
-        for seat in self._seats:
-            self._answered.pop((MaskedVector, seat), None)
         self._state = CoordinatorState.COLLECTING
         return self._plan.frame
 
@@ -389,8 +398,13 @@ class CoordinatorRound:
         Args:
             released: Whether its result was released; otherwise it is void.
             result: What was released.
+
+        Raises:
+            WrongStateError: no plan is open, or its sum was not opened and yet it was released.
         """
         plan = self._open_plan()
+        if released and self._total is not None:
+            raise WrongStateError("a release must follow an opened sum", self._state.value)
         settlement = Settlement(
             run_id=self._run_id,
             plan_digest=plan.digest,
@@ -408,7 +422,7 @@ class CoordinatorRound:
 
     def close(self) -> bytes:
         """End the run and return the frame that tells every party."""
-        self._require(CoordinatorState.READY)
+        self._require_settled()
         self._received.clear()
         self._state = CoordinatorState.CLOSING
         closing = Closing(self._run_id, self._transcript.head)
@@ -417,11 +431,17 @@ class CoordinatorRound:
     def compare(self) -> bytes:
         """Return all parties' heads, for every party to compare."""
         self._require(CoordinatorState.COMPARING)
-        statements = tuple(self._received[seat].frame for seat in self._seats)
-        self._received.clear()
+        statements = tuple(signed.frame for signed in self._collected())
         return wire.contain(HeadBundle(self._run_id, statements)).frame
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _collected(self) -> list[Signed]:
+        """Hand over every party's message of this exchange, in seat order, and begin the next."""
+        if self.missing:
+            raise WrongStateError("an exchange must be over, once", self._state.value)
+        messages = [self._received.pop(seat) for seat in self._seats]
+        return [signed for signed in messages if signed is not None]
 
     def _open_plan(self) -> Signed:
         if self._plan is None:
@@ -432,6 +452,25 @@ class CoordinatorRound:
         if self._state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
 
+    def _require_settled(self) -> None:
+        self._require(CoordinatorState.READY)
+        if self._plan is not None:
+            raise WrongStateError("the last plan must be settled", "an open plan")
+
+    def _require_size(self, frame: bytes) -> None:
+        """Bound a frame before it is parsed: a y by its plan, all else by the largest bundle."""
+        most = EnvelopeBundle.MAX_BYTES
+        if self._plan is not None:
+            words = wire.expect(self._plan, Plan).words
+            most = words * self._form.ring.word_type.itemsize + 4 * KIB
+        if len(frame) > most:
+            raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
+
+    def _require_current(self, subject: bytes) -> None:
+        current = {self._run_id} if self._plan is None else {self._run_id, self._plan.digest}
+        if subject not in current:
+            raise UnexpectedMessageError("a refusal must be of this run or its open plan", "not")
+
     def _require_run(self, run_id: bytes) -> None:
         if run_id != self._run_id:
             raise UnexpectedMessageError("a message must be of this run", "another")
@@ -439,3 +478,14 @@ class CoordinatorRound:
     def _require_head(self, head: bytes) -> None:
         if head != self._transcript.head:
             raise HistoryError("a party must remember the same run", "another head")
+
+
+def _subject(message: Message) -> object:
+    """What a message is about, beside its type and sender: two bodies for one are a conflict."""
+    match message:
+        case MaskedVector():
+            return message.plan_digest
+        case Ready():
+            return message.stage
+        case _:
+            return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from protocols.errors import (
 )
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
+    DIGEST_BYTES,
     Closing,
     Confirmations,
     Envelope,
@@ -73,7 +74,7 @@ class Received:
             `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds).
     """
 
-    replies: tuple[bytes, ...] = ()
+    replies: tuple[bytes, ...] = field(default=(), repr=False)
     event: RunRecord | Plan | Settlement | None = None
 
 
@@ -170,12 +171,14 @@ class PartyRound:
 
         Raises:
             RemoteProtocolError: it is malformed, not signed by whom it must be, not allowed in
-                this state or not of this run: nothing changed. A `ConflictingMessageError`, a
-                `HistoryError` or a broken envelope or key stops the run at this party.
+                this state or not of this run, or a plan that does not continue the history:
+                nothing changed. A `ConflictingMessageError`, and whatever is wrong with a bundle,
+                a settlement or a closing of this run, stops the run at this party.
         """
         signed = wire.decode(frame)
         if not isinstance(signed.message, _UNSIGNED):
             self._verify_coordinator(signed)
+        self._require_ours(signed.message)
         key = self._identify(signed.message)
         if key in self._answered:
             digest, replies = self._answered[key]
@@ -186,7 +189,7 @@ class PartyRound:
                     f"another {type(signed.message).__name__}",
                     peer=COORDINATOR,
                 )
-            return Received(self._repeat(signed, replies))
+            return Received(self._repeat(signed, replies, now=now))
         state = next_state(PARTY_TRANSITIONS, self._state, signed.message)
         received = self._act(signed, now=now)
         self._state = state
@@ -198,6 +201,7 @@ class PartyRound:
 
         Raises:
             WrongStateError: no run record waits for a verdict.
+            MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
         record = self._known_record()
@@ -206,9 +210,12 @@ class PartyRound:
             peer = _fingerprint(seat)
             half = self._random_bytes(_HALF_BYTES)
             self._halves[peer] = half
-            sealed = seal(
-                half, seat.sealing_key, run_id=self._run_id, sender=self._me, receiver=peer
-            )
+            try:
+                sealed = seal(
+                    half, seat.sealing_key, run_id=self._run_id, sender=self._me, receiver=peer
+                )
+            except MalformedMessageError as error:
+                raise error.from_peer(peer.hex()) from error
             envelope = Envelope(self._run_id, self._me, peer, sealed)
             frames.append(wire.sign(envelope, self._identity).frame)
         replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))).frame,)
@@ -267,8 +274,9 @@ class PartyRound:
         signed = self._known_plan()
         plan = wire.expect(signed, Plan)
         replies = self._refusal(signed.digest, reason)
-        # The epoch is spent whatever becomes of the plan.
-        self._roots.advance(plan.epoch)
+        # The epoch is spent whatever becomes of the plan (by a contribution that failed, perhaps).
+        if plan.epoch > self.epoch:
+            self._roots.advance(plan.epoch)
         self._sent_digest = b""
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.REFUSED
@@ -283,7 +291,7 @@ class PartyRound:
             case RunOffer():
                 return self._on_offer(signed, message, now=now)
             case RunRecord():
-                return self._on_record(signed, message)
+                return self._on_record(signed, message, now=now)
             case EnvelopeBundle():
                 return self._stopping_on_error(lambda: self._on_envelopes(message))
             case SetupClosing():
@@ -300,6 +308,10 @@ class PartyRound:
                 raise AssertionError(type(message).__name__)
 
     def _on_offer(self, signed: Signed, offer: RunOffer, *, now: float) -> Received:
+        if offer.coordinator_key != self._coordinator.key:
+            raise UnknownPeerError(
+                "the offer must name the pinned key", "another", peer=COORDINATOR
+            )
         if offer.form not in self._forms or offer.suite != SUITE_X25519:
             raise UnexpectedMessageError(
                 "form and suite must be known to this party", "another", peer=COORDINATOR
@@ -322,7 +334,7 @@ class PartyRound:
         self._statement = wire.sign(statement, self._identity)
         return Received((self._statement.frame,))
 
-    def _on_record(self, signed: Signed, record: RunRecord) -> Received:
+    def _on_record(self, signed: Signed, record: RunRecord, *, now: float) -> Received:
         assert self._offer is not None
         offer = wire.expect(self._offer, RunOffer)
         same = (
@@ -338,6 +350,7 @@ class PartyRound:
             raise UnexpectedMessageError(
                 "a run record must keep to its offer", "another", peer=COORDINATOR
             )
+        _require_fresh(record.expires_at, now=now)
         self._forms[record.form].require_enough(len(record.statements))
         seats = self._checked_seats(record)
         self._seats, self._record, self._run_id = seats, record, signed.digest
@@ -354,10 +367,16 @@ class PartyRound:
             seat = wire.expect(signed, KeyStatement)
             fingerprint = _fingerprint(seat)
             if fingerprint != self._me and fingerprint not in self._pins:
-                raise UnknownPeerError("every party must be pinned", "one that is not")
-            if seat.offer_digest != record.offer_digest or seat.role != ROLE_PARTY:
+                raise UnknownPeerError(
+                    "every party must be pinned", "one that is not", peer=fingerprint.hex()
+                )
+            if (
+                seat.offer_digest != record.offer_digest
+                or seat.role != ROLE_PARTY
+                or seat.expires_at != record.expires_at
+            ):
                 raise UnexpectedMessageError("every statement must be for this offer", "another")
-            signed.verify(PublicIdentity(seat.identity_key))
+            self._verify_relayed(signed, PublicIdentity(seat.identity_key))
             seats.append(seat)
             fingerprints.append(fingerprint)
         if fingerprints != sorted(set(fingerprints)):
@@ -367,7 +386,6 @@ class PartyRound:
         return tuple(seats)
 
     def _on_envelopes(self, bundle: EnvelopeBundle) -> Received:
-        self._require_run(bundle.run_id)
         roots = {}
         for frame in bundle.envelopes:
             signed = wire.decode(frame)
@@ -375,12 +393,13 @@ class PartyRound:
             sender = envelope.sender
             if sender not in self._halves or sender in roots:
                 raise UnexpectedMessageError("one envelope must come from each peer", "another")
+            self._verify_relayed(signed, PublicIdentity(self._seat_of(sender).identity_key))
             if envelope.run_id != self._run_id or envelope.receiver != self._me:
+                # Its sender signed where it must go: it was delivered to the wrong place.
                 raise UnexpectedMessageError(
-                    "an envelope must be for this run and party", "another", peer=sender.hex()
+                    "an envelope must be for this run and party", "another", peer=COORDINATOR
                 )
             try:
-                signed.verify(PublicIdentity(self._seat_of(sender).identity_key))
                 roots[sender] = self._root_with(sender, envelope.sealed)
             except RemoteProtocolError as error:
                 raise error.from_peer(sender.hex()) from error
@@ -413,7 +432,6 @@ class PartyRound:
 
     def _on_setup_closing(self, closing: SetupClosing) -> Received:
         assert self._confirmations is not None
-        self._require_run(closing.run_id)
         peers = self._peer_fingerprints()
         if len(closing.macs) != len(peers) or len(closing.confirmation_digests) != len(self._seats):
             raise UnexpectedMessageError("one MAC must come from each peer", len(closing.macs))
@@ -434,8 +452,11 @@ class PartyRound:
         return Received((self._ready("setup"),))
 
     def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received:
-        self._require_run(plan.run_id)
         _require_fresh(plan.expires_at, now=now)
+        if plan.expires_at > self._known_record().expires_at:
+            raise UnexpectedMessageError(
+                "a plan must expire with its run at the latest", "later", peer=COORDINATOR
+            )
         if plan.previous_head != self._transcript.head:
             raise HistoryError(
                 "a plan must continue the history that this party remembers",
@@ -454,7 +475,6 @@ class PartyRound:
         return Received(event=plan)
 
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
-        self._require_run(settlement.run_id)
         plan = self._known_plan()
         if settlement.plan_digest != plan.digest:
             raise UnexpectedMessageError(
@@ -464,6 +484,8 @@ class PartyRound:
             raise MalformedMessageError("a plan is released or void", "another state")
         if len(settlement.vector_digests) != len(self._seats):
             raise MalformedMessageError("every seat must be listed", "others")
+        if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.vector_digests):
+            raise MalformedMessageError("a seat must have a digest or none", "another length")
         listed = settlement.vector_digests[self._seat()]
         never_came = settlement.state == "void" and not listed
         if not never_came and listed != self._sent_digest:
@@ -475,7 +497,6 @@ class PartyRound:
         return Received(event=settlement)
 
     def _on_closing(self, closing: Closing) -> Received:
-        self._require_run(closing.run_id)
         if closing.head != self._transcript.head:
             raise HistoryError(
                 "the coordinator must remember the same run", "another head", peer=COORDINATOR
@@ -485,14 +506,13 @@ class PartyRound:
         return Received((wire.sign(statement, self._identity).frame,))
 
     def _on_heads(self, bundle: HeadBundle) -> Received:
-        self._require_run(bundle.run_id)
         if len(bundle.statements) != len(self._seats):
             raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
         for seat, frame in zip(self._seats, bundle.statements, strict=True):
             identity = PublicIdentity(seat.identity_key)
             signed = wire.decode(frame)
             statement = wire.expect(signed, HeadStatement)
-            signed.verify(identity)
+            self._verify_relayed(signed, identity)
             if statement.sender != identity.fingerprint or statement.run_id != self._run_id:
                 raise UnexpectedMessageError("a head must be its seat's", "another")
             if statement.head != self._transcript.head:
@@ -511,9 +531,26 @@ class PartyRound:
         except BadSignatureError as error:
             raise error.from_peer(COORDINATOR) from error
 
+    def _verify_relayed(self, signed: Signed, sender: PublicIdentity) -> None:
+        # The coordinator checks what it relays: a bad signature was made or let through by it.
+        try:
+            signed.verify(sender)
+        except BadSignatureError as error:
+            raise error.from_peer(COORDINATOR) from error
+
+    def _require_ours(self, message: Message) -> None:
+        """Leave a message of another run alone: an old one, sent again, must not stop this run."""
+        run_id = getattr(message, "run_id", self._run_id)
+        if run_id != self._run_id:
+            raise UnexpectedMessageError("a message must be of this run", "another")
+
     def _identify(self, message: Message) -> tuple[type[Message], object]:
         """Name what a message is about: two bodies for one name are a conflict."""
         match message:
+            case RunOffer():
+                return (RunOffer, message.nonce)
+            case RunRecord():
+                return (RunRecord, message.offer_digest)
             case Plan():
                 return (Plan, message.epoch)
             case Settlement():
@@ -521,11 +558,16 @@ class PartyRound:
             case _:
                 return (type(message), None)
 
-    def _repeat(self, signed: Signed, replies: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        if isinstance(signed.message, Plan) and not replies:
-            stored = self._journal.find(signed.digest)
-            return (stored,) if stored is not None else ()
-        return replies
+    def _repeat(
+        self, signed: Signed, replies: tuple[bytes, ...], *, now: float
+    ) -> tuple[bytes, ...]:
+        plan = signed.message
+        if not isinstance(plan, Plan) or replies:
+            return replies
+        if self._state is PartyState.STOPPED or now >= plan.expires_at:
+            return ()
+        stored = self._journal.find(signed.digest)
+        return (stored,) if stored is not None else ()
 
     def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
         key = self._identify(message)
@@ -556,10 +598,6 @@ class PartyRound:
     def _require(self, state: PartyState) -> None:
         if self._state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
-
-    def _require_run(self, run_id: bytes) -> None:
-        if run_id != self._run_id:
-            raise UnexpectedMessageError("a message must be of this run", "another")
 
     def _known_record(self) -> RunRecord:
         assert self._record is not None

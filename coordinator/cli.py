@@ -1,0 +1,436 @@
+"""The operator's and the researcher's command line.
+
+One handler prints every error as one line with a stable code. Tracebacks are off for good: they
+show local variables, hence votes and keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import click
+import typer
+
+from coordinator.errors import (
+    CoordinatorError,
+    InternalError,
+    InvalidSettingError,
+    PartyRefusedError,
+    UsageError,
+)
+from pate_fed import __version__
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    DisjointnessError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+    PateFedError,
+    RunDirectoryError,
+)
+from protocols.errors import ProtocolError, TooFewPartiesError
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
+
+_EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (UsageError, EXIT_USAGE),
+    (InvalidSettingError, EXIT_USAGE),
+    (RunDirectoryError, EXIT_USAGE),
+    (MissingExtraError, EXIT_USAGE),
+    (BudgetExhaustedError, EXIT_REFUSED),
+    (TooFewPartiesError, EXIT_REFUSED),
+    (PartyRefusedError, EXIT_REFUSED),
+    (InvalidDataError, EXIT_INPUT),
+    (DisjointnessError, EXIT_INPUT),
+    (InvalidParameterError, EXIT_USAGE),
+    (InternalError, EXIT_FAILED),
+    (CoordinatorError, EXIT_PEERS),
+    (ProtocolError, EXIT_PEERS),
+)
+"""First match decides."""
+
+app = typer.Typer(
+    name="pate-fed",
+    help="Hospitals learn together without pooling records.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+CodedError = PateFedError | ProtocolError | CoordinatorError
+"""Every error of ours: a stable code, what must hold, what came."""
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def _choice(*names: str) -> Any:
+    return click.Choice(names)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pate-fed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Hospitals learn together without pooling records."""
+
+
+_DATA, _FEDERATION, _MECHANISM, _BUDGET, _RUN = (
+    "Data",
+    "Federation",
+    "Questions and mechanism",
+    "Privacy budget",
+    "Run",
+)
+
+
+@app.command()
+def simulate(  # noqa: PLR0917 - one argument per option
+    data: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("digits", "breast-cancer", "mnist", "csv"),
+            help="digits and breast-cancer are bundled.",
+            rich_help_panel=_DATA,
+        ),
+    ] = "digits",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of MNIST's .gz files.", rich_help_panel=_DATA),
+    ] = None,
+    data_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV file with a header.", rich_help_panel=_DATA),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="CSV: what to predict.", rich_help_panel=_DATA),
+    ] = None,
+    patient_id: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="CSV: whose record a row is.", rich_help_panel=_DATA),
+    ] = None,
+    hospital: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="CSV: where a row comes from; each value becomes a party.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    parties: Annotated[
+        int | None, typer.Option(help="Hospitals, at least 3.", rich_help_panel=_FEDERATION)
+    ] = None,
+    teachers: Annotated[
+        int | None, typer.Option(help="Teachers per hospital.", rich_help_panel=_FEDERATION)
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            click_type=_choice("iid", "dirichlet", "column"),
+            help="How records are dealt: evenly, with skewed labels, or by --hospital.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = None,
+    teacher: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("auto", "svm", "forest", "logistic", "network"),
+            help="Kind of teacher.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = "auto",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--sum",
+            click_type=_choice("additive", "plain"),
+            help="How votes are summed; plain hides nothing and is for comparison only.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = "additive",
+    queries: Annotated[
+        int | None, typer.Option(help="Public inputs to ask about.", rich_help_panel=_MECHANISM)
+    ] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("medoids", "random"),
+            help="Which: centers of clusters, or any.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = "medoids",
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("confident", "gnmax"),
+            help="Refuse where teachers disagree, or answer always.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = "confident",
+    vote_threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Noisy top count from which to answer, in votes.", rich_help_panel=_MECHANISM
+        ),
+    ] = None,
+    sigma1: Annotated[
+        float | None,
+        typer.Option(help="Noise of that check, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("coordinator"), help="Who adds it.", rich_help_panel=_MECHANISM
+        ),
+    ] = "coordinator",
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            click_type=_choice("record", "party"),
+            help="What is protected: a patient's records, or a whole hospital's.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Budget; the run keeps it.", rich_help_panel=_BUDGET)
+    ] = 5.0,
+    delta: Annotated[
+        float, typer.Option(help="Chance that it may fail.", rich_help_panel=_BUDGET)
+    ] = 1e-5,
+    max_answers: Annotated[
+        int | None,
+        typer.Option(
+            help="End after so many; fixed before the run. [default: all]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    max_refusals: Annotated[
+        int | None,
+        typer.Option(
+            help="End after so many; fixed before the run. [default: all]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=_BUDGET),
+    ] = None,
+    student: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("auto", "propagation", "supervised", "network"),
+            help="Kind of student.",
+            rich_help_panel=_RUN,
+        ),
+    ] = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("local", "ray"),
+            help="In this process, or on Flower's Ray engine (extra `ray`).",
+            rich_help_panel=_RUN,
+        ),
+    ] = "local",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Make labels, metrics and costs repeatable; keys are always fresh.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run directory to make. [default: runs/DATA-TIME]",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="What to print.", rich_help_panel=_RUN)
+    ] = Format.TEXT,
+) -> None:
+    """Run a whole federation on this machine, on real records.
+
+    Splits the records over hospitals, trains teachers, lets them vote under additive secret
+    sharing, adds noise, releases labels within the budget, trains a student and writes a report.
+    """
+    del noise  # one place so far; the option says so
+    _single_threaded_kernels()
+    from coordinator.config import SimulationSettings  # noqa: PLC0415 - keeps --help fast
+    from coordinator.simulation import simulate as run  # noqa: PLC0415
+    from pate_fed.data import DataSource  # noqa: PLC0415
+
+    settings = SimulationSettings(
+        data=DataSource(data, data_dir, data_file, label, patient_id, hospital),
+        parties=parties,
+        teachers=teachers,
+        partition=partition,  # type: ignore[arg-type]  # one of the choices above
+        queries=queries,
+        select=select,
+        mechanism=mechanism,
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+        sigma2=sigma2,
+        form=form,
+        unit=unit,
+        delta=delta,
+        epsilon=epsilon,
+        max_answers=max_answers,
+        max_refusals=max_refusals,
+        batch_size=batch_size,
+        teacher_model=teacher,
+        student=student,
+        engine=engine,
+        seed=seed,
+    )
+    target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"
+    with _progress(shown=output_format is Format.TEXT) as progress:
+        done = run(settings, target, progress=progress)
+    if output_format is Format.JSON:
+        _print_json(
+            {"run_dir": str(done.run_dir), "metrics": done.metrics, "privacy": done.privacy}
+        )
+    else:
+        from pate_fed.report import render_summary  # noqa: PLC0415
+
+        print(render_summary(done.metrics, done.privacy, done.run_dir))
+    if done.stopped_by is not None:
+        raise done.stopped_by
+
+
+@app.command()
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Write report.html of a finished run anew, and show its summary."""
+    from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
+        read_run,
+        render_report,
+        render_summary,
+        replace_report,
+    )
+
+    try:
+        run = read_run(run_dir)
+    except RunDirectoryError as error:
+        _fail(error, EXIT_INPUT)
+    replace_report(run_dir, render_report(run))
+    if output_format is Format.JSON:
+        _print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
+    else:
+        print(render_summary(run.metrics, run.privacy, run_dir))
+
+
+def main() -> None:
+    """Run the command line; every way out is one line with a code, and a stable exit code."""
+    try:
+        sys.exit(app(standalone_mode=False) or EXIT_DONE)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.UsageError as error:
+        _fail(UsageError("the command line must be right", _one_line(error.format_message())))
+    except (click.Abort, KeyboardInterrupt):
+        _fail(InternalError("a run must not be interrupted", "an interrupt"))
+    except (PateFedError, ProtocolError, CoordinatorError) as error:
+        _fail(error)
+    except Exception as error:
+        _fail(InternalError("this program must not fail", _place_of(error)))
+
+
+def _fail(error: CodedError, exit_code: int | None = None) -> NoReturn:
+    """Print one line and leave."""
+    if _wants_json():
+        line = json.dumps({"code": error.code, "must": error.must, "got": error.got})
+    else:
+        line = f"pate-fed: {error.code}: {_one_line(error.must)}, got {_one_line(error.got)}"
+    print(line, file=sys.stderr)
+    sys.exit(_exit_code(error) if exit_code is None else exit_code)
+
+
+def _exit_code(error: object) -> int:
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)
+
+
+def _wants_json() -> bool:
+    """Look at the raw arguments: they may be what is wrong."""
+    arguments = sys.argv[1:]
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(
+        one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _place_of(error: Exception) -> str:
+    """Name an error's kind and place, never its text or values."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
+    return f"a {type(error).__name__} at {place}"
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def _single_threaded_kernels() -> None:
+    """Parties already run side by side: more threads below them would only fight."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show bars on a terminal, on standard error; elsewhere nothing."""
+    if not shown or not sys.stderr.isatty():
+        yield _silent
+        return
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description:24}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield update
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""

@@ -1,0 +1,94 @@
+"""Everything that can go wrong in `coordinator`, each with a stable code.
+
+A message says what must hold and what came, and holds no secret::
+
+    CoordinatorError
+    |- InvalidSettingError      PF-401  settings that contradict each other
+    |- UsageError               PF-402  a command line that cannot be read
+    |- SetupError               PF-410  the run could not be set up: a party failed or refused
+    |- VoidBatchError           PF-411  a batch is void; its labels were not released
+    |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
+    |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
+    `- InternalError            PF-490  a fault of this program
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CoordinatorError(Exception):
+    """Base of all errors of `coordinator`.
+
+    Attributes:
+        code: Stable code, for people and programs.
+        must: What must hold.
+        got: What came; never a secret.
+    """
+
+    code: ClassVar[str] = "PF-400"
+
+    def __init__(self, must: str, got: object) -> None:
+        self.must = must
+        self.got = str(got)
+        super().__init__(f"{must}, got {self.got}")
+
+
+class InvalidSettingError(CoordinatorError, ValueError):
+    """Settings that contradict each other."""
+
+    code = "PF-401"
+
+
+class UsageError(CoordinatorError, ValueError):
+    """A command line that cannot be read."""
+
+    code = "PF-402"
+
+
+class SetupError(CoordinatorError):
+    """The run could not be set up: a party failed or refused."""
+
+    code = "PF-410"
+
+
+class VoidBatchError(CoordinatorError):
+    """A batch is void: none of its labels was released.
+
+    Attributes:
+        reservation: What became of its budget: "forfeited" or "cancelled".
+    """
+
+    code = "PF-411"
+
+    def __init__(self, must: str, got: object, *, reservation: str) -> None:
+        self.reservation = reservation
+        super().__init__(must, f"{got}; its budget is {reservation}")
+
+
+class PartyFailedError(CoordinatorError):
+    """A party broke the protocol, or was silent.
+
+    Attributes:
+        party: Its name.
+        cause: Stable code of what it did.
+    """
+
+    code = "PF-412"
+
+    def __init__(self, must: str, got: object, *, party: str, cause: str) -> None:
+        self.party = party
+        self.cause = cause
+        super().__init__(must, f"{got} from {party} [{cause}]")
+
+
+class PartyRefusedError(PartyFailedError):
+    """A party's guard refused, before any vote."""
+
+    code = "PF-413"
+
+
+class InternalError(CoordinatorError):
+    """A fault of this program; its text is not shown, because it could hold a secret."""
+
+    code = "PF-490"

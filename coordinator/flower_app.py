@@ -1,0 +1,107 @@
+"""The coordinator's Flower app: one plain call over Flower's grid.
+
+The same app runs in every engine: in process, on Ray, over SuperLink and SuperNodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from coordinator.transport import Silence, Transport
+
+MESSAGE_TYPE = "query.exchange"
+_POLL_S = 0.01
+_SLOWEST_POLL_S = 0.2
+
+
+def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) -> ServerApp:
+    """Make the app.
+
+    Args:
+        main: What to do once the transport stands.
+        nodes: Number of nodes to wait for.
+        timeout_s: How long an exchange may take, and how long to wait for the nodes.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def run(grid: Grid, _: Context) -> None:
+        main(GridTransport(grid, nodes=nodes, timeout_s=timeout_s))
+
+    return app
+
+
+class GridTransport(Transport):
+    """Packets over a Flower grid.
+
+    Args:
+        grid: Flower's.
+        nodes: Number of nodes to wait for.
+        timeout_s: How long an exchange may take: messages live no longer, so that nobody answers
+            an old one later.
+    """
+
+    def __init__(self, grid: Grid, *, nodes: int, timeout_s: float) -> None:
+        super().__init__()
+        self._grid = grid
+        self._expected = nodes
+        self._timeout_s = timeout_s
+
+    def nodes(self) -> list[int]:
+        """Wait until all nodes are there, or the time is over; return those that are."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            nodes = sorted(self._grid.get_node_ids())
+            if len(nodes) >= self._expected or time.monotonic() > deadline:
+                return nodes
+            time.sleep(_SLOWEST_POLL_S)
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        messages = [self._message(node, packet) for node, packet in packets.items()]
+        pushed = zip(self._grid.push_messages(messages), packets, strict=True)
+        # An id is None where a message could not be sent; an error reply's sender is the link, so
+        # a reply is known by the message that it answers.
+        waiting = {message_id: node for message_id, node in pushed if message_id is not None}
+        answers: dict[int, bytes | Silence] = {}
+        deadline = time.monotonic() + self._timeout_s
+        pause = _POLL_S
+        while waiting:
+            for reply in self._grid.pull_messages(list(waiting)):
+                answers[waiting.pop(reply.metadata.reply_to_message_id)] = _body(reply)
+            if not waiting or time.monotonic() > deadline:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, _SLOWEST_POLL_S)
+        return answers
+
+    def _message(self, node: int, packet: bytes) -> Message:
+        body = ArrayRecord({"body": Array(np.frombuffer(packet, dtype=np.uint8))})
+        return Message(
+            RecordDict({"packet": body}),
+            dst_node_id=node,
+            message_type=MESSAGE_TYPE,
+            ttl=self._timeout_s,
+        )
+
+
+def _body(reply: Message) -> bytes | Silence:
+    """Read a packet from a reply, trusting nothing about its shape."""
+    if reply.has_error():
+        return Silence(f"flower error {reply.error.code}")
+    record = reply.content.get("packet")
+    if not isinstance(record, ArrayRecord) or "body" not in record:
+        fault = reply.content.get("fault")
+        known = isinstance(fault, ConfigRecord) and str(fault.get("code", "")).startswith("PF-")
+        return Silence(str(fault["code"])[:8] if known and fault is not None else "no packet")
+    try:
+        values = record["body"].numpy()
+    except (TypeError, ValueError):
+        return Silence("no packet")
+    return (
+        values.tobytes() if values.dtype == np.uint8 and values.ndim == 1 else Silence("no packet")
+    )

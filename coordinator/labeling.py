@@ -1,0 +1,366 @@
+"""One labeling run: plan, reserve, collect shares, open the sum, release, commit.
+
+The order is the point. The worst case is reserved before a plan leaves, so no noise is ever drawn
+without a charge; a release is stored with its charge before it is shown; and a batch that fails
+after a share may have left a party keeps its charge and releases nothing.
+
+The coordinator sees the exact sum of each batch, in memory, between opening it and adding noise.
+It never holds one party's histogram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from coordinator.errors import (
+    CoordinatorError,
+    PartyFailedError,
+    PartyRefusedError,
+    SetupError,
+    VoidBatchError,
+)
+from coordinator.store import RunStore
+from coordinator.transport import Silence, Transport
+from pate_fed.accounting import PerInstanceCost, per_instance_epsilon
+from pate_fed.errors import InvalidParameterError, PateFedError
+from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes, make_mechanism
+from pate_fed.queries import QueryPool
+from pate_fed.releases import NoisyRelease
+from pate_fed.votes import SummedHistogram, open_sum
+from protocols import wire
+from protocols.errors import ProtocolError, RefusedError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.rounds import CoordinatorRound
+from protocols.secure_sum import SecureSum
+
+MAX_VOID_BATCHES = 2
+"""Void batches after which a run stops (rule R3): a party that breaks two will break more."""
+
+SETUP_ANSWER_BYTES = 5 * 2**20
+"""Largest answer while a run is set up: a bundle of envelopes."""
+
+Failure = ProtocolError | CoordinatorError | PateFedError
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A party of the federation, as the coordinator enrolled it.
+
+    Attributes:
+        name: What people call it.
+        identity: Its pinned identity.
+        teachers: Votes that it casts per query.
+    """
+
+    name: str
+    identity: PublicIdentity
+    teachers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run is asked to do; `RunTerms` without what only the federation knows.
+
+    Attributes:
+        terms: Makes the terms from the parties' quotas in seat order.
+        simulated: Whether the run is a simulation.
+        lifetime_s: Seconds after which the run and its plans expire.
+    """
+
+    terms: Callable[[tuple[int, ...]], RunTerms]
+    simulated: bool
+    lifetime_s: int = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Looked:
+    """A batch as the operator's own accounting needs it. Secret: holds the exact sum."""
+
+    summed: SummedHistogram
+    release: NoisyRelease
+
+
+class SilenceError(Exception):
+    """No packet came; `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+class LabelingRun:
+    """A run over one transport, from setup to closing.
+
+    Args:
+        transport: Reaches the parties.
+        identity: The coordinator's identity.
+        form: Secure sum.
+        members: The parties, all of whom take part.
+        pool: Public inputs that may be asked about.
+        settings: What the run is asked to do.
+        store: Holds ledger and releases.
+        random_bytes: Cryptographic random numbers for protocol nonces.
+        noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
+            simulation.
+        clock: Unix time, in seconds.
+
+    Raises:
+        TooFewPartiesError: fewer members than the form needs.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        identity: SigningIdentity,
+        form: SecureSum,
+        members: list[Member],
+        pool: QueryPool,
+        settings: Settings,
+        store: RunStore,
+        random_bytes: RandomBytes,
+        noise_bytes: RandomBytes,
+        clock: Callable[[], float],
+    ) -> None:
+        self._transport = transport
+        self._members = {member.identity.fingerprint: member for member in members}
+        self._pool = pool
+        self._store = store
+        self._noise_bytes = noise_bytes
+        self._expires_at = int(clock()) + settings.lifetime_s
+        self._round = CoordinatorRound(
+            identity=identity,
+            form=form,
+            parties={fp: member.identity for fp, member in self._members.items()},
+            nonce=random_bytes(32),
+            expires_at=self._expires_at,
+            simulated=settings.simulated,
+        )
+        quotas = tuple(self._members[seat].teachers for seat in self._round.seats)
+        self.terms = settings.terms(quotas)
+        self.mechanism: Mechanism = make_mechanism(
+            self.terms.mechanism,
+            vote_threshold=self.terms.vote_threshold,
+            sigma1=self.terms.sigma1,
+            sigma2=self.terms.sigma2,
+        )
+        self._nodes: dict[bytes, int] = {}
+        self._settlement: bytes | None = None
+        self._batch = 0
+        self._words = 0
+        self._voids = 0
+        self._answers_left = self.terms.max_answers
+        self._refusals_left = self.terms.max_refusals
+        self._looked: list[_Looked] = []
+
+    # What others may know ---------------------------------------------------------------------
+
+    @property
+    def round(self) -> CoordinatorRound:
+        """The protocol's end of this run."""
+        return self._round
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a cap is reached, or too many batches were void."""
+        caps_reached = not (self._answers_left and self._refusals_left)
+        return caps_reached or self._voids >= MAX_VOID_BATCHES
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Enrol all parties in the run and make their pair roots; four exchanges.
+
+        Raises:
+            SetupError: a party failed, refused or was silent; says which.
+        """
+        self._find_nodes()
+        record = self._round.record(
+            terms=wire.encode_value(self.terms.as_record()), colluders=1, dropouts=0
+        )
+        self._require(self._broadcast([record]))
+        for frames in (self._round.deliver, self._round.close_setup):
+            self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
+
+    def ask(self, indices: tuple[int, ...]) -> NoisyRelease:
+        """Ask one batch; one exchange.
+
+        Args:
+            indices: Positions in the pool, none of which was asked before.
+
+        Returns:
+            What was released; it is stored and charged already.
+
+        Raises:
+            BudgetExhaustedError: its worst case does not fit the budget; nothing happened.
+            VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
+                was released, and the error says what became of its budget.
+        """
+        self._pool.ask(indices)
+        terms = BatchTerms(self.terms, indices)
+        entry_id = f"batch {self._batch}"
+        asks, answers = self.mechanism.caps(
+            len(indices), max_answers=self._answers_left, max_refusals=self._refusals_left
+        )
+        worst = self.mechanism.worst_case_event(asks, answers, weight=self._weight)
+        self._store.save_ledger(self._store.ledger().reserve(entry_id, worst))
+        batch, self._batch = self._batch, self._batch + 1
+        try:
+            summed = self._collect(batch, terms)
+        except (ProtocolError, CoordinatorError, PateFedError) as error:
+            raise self._void(entry_id, error) from error
+        release = self.mechanism.release(
+            summed,
+            noise=NoisePlan(),
+            random_bytes=self._noise_bytes,
+            max_answers=self._answers_left,
+            max_refusals=self._refusals_left,
+        )
+        spent = self.mechanism.event(release.asked, release.answered, weight=self._weight)
+        ledger = self._store.ledger().commit(entry_id, spent, release.digest)
+        self._store.save_release(ledger, batch=batch, indices=indices, release=release)
+        self._answers_left -= release.answered
+        self._refusals_left -= release.refused
+        self._looked.append(_Looked(summed, release))
+        self._settlement = self._round.settle(
+            released=True, result=wire.encode_value(release.as_record())
+        )
+        return release
+
+    def close(self) -> None:
+        """End the run: all parties settle, and compare their transcripts; two exchanges.
+
+        Raises:
+            SetupError: a party failed or remembers another run.
+        """
+        self._require(self._broadcast(self._settled_then(self._round.close())))
+        self._require(self._broadcast([self._round.compare()]))
+
+    def per_instance_cost(self) -> PerInstanceCost:
+        """Bound what the run cost on the votes that it met. Private: not to be published.
+
+        Raises:
+            InvalidParameterError: nothing was released.
+        """
+        counts = [looked.summed.counts for looked in self._looked]
+        labels = [looked.release.labels for looked in self._looked]
+        outcomes = [looked.release.outcomes for looked in self._looked]
+        if not counts:
+            raise InvalidParameterError("something must have been released", "nothing")
+        return per_instance_epsilon(
+            np.concatenate(counts),
+            NoisyRelease(np.concatenate(labels), np.concatenate(outcomes)),
+            self.mechanism,
+            delta=self.terms.delta,
+            weight=self._weight,
+        )
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    @property
+    def _weight(self) -> float:
+        return float(self.terms.unit_votes)
+
+    def _find_nodes(self) -> None:
+        """Offer the run to every node; who signs tells which party a node is."""
+        nodes = self._transport.nodes()
+        offer = wire.pack([self._round.offer()])
+        failures: list[str] = []
+        for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
+            try:
+                for frame in self._frames(answer):
+                    self._nodes[self._round.receive(frame)] = node
+            except ProtocolError as error:
+                failures.append(f"node {node}: {error} [{error.code}]")
+            except SilenceError as error:
+                failures.append(f"node {node}: {error.code}")
+        missing = [self._members[seat].name for seat in self._round.missing]
+        if failures or missing:
+            raise SetupError(
+                "every party must take part", "; ".join(failures) or f"no word of {missing[0]}"
+            )
+
+    def _collect(self, batch: int, terms: BatchTerms) -> SummedHistogram:
+        plan = self._round.plan(
+            batch=batch,
+            attempt=0,
+            words=terms.words,
+            expires_at=self._expires_at,
+            terms=wire.encode_value(terms.as_record()),
+        )
+        self._words = terms.words
+        self._require(self._broadcast(self._settled_then(plan)))
+        return open_sum(
+            self._round.open_total(),
+            queries=len(terms.indices),
+            classes=self.terms.classes,
+            total_votes=self.terms.total_votes,
+        )
+
+    def _void(self, entry_id: str, error: Failure) -> VoidBatchError:
+        """Settle a failed batch: what may have been sent stays charged."""
+        ledger = self._store.ledger()
+        nothing_left = self._round.nothing_was_shared
+        settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
+        self._store.save_ledger(settled)
+        self._settlement = self._round.settle(released=False, result=b"")
+        self._voids += 1
+        return VoidBatchError(
+            "every party must keep to the protocol for a batch to be released",
+            f"{error.must}, got {error.got}",
+            reservation="cancelled" if nothing_left else "forfeited",
+        )
+
+    def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> list[PartyFailedError]:
+        """Send frames by party and take all answers; return who failed, in seat order."""
+        packets = {self._nodes[seat]: wire.pack(items) for seat, items in frames.items()}
+        answers = self._transport.exchange(packets)
+        failures: list[PartyFailedError] = []
+        for seat in self._round.seats:
+            try:
+                for frame in self._frames(answers[self._nodes[seat]]):
+                    self._round.receive(frame, peer=seat)
+                if seat in self._round.missing:
+                    failures.append(self._silent(seat, "no answer"))
+            except ProtocolError as error:
+                failures.append(self._failed(seat, error))
+            except SilenceError as error:
+                failures.append(self._silent(seat, error.code))
+        return failures
+
+    def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
+        return self._exchange(dict.fromkeys(self._round.seats, frames))
+
+    def _settled_then(self, frame: bytes) -> list[bytes]:
+        """Let the last batch's settlement travel with the next message."""
+        settlement, self._settlement = self._settlement, None
+        return [frame] if settlement is None else [settlement, frame]
+
+    def _frames(self, answer: bytes | Silence) -> list[bytes]:
+        if isinstance(answer, Silence):
+            raise SilenceError(answer.code)
+        return wire.unpack(answer, max_bytes=self._max_answer_bytes)
+
+    @property
+    def _max_answer_bytes(self) -> int:
+        words = max(self._words, 1)
+        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024)
+
+    def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
+        """Put the party's name to what it sent."""
+        name = self._members[seat].name
+        if isinstance(error, RefusedError):
+            return PartyRefusedError(error.must, "a refusal", party=name, cause=error.reason)
+        return PartyFailedError(error.must, error.got, party=name, cause=error.code)
+
+    def _silent(self, seat: bytes, code: str) -> PartyFailedError:
+        name = self._members[seat].name
+        return PartyFailedError("every party must answer", "none", party=name, cause=code)
+
+    def _require(self, failures: list[PartyFailedError]) -> None:
+        if failures:
+            raise failures[0]

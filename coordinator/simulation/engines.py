@@ -1,0 +1,136 @@
+"""Where a simulation's apps run: in this process, or on Flower's Ray engine.
+
+Both run the ServerApp and ClientApp that a deployment runs. On Ray, Flower's workers come and go
+and share processes, so the hospitals' memory lives in one Ray actor that every worker asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from coordinator import flower_app as server_side
+from coordinator.errors import InvalidSettingError
+from coordinator.local_grid import LocalGrid
+from coordinator.transport import Transport
+from party import flower_app as client_side
+from pate_fed.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from party.node import PartyNode
+
+QUIET_FLOWER = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Nothing phones home, nothing is installed while running."""
+
+
+def require_engine(name: str) -> None:
+    """Check that an engine can run here.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        InvalidSettingError: there is no such engine.
+    """
+    if name not in ("local", "ray"):
+        raise InvalidSettingError("--engine must be local or ray", name)
+    if name == "ray" and find_spec("ray") is None:
+        raise MissingExtraError(
+            "--engine ray needs Ray: install it with `pip install 'pate-fed[ray]'`", "no Ray here"
+        )
+
+
+def run_engine(
+    name: str,
+    main: Callable[[Transport], None],
+    nodes: list[PartyNode],
+    *,
+    workers: int,
+    timeout_s: float,
+) -> None:
+    """Run the coordinator's `main` against all nodes; returns when it is done.
+
+    Raises:
+        Exception: whatever `main` raised.
+    """
+    os.environ.update(QUIET_FLOWER)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    failure: list[BaseException] = []
+
+    def guarded(transport: Transport) -> None:
+        # Engines wrap or swallow what a ServerApp raises; it is carried out by hand.
+        try:
+            main(transport)
+        except Exception as error:
+            failure.append(error)
+
+    server_app = server_side.build(guarded, nodes=len(nodes), timeout_s=timeout_s)
+    if name == "ray":
+        _run_on_ray(server_app, nodes, workers=workers)
+    else:
+        client_app = client_side.build(lambda partition: nodes[partition])
+        LocalGrid(client_app, nodes=len(nodes), workers=workers).run_server(server_app)
+    if failure:
+        raise failure[0]
+
+
+class _Hall:
+    """All hospitals' nodes, in one Ray actor."""
+
+    def __init__(self, nodes: list[PartyNode]) -> None:
+        self._nodes = nodes
+
+    def receive(self, partition: int, packet: bytes) -> bytes:
+        return self._nodes[partition].receive(packet)
+
+
+class _Door:
+    """A hospital's node, seen from a Flower worker."""
+
+    def __init__(self, hall: str, partition: int) -> None:
+        self._hall = hall
+        self._partition = partition
+
+    def receive(self, packet: bytes) -> bytes:
+        import ray  # noqa: PLC0415 - an extra
+
+        hall = ray.get_actor(self._hall, namespace=_NAMESPACE)
+        answer: bytes = ray.get(hall.receive.remote(self._partition, packet))
+        return answer
+
+
+_NAMESPACE = "pate-fed"
+
+
+def _run_on_ray(server_app: Any, nodes: list[PartyNode], *, workers: int) -> None:
+    import ray  # noqa: PLC0415 - an extra
+    from flwr.simulation import run_simulation  # noqa: PLC0415 - imports Ray
+
+    hall_name = f"hospitals-{uuid.uuid4().hex}"
+    ray.init(
+        num_cpus=workers,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        namespace=_NAMESPACE,
+    )
+    try:
+        hall = ray.remote(num_cpus=0)(_Hall).options(name=hall_name).remote(nodes)
+        client_app = client_side.build(lambda partition: _Door(hall_name, partition))
+        run_simulation(
+            server_app,
+            client_app,
+            num_supernodes=len(nodes),
+            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        )
+        ray.kill(hall)
+    finally:
+        ray.shutdown()

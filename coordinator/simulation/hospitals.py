@@ -1,0 +1,179 @@
+"""The simulated hospitals: identities, teachers, and a node each."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from party.guard import Guard, Policy
+from party.journal import MemoryJournal
+from party.node import MemoryLedgerStore, PartyNode
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.data import Dataset, Records
+from pate_fed.partition import Partition
+from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.teachers import TeacherEnsemble, make_ensemble
+from protocols.additive import AdditiveSum
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.plain import PlainSum
+from protocols.secure_sum import SecureSum
+
+FORMS: Mapping[str, Callable[[], SecureSum]] = {"additive": AdditiveSum, "plain": PlainSum}
+"""Secure sums that a simulation knows."""
+
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Hospital:
+    """One simulated hospital.
+
+    Attributes:
+        name: What people call it.
+        identity: Its fresh identity.
+        ensemble: Its trained teachers.
+    """
+
+    name: str
+    identity: SigningIdentity
+    ensemble: TeacherEnsemble
+
+    def __repr__(self) -> str:
+        return f"Hospital({self.name}, teachers={self.ensemble.teachers})"
+
+
+def train_hospitals(
+    dataset: Dataset,
+    partition: Partition,
+    *,
+    model: str,
+    generators: list[np.random.Generator],
+    workers: int,
+    tick: Tick,
+) -> list[Hospital]:
+    """Train every hospital's teachers, each on its own shards.
+
+    Args:
+        dataset: The records.
+        partition: Who holds which.
+        model: Kind of teacher.
+        generators: One per hospital, so that the order of training changes nothing.
+        workers: Threads.
+        tick: Called after each hospital.
+
+    Returns:
+        The hospitals, in the partition's order.
+    """
+
+    def train(party: int) -> Hospital:
+        shards = [dataset.private.select(shard.rows) for shard in partition.shards_of(party)]
+        ensemble = make_ensemble(model, dataset.kind)
+        ensemble.fit(shards, classes=len(dataset.class_names), rng=generators[party])
+        tick()
+        return Hospital(partition.party_names[party], SigningIdentity.generate(), ensemble)
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(train, range(partition.parties)))
+
+
+def open_hospitals(
+    hospitals: list[Hospital],
+    *,
+    coordinator: PublicIdentity,
+    pool: QueryPool,
+    policy: Policy,
+) -> list[PartyNode]:
+    """Give every hospital its node. In a simulation all pins count as checked."""
+    pins = {hospital.identity.fingerprint: hospital.identity.public for hospital in hospitals}
+    bodies = {hospital.identity.fingerprint: hospital.name for hospital in hospitals}
+    return [
+        PartyNode(
+            identity=hospital.identity,
+            coordinator=coordinator,
+            pins=pins,
+            guard=Guard(policy=policy, teachers=hospital.ensemble.teachers, checked_peers=bodies),
+            pool=pool,
+            vote=partial(_vote, hospital.ensemble),
+            forms={name: make() for name, make in FORMS.items()},
+            journal=MemoryJournal(),
+            ledger=MemoryLedgerStore(PrivacyLedger(policy.most_epsilon, policy.most_delta)),
+            random_bytes=secrets.token_bytes,
+            clock=time.time,
+        )
+        for hospital in hospitals
+    ]
+
+
+def simulation_policy(
+    *, pool: QueryPool, form: str, epsilon: float, delta: float, queries: int
+) -> Policy:
+    """What a simulated hospital allows: what was asked for, and nothing beyond it."""
+    return Policy(
+        approved_pools=frozenset({pool.digest}),
+        least_checked_peers=2,
+        forms=frozenset({form}),
+        # How much noise is a good idea is the person's to find out in a simulation.
+        least_sigma1=0.0,
+        least_sigma2=0.0,
+        most_queries=queries,
+        most_epsilon=epsilon,
+        most_delta=delta,
+        simulated=True,
+    )
+
+
+def yardsticks(
+    dataset: Dataset,
+    partition: Partition,
+    hospitals: list[Hospital],
+    *,
+    model: str,
+    generator: np.random.Generator,
+    tick: Tick,
+) -> dict[str, float]:
+    """Measure what the student is held against, on the public test records.
+
+    Returns:
+        "teacher_mean": mean accuracy of all teachers. "best_single_party": best accuracy of one
+        model per hospital, trained on all its records. "pooled": accuracy of one model trained on
+        all private records together, without privacy.
+    """
+    test = dataset.test
+    accuracies = [
+        float(np.mean(votes == test.labels))
+        for hospital in hospitals
+        for votes in hospital.ensemble.vote(test.features)
+    ]
+    alone = []
+    for party in range(partition.parties):
+        shards = partition.shards_of(party)
+        rows = np.concatenate([np.asarray(shard.rows) for shard in shards])
+        alone.append(_accuracy_of_one(dataset, rows, model=model, generator=generator))
+        tick()
+    everything = np.arange(len(dataset.private.labels))
+    return {
+        "teacher_mean": float(np.mean(accuracies)),
+        "best_single_party": max(alone),
+        "pooled": _accuracy_of_one(dataset, everything, model=model, generator=generator),
+    }
+
+
+def _accuracy_of_one(
+    dataset: Dataset, rows: NDArray[np.int64], *, model: str, generator: np.random.Generator
+) -> float:
+    records: Records = dataset.private.select(rows)
+    single = make_ensemble(model, dataset.kind)
+    single.fit([records], classes=len(dataset.class_names), rng=generator)
+    votes = single.vote(dataset.test.features)[0]
+    return float(np.mean(votes == dataset.test.labels))
+
+
+def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
+    return ensemble.vote(batch.inputs)

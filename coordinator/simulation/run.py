@@ -1,0 +1,401 @@
+"""`simulate`: from records to a run directory, in the order in which a federation does it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.config import SimulationSettings
+from coordinator.errors import CoordinatorError, VoidBatchError
+from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.simulation import results
+from coordinator.simulation.engines import require_engine, run_engine
+from coordinator.simulation.hospitals import (
+    FORMS,
+    Hospital,
+    open_hospitals,
+    simulation_policy,
+    train_hospitals,
+    yardsticks,
+)
+from coordinator.store import MemoryStore
+from coordinator.transport import Traffic, Transport
+from party.node import PartyNode
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.data import Dataset, load_dataset
+from pate_fed.errors import BudgetExhaustedError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import RandomBytes, keyed_stream
+from pate_fed.partition import (
+    Manifest,
+    Partition,
+    build_manifest,
+    partition_records,
+    verify_manifest,
+)
+from pate_fed.queries import QueryPool
+from pate_fed.releases import Outcome
+from pate_fed.report import (
+    RunDirectory,
+    refuse_existing,
+    render_model_card,
+    render_report,
+)
+from pate_fed.students import Student, make_student, select_queries
+from protocols.identity import SigningIdentity
+
+Progress = Callable[[str, int, int], None]
+"""Told the name of a stage, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a simulation gave.
+
+    Attributes:
+        run_dir: The run directory.
+        metrics: Content of `metrics.json`.
+        privacy: Content of `privacy.json`.
+        stopped_by: The error that ended the run early, after something was released; None for a
+            run that went through.
+    """
+
+    run_dir: Path
+    metrics: dict[str, Any]
+    privacy: dict[str, Any]
+    stopped_by: Exception | None
+
+
+def simulate(settings: SimulationSettings, out: Path, *, progress: Progress) -> Simulation:
+    """Run a whole federation on this machine and write its run directory.
+
+    Args:
+        settings: What to do.
+        out: Run directory to make; must not exist.
+        progress: Told how far it is.
+
+    Raises:
+        PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
+            left behind.
+    """
+    settings.check()
+    require_engine(settings.engine)
+    refuse_existing(out)
+    rehearsal = _Rehearsal(settings.with_defaults(), progress)
+    rehearsal.prepare()
+    rehearsal.label()
+    return rehearsal.write(out)
+
+
+@dataclass(slots=True)
+class _Labels:
+    """What came out of the labeling."""
+
+    run: LabelingRun
+    traffic: Traffic = field(default_factory=Traffic)
+    stopped_by: Exception | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+class _Rehearsal:
+    """One simulation, stage by stage."""
+
+    def __init__(self, settings: SimulationSettings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._chance = _Chance(settings.seed)
+        self._seconds: dict[str, float] = {}
+        self._workers = os.cpu_count() or 1
+
+    # Stages -----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Load, partition, choose queries, train teachers."""
+        settings = self._settings
+        with self._timed("data"):
+            self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
+            self._partition = self._deal()
+            self._settings = settings = settings.with_numbers(
+                parties=self._partition.parties, pool=len(self._dataset.pool.labels)
+            )
+            self._manifest = self._prove_disjoint()
+            self._pool = QueryPool(self._dataset.pool.features)
+        with self._timed("queries"):
+            self._queries = select_queries(
+                self._pool.inputs,
+                settings.queries or 0,
+                method=settings.select,
+                rng=self._chance.of("queries"),
+            )
+        with self._timed("teachers"):
+            parties = self._partition.parties
+            self._hospitals: list[Hospital] = train_hospitals(
+                self._dataset,
+                self._partition,
+                model=settings.teacher_model,
+                generators=[self._chance.of(f"teachers {party}") for party in range(parties)],
+                workers=self._workers,
+                tick=self._ticker("training teachers", parties),
+            )
+
+    def label(self) -> None:
+        """Set the federation up and ask all batches."""
+        settings = self._settings
+        identity = SigningIdentity.generate()
+        policy = simulation_policy(
+            pool=self._pool,
+            form=settings.form,
+            epsilon=settings.epsilon,
+            delta=settings.delta,
+            queries=len(self._queries),
+        )
+        nodes: list[PartyNode] = open_hospitals(
+            self._hospitals, coordinator=identity.public, pool=self._pool, policy=policy
+        )
+        self._store = MemoryStore(PrivacyLedger(settings.epsilon, settings.delta))
+        self._labels: _Labels | None = None
+        with self._timed("labeling"):
+            run_engine(
+                settings.engine,
+                lambda transport: self._ask_all(transport, identity),
+                nodes,
+                workers=self._workers,
+                timeout_s=settings.timeout_s,
+            )
+
+    def write(self, out: Path) -> Simulation:
+        """Train the student, measure, and write the run directory."""
+        labels = self._known_labels()
+        outcomes = results.outcomes_of(self._store)
+        if not outcomes and labels.stopped_by is not None:
+            raise labels.stopped_by
+        with self._timed("student"):
+            student = self._teach(outcomes, labels)
+        with self._timed("yardsticks"):
+            measured = yardsticks(
+                self._dataset,
+                self._partition,
+                self._hospitals,
+                model=self._settings.teacher_model,
+                generator=self._chance.of("yardsticks"),
+                tick=self._ticker("measuring yardsticks", self._partition.parties),
+            )
+        privacy = results.privacy_table(
+            run=labels.run,
+            settings=self._settings,
+            queries=len(self._queries),
+            store=self._store,
+            outcomes=outcomes,
+        )
+        metrics = results.metrics_table(
+            dataset=self._dataset,
+            settings=self._settings,
+            queries=self._queries,
+            outcomes=outcomes,
+            student_accuracy=self._accuracy(student),
+            yardsticks=measured,
+            traffic=labels.traffic,
+            batches=len(self._store.ledger().entries),
+            seconds=self._seconds,
+            warnings=labels.warnings,
+        )
+        self._write_files(out, student, outcomes, metrics=metrics, privacy=privacy)
+        return Simulation(out, metrics, privacy, labels.stopped_by)
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _deal(self) -> Partition:
+        settings = self._settings
+        assert settings.partition is not None
+        assert settings.teachers is not None
+        return partition_records(
+            self._dataset.private,
+            parties=settings.parties,
+            teachers=settings.teachers,
+            scheme=settings.partition,
+            rng=self._chance.of("partition"),
+        )
+
+    def _prove_disjoint(self) -> Manifest:
+        """Build the manifest under a key that is forgotten, and check it against the records."""
+        key = self._chance.bytes_of("manifest key")
+        manifest = build_manifest(self._dataset.private, self._partition, key=key)
+        verify_manifest(manifest, self._dataset.private, self._partition, key=key)
+        return manifest
+
+    def _ask_all(self, transport: Transport, identity: SigningIdentity) -> None:
+        run = LabelingRun(
+            transport=transport,
+            identity=identity,
+            form=FORMS[self._settings.form](),
+            members=[
+                Member(hospital.name, hospital.identity.public, hospital.ensemble.teachers)
+                for hospital in self._hospitals
+            ],
+            pool=self._pool,
+            settings=Settings(self._terms, simulated=True),
+            store=self._store,
+            random_bytes=secrets.token_bytes,
+            noise_bytes=self._chance.noise(),
+            clock=time.time,
+        )
+        self._labels = labels = _Labels(run, transport.traffic)
+        run.set_up()
+        size = self._settings.batch_size or len(self._queries)
+        tick = self._ticker("labeling", -(-len(self._queries) // size))
+        for start in range(0, len(self._queries), size):
+            if run.is_over:
+                break
+            try:
+                run.ask(self._queries[start : start + size])
+            except BudgetExhaustedError as error:
+                labels.stopped_by = error
+                break
+            except VoidBatchError as error:
+                labels.stopped_by = error
+                labels.warnings.append(f"A batch is void: {error}")
+            tick()
+        try:
+            run.close()
+        except CoordinatorError as error:
+            labels.stopped_by = labels.stopped_by or error
+            labels.warnings.append(f"The run could not be closed by all parties: {error}")
+
+    def _terms(self, quotas: tuple[int, ...]) -> RunTerms:
+        return RunTerms.from_record(
+            {
+                "pool_digest": self._pool.digest,
+                "classes": len(self._dataset.class_names),
+                "quotas": list(quotas),
+                "mechanism": self._settings.mechanism,
+                "vote_threshold": self._settings.vote_threshold,
+                "sigma1": self._settings.sigma1,
+                "sigma2": self._settings.sigma2,
+                "noise_place": "coordinator",
+                "unit": self._settings.unit,
+                "unit_votes": max(quotas) if self._settings.unit == "party" else 1,
+                "pricing": "separate",
+                "max_answers": self._settings.max_answers,
+                "max_refusals": self._settings.max_refusals,
+                "epsilon": self._settings.epsilon,
+                "delta": self._settings.delta,
+            }
+        )
+
+    def _teach(self, outcomes: results.Outcomes, labels: _Labels) -> Student | None:
+        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
+        if not answered:
+            labels.warnings.append("No query was answered: there is no student.")
+            return None
+        indices, classes = (
+            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
+        )
+        student = make_student(self._settings.student)
+        student.fit(
+            self._pool.inputs,
+            indices,
+            classes,
+            classes=len(self._dataset.class_names),
+            rng=self._chance.of("student"),
+        )
+        return student
+
+    def _accuracy(self, student: Student | None) -> float | None:
+        if student is None:
+            return None
+        test = self._dataset.test
+        return float(np.mean(student.predict(test.features) == test.labels))
+
+    def _write_files(
+        self,
+        out: Path,
+        student: Student | None,
+        outcomes: results.Outcomes,
+        *,
+        metrics: dict[str, Any],
+        privacy: dict[str, Any],
+    ) -> None:
+        run = self._known_labels().run
+        names = self._dataset.class_names
+        settings = self._settings.as_table()
+        with RunDirectory.open_new(out) as directory:
+            directory.write_settings(settings)
+            directory.write_json("metrics.json", metrics)
+            directory.write_json("privacy.json", privacy)
+            directory.write_json(
+                "manifest.json",
+                results.manifest_table(
+                    settings=self._settings,
+                    partition=self._manifest,
+                    run=run,
+                    pool_digest=self._pool.digest,
+                ),
+            )
+            directory.write_labels(
+                (index, names[label] if outcome is Outcome.ANSWERED else "")
+                for index, label, outcome in outcomes
+                if outcome is not Outcome.NOT_ASKED
+            )
+            lines = results.transcript_lines(run.round.transcript)
+            directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
+            if student is not None:
+                folder = directory.student_directory()
+                student.save(folder)
+                card = render_model_card(metrics, privacy, settings)
+                (folder / "model_card.md").write_text(card, encoding="utf-8")
+            directory.write_report(render_report(directory.read_back()))
+
+    def _known_labels(self) -> _Labels:
+        assert self._labels is not None
+        return self._labels
+
+    def _ticker(self, stage: str, total: int) -> Callable[[], None]:
+        done = 0
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            self._progress(stage, done, total)
+
+        self._progress(stage, 0, total)
+        return tick
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._seconds[stage] = time.perf_counter() - start
+
+
+class _Chance:
+    """All chance of a simulation that a seed makes repeatable; keys are not part of it."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._seeded = seed is not None
+        self._root = secrets.token_bytes(32) if seed is None else str(seed).encode()
+
+    def bytes_of(self, purpose: str) -> bytes:
+        """Return 32 bytes for one purpose."""
+        return hashlib.sha256(
+            b"pate-fed simulation\0" + purpose.encode() + b"\0" + self._root
+        ).digest()
+
+    def of(self, purpose: str) -> np.random.Generator:
+        """Return a generator for one purpose: for splitting and training, never for noise."""
+        return np.random.default_rng(list(self.bytes_of(purpose)))
+
+    def noise(self) -> RandomBytes:
+        """Return the source of the noise."""
+        if not self._seeded:
+            return secrets.token_bytes
+        return keyed_stream(self.bytes_of("noise"), tag="coordinator noise")

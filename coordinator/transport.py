@@ -1,0 +1,69 @@
+"""How packets reach parties, whatever carries them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What came in place of a packet.
+
+    Attributes:
+        code: Why: a stable code, never a text.
+    """
+
+    code: str
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was sent and received so far.
+
+    Attributes:
+        exchanges: Times that all parties were asked and answered.
+        sent: Bytes of packets to parties.
+        received: Bytes of packets from parties.
+    """
+
+    exchanges: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+class Transport(ABC):
+    """Carries packets between the coordinator and its nodes.
+
+    Attributes:
+        traffic: What was carried.
+    """
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+    @abstractmethod
+    def nodes(self) -> list[int]:
+        """Return the nodes that can be reached."""
+
+    def exchange(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        """Send one packet to each node and wait for the answers.
+
+        Args:
+            packets: Packet for each node.
+
+        Returns:
+            For each node its answer, or why there is none.
+        """
+        answers = self._carry(packets)
+        self.traffic.exchanges += 1
+        self.traffic.sent += sum(len(packet) for packet in packets.values())
+        self.traffic.received += sum(
+            len(answer) for answer in answers.values() if isinstance(answer, bytes)
+        )
+        return {node: answers.get(node, Silence("no answer in time")) for node in packets}
+
+    @abstractmethod
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        """Do it; a node may be left out of the answers."""

@@ -1,0 +1,57 @@
+"""Why a party refuses: stable public codes, and nothing else.
+
+A code is all that leaves the site: no text of an exception, no number, no name::
+
+    PartyError           PF-300
+    `- RefusalError      the code of its `Reason`
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Reason(StrEnum):
+    """Public code of a refusal."""
+
+    FAULT = "PF-301"  # something unexpected went wrong at the party
+    TOO_FEW_PARTIES = "PF-310"  # below this party's floor
+    UNCHECKED_PEERS = "PF-311"  # too few peers were checked by its own people
+    FORM = "PF-312"  # form, threshold, colluders or drop-outs not allowed
+    TERMS = "PF-313"  # terms that cannot be read or contradict the run
+    POOL = "PF-314"  # a query pool that its owner did not approve
+    MECHANISM = "PF-315"  # mechanism, noise or delta outside its policy
+    UNIT = "PF-316"  # privacy unit or quota does not fit this party
+    QUERIES = "PF-317"  # a query asked before, outside the pool, or too many
+    BUDGET = "PF-318"  # its own budget would be exceeded
+    SIMULATED = "PF-319"  # simulated where it must not be, or the reverse
+
+
+class PartyError(Exception):
+    """Base of all errors of `party`.
+
+    Attributes:
+        code: Stable code, for people and programs.
+        must: What must hold.
+        got: What came; never a secret.
+    """
+
+    code: ClassVar[str] = "PF-300"
+
+    def __init__(self, must: str, got: object) -> None:
+        self.must = must
+        self.got = str(got)
+        super().__init__(f"{must}, got {self.got}")
+
+
+class RefusalError(PartyError):
+    """The guard refuses.
+
+    Attributes:
+        reason: The code that may leave the site.
+    """
+
+    def __init__(self, reason: Reason, must: str, got: object) -> None:
+        self.reason = reason
+        super().__init__(must, got)

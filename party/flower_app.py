@@ -1,0 +1,50 @@
+"""The party's Flower app: bytes in, one plain call, bytes out.
+
+The same app runs in every engine. No exception passes it: Flower would send its text to the
+coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from party.errors import Reason
+
+ACTION = "exchange"
+"""Message type on the wire is "query.exchange"."""
+
+
+class PacketDoor(Protocol):
+    """What an engine must be able to open for a party: `PartyNode` is one."""
+
+    def receive(self, packet: bytes) -> bytes:
+        """Answer one packet; never raises."""
+
+
+def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
+    """Make the app.
+
+    Args:
+        open_node: Gives the node of a Flower partition id. Called for every message, and keeps
+            what a node remembers: engines share processes, so this module has no state.
+    """
+    app = ClientApp()
+
+    @app.query(ACTION)
+    def exchange(message: Message, context: Context) -> Message:
+        try:
+            packet = message.content["packet"]["body"].numpy().tobytes()  # type: ignore[union-attr]
+            node = open_node(int(context.node_config["partition-id"]))
+            body = np.frombuffer(node.receive(packet), dtype=np.uint8)
+            # An array travels in chunks and is hashed once; a bytes field is one large object.
+            content = RecordDict({"packet": ArrayRecord({"body": Array(body)})})
+        except Exception:
+            content = RecordDict({"fault": ConfigRecord({"code": str(Reason.FAULT)})})
+        return Message(content, reply_to=message)
+
+    return app

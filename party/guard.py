@@ -1,0 +1,195 @@
+"""The hospital's veto: decides before the teachers run (rule R14). Any doubt is a refusal.
+
+Nothing that the coordinator sends can lower a `Policy`. Every refusal comes before a vote exists,
+and is a public code, so that none can depend on a vote (rule R12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from party.errors import Reason, RefusalError
+from party.journal import QueryJournal
+from pate_fed.accounting import PrivacyEvent, PrivacyLedger
+from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
+from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.mechanisms import Mechanism, make_mechanism
+from protocols.errors import MalformedMessageError
+from protocols.messages import Plan, RunRecord
+from protocols.wire import decode_value
+
+T = TypeVar("T", RunTerms, BatchTerms)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a party's owner allows.
+
+    Attributes:
+        approved_pools: Digests of the query pools that its owner approved.
+        least_parties: Fewest parties of a run, at least 3.
+        least_checked_peers: Fewest other parties whose fingerprint its own people checked.
+        forms: Secure sums that it takes part in.
+        least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
+        least_sigma2: Least noise of a count, per vote of the privacy unit.
+        most_queries: Most queries of a run.
+        most_epsilon: Most that it may be charged, over all runs.
+        most_delta: Largest delta.
+        simulated: Whether it takes part in simulations, and then in nothing else.
+    """
+
+    approved_pools: frozenset[bytes]
+    least_parties: int = 3
+    least_checked_peers: int = 4
+    forms: frozenset[str] = frozenset({"additive"})
+    least_sigma1: float = 1.0
+    least_sigma2: float = 1.0
+    most_queries: int = 10_000
+    most_epsilon: float = 5.0
+    most_delta: float = 1e-5
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Checks a proposal against policy, journal and ledger; changes neither.
+
+    Attributes:
+        policy: What the owner allows.
+        teachers: Number of this party's teachers, its quota of votes per query.
+        checked_peers: Fingerprints that its own people checked, by whom they belong to.
+    """
+
+    policy: Policy
+    teachers: int
+    checked_peers: Mapping[bytes, str]
+
+    def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
+        """Decide on a run.
+
+        Args:
+            record: Its record, whose signatures were verified.
+            seats: Fingerprints of all parties, in seat order.
+            me: This party's fingerprint.
+
+        Returns:
+            The terms that it agrees to.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        self._review_parties(record, seats=seats, me=me)
+        terms = _read(RunTerms, record.terms)
+        self._review_terms(terms, quota=terms.quotas[seats.index(me)], seats=len(seats))
+        return terms
+
+    def review_batch(
+        self,
+        plan: Plan,
+        *,
+        run_terms: RunTerms,
+        answers_left: int,
+        refusals_left: int,
+        queries: QueryJournal,
+        ledger: PrivacyLedger,
+    ) -> tuple[BatchTerms, PrivacyEvent]:
+        """Decide on a batch.
+
+        Args:
+            plan: Its plan, whose history was verified.
+            run_terms: What the run was agreed to be.
+            answers_left: Answers that the run's cap still allows, by signed outcomes alone.
+            refusals_left: Refusals likewise.
+            queries: Every query that this party ever answered.
+            ledger: What it was charged before.
+
+        Returns:
+            The terms, and the worst case to be charged before anything is sent.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms = _read(BatchTerms, plan.terms)
+        if terms.run != run_terms or terms.words != plan.words:
+            raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
+        pool = run_terms.pool_digest
+        if queries.count(pool) + len(terms.indices) > self.policy.most_queries:
+            raise RefusalError(
+                Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
+            )
+        if queries.any_answered(pool, terms.indices):
+            raise RefusalError(Reason.QUERIES, "no query may be asked twice", "one that was")
+        mechanism = mechanism_of(run_terms)
+        asks, answers = mechanism.caps(
+            len(terms.indices), max_answers=answers_left, max_refusals=refusals_left
+        )
+        event = mechanism.worst_case_event(asks, answers, weight=float(run_terms.unit_votes))
+        try:
+            ledger.reserve("review", event)
+        except BudgetExhaustedError as error:
+            raise RefusalError(Reason.BUDGET, error.must, error.got) from error
+        return terms, event
+
+    def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
+        policy = self.policy
+        if record.simulated != policy.simulated:
+            raise RefusalError(
+                Reason.SIMULATED, f"simulated must be {policy.simulated}", record.simulated
+            )
+        if len(seats) < max(3, policy.least_parties):
+            raise RefusalError(
+                Reason.TOO_FEW_PARTIES, f"at least {policy.least_parties} parties", len(seats)
+            )
+        peers = [seat for seat in seats if seat != me]
+        bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
+        if len(bodies) < min(policy.least_checked_peers, len(peers)):
+            raise RefusalError(
+                Reason.UNCHECKED_PEERS,
+                f"peers of at least {policy.least_checked_peers} bodies checked by our people",
+                len(bodies),
+            )
+        fits = (
+            record.form in policy.forms
+            and record.threshold == len(seats)
+            and record.dropouts == 0
+            and 1 <= record.colluders <= len(seats) - 2
+        )
+        if not fits:
+            raise RefusalError(Reason.FORM, "the form must be allowed and of all parties", "not")
+
+    def _review_terms(self, terms: RunTerms, *, quota: int, seats: int) -> None:
+        policy = self.policy
+        if len(terms.quotas) != seats or quota != self.teachers:
+            raise RefusalError(Reason.UNIT, f"our quota must be {self.teachers}", "another")
+        if terms.unit == "party" and terms.unit_votes < self.teachers:
+            raise RefusalError(Reason.UNIT, "the unit must cover all our teachers", "fewer")
+        if terms.pool_digest not in policy.approved_pools:
+            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
+        sigma1 = policy.least_sigma1 * terms.unit_votes
+        sigma2 = policy.least_sigma2 * terms.unit_votes
+        quiet = terms.sigma2 < sigma2 or (terms.sigma1 is not None and terms.sigma1 < sigma1)
+        if quiet or terms.delta > policy.most_delta:
+            raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
+        if terms.epsilon > policy.most_epsilon:
+            raise RefusalError(
+                Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", terms.epsilon
+            )
+
+
+def mechanism_of(terms: RunTerms) -> Mechanism:
+    """Build the mechanism that the terms name."""
+    return make_mechanism(
+        terms.mechanism,
+        vote_threshold=terms.vote_threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+    )
+
+
+def _read(kind: type[T], data: bytes) -> T:
+    try:
+        return kind.from_record(decode_value(data))
+    except (InvalidTermsError, MalformedMessageError) as error:
+        raise RefusalError(Reason.TERMS, error.must, error.got) from error

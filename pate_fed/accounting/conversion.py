@@ -1,0 +1,132 @@
+"""From Renyi differential privacy (RDP) to epsilon at a given delta.
+
+A curve of RDP values holds at all its orders at once, so the order may be chosen freely: the
+best one is looked for on a dense grid and then refined. An optimum on the grid's edge is
+reported, because a wider grid might do better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.ranges import probability, renyi_orders
+from pate_fed.errors import InvalidParameterError
+
+RdpCurve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""RDP in nats at each order of an array, same shape."""
+
+ConversionMethod = Literal["mironov", "cks"]
+
+_SMALLEST_CKS_ORDER = 1.01
+_REFINEMENTS = 3
+_POINTS_PER_REFINEMENT = 33
+
+
+def _dense_orders() -> NDArray[np.float64]:
+    geometric = 1.0 + 10.0 ** np.linspace(-1.3, 3.0, 260)
+    orders = np.union1d(geometric, np.arange(2.0, 32.5, 0.5))
+    orders.flags.writeable = False
+    return orders
+
+
+DENSE_ORDERS: Final = _dense_orders()
+"""Orders from 1.05 to 1001, spaced geometrically in order - 1, with the halves up to 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedEpsilon:
+    """The best epsilon that a curve gives.
+
+    Attributes:
+        epsilon: At least 0.
+        order: Renyi order at which it was reached.
+        is_at_edge: Whether that is the first or last order looked at: a warning, as orders
+            beyond might give less.
+    """
+
+    epsilon: float
+    order: float
+    is_at_edge: bool
+
+
+def convert_at_orders(
+    rdp: ArrayLike, orders: ArrayLike, *, delta: float, method: ConversionMethod
+) -> ConvertedEpsilon:
+    """Convert RDP values that are known at some orders only.
+
+    Args:
+        rdp: RDP at each order, in nats, at least 0; shape (orders,).
+        orders: Orders above 1, ascending; shape (orders,).
+        delta: In (0, 1).
+        method: "mironov", or "cks", which is never worse from order 1.01 on.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range, or shapes differ.
+    """
+    known, values = renyi_orders(orders), np.asarray(rdp, dtype=np.float64)
+    if values.shape != known.shape or not (values >= 0).all():
+        raise InvalidParameterError("rdp must be at least 0, one value per order", values.shape)
+    epsilons = _epsilons(values, known, delta=probability("delta", delta), method=method)
+    best = int(np.argmin(epsilons))
+    at_edge = best in (0, len(known) - 1) and bool(epsilons[best] > 0)
+    return ConvertedEpsilon(float(epsilons[best]), float(known[best]), at_edge)
+
+
+def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) -> ConvertedEpsilon:
+    """Convert a curve that can be computed at any order: dense grid, then refinement.
+
+    Args:
+        curve: A valid RDP bound at every order above 1.
+        delta: In (0, 1).
+        method: As in `convert_at_orders`.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    orders = DENSE_ORDERS
+    best = convert_at_orders(curve(orders), orders, delta=delta, method=method)
+    is_at_edge = best.is_at_edge
+    for _ in range(_REFINEMENTS):
+        orders = _orders_around(best.order, orders)
+        refined = convert_at_orders(curve(orders), orders, delta=delta, method=method)
+        if refined.epsilon < best.epsilon:
+            best = refined
+    return ConvertedEpsilon(best.epsilon, best.order, is_at_edge)
+
+
+def _epsilons(
+    rdp: NDArray[np.float64],
+    orders: NDArray[np.float64],
+    *,
+    delta: float,
+    method: ConversionMethod,
+) -> NDArray[np.float64]:
+    """Return epsilon at each order.
+
+    Source:
+        Mironov 2017, Proposition 3. https://arxiv.org/abs/1702.07476
+        Canonne, Kamath, Steinke 2020, Proposition 12. https://arxiv.org/abs/2004.00010
+    """
+    if method == "mironov":
+        return np.asarray(rdp - math.log(delta) / (orders - 1))
+    if method != "cks":
+        raise InvalidParameterError('method must be "mironov" or "cks"', method)
+    epsilons = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    # Near order 1 the formula cancels.
+    epsilons[orders <= _SMALLEST_CKS_ORDER] = math.inf
+    # So little divergence that total variation alone is at most delta.
+    epsilons[delta * delta + np.expm1(-rdp) > 0] = 0.0
+    return np.maximum(epsilons, 0.0)
+
+
+def _orders_around(best: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+    position = int(np.argmin(np.abs(orders - best)))
+    low = orders[max(position - 1, 0)]
+    high = orders[min(position + 1, len(orders) - 1)]
+    return np.linspace(low, high, _POINTS_PER_REFINEMENT)

@@ -1,0 +1,93 @@
+"""What a run cost on the votes that it met: the papers' number, itself private.
+
+It depends on the votes, so showing it tells something about them: for the operator's eyes only.
+It is never a guarantee and never steers a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.conversion import DENSE_ORDERS, convert_curve
+from pate_fed.accounting.ranges import vote_counts
+from pate_fed.errors import InvalidParameterError
+from pate_fed.releases import NoisyRelease, Outcome
+
+PER_INSTANCE_METHOD = "papers' data-dependent RDP bound, Mironov"
+
+
+class InstanceBound(Protocol):
+    """A rule whose release has a data-dependent RDP bound, such as a `Mechanism`."""
+
+    def instance_rdp(
+        self,
+        counts: NDArray[np.int64],
+        outcomes: NDArray[np.int8],
+        orders: NDArray[np.float64],
+        *,
+        weight: float,
+    ) -> NDArray[np.float64]:
+        """Bound the RDP of all that was released, in nats; shape (orders,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PerInstanceCost:
+    """Cost of a release given its votes. Private: it may not be published.
+
+    Attributes:
+        epsilon: At the delta that was asked for.
+        order: Renyi order at which it was reached.
+        method: How it was computed, in words.
+        is_at_edge: Whether the order was the grid's first or last: a warning.
+    """
+
+    releasable: ClassVar[bool] = False
+
+    epsilon: float
+    order: float
+    method: str = PER_INSTANCE_METHOD
+    is_at_edge: bool = False
+
+
+def per_instance_epsilon(
+    counts: ArrayLike,
+    release: NoisyRelease,
+    mechanism: InstanceBound,
+    *,
+    delta: float,
+    weight: float = 1.0,
+) -> PerInstanceCost:
+    """Bound what a release cost on its votes, as the papers do.
+
+    Every query that was looked at pays for its check, every answered one for its label; queries
+    that were not asked cost nothing.
+
+    Args:
+        counts: Votes of the queries of `release`, in order; shape (queries, classes).
+        release: What was released.
+        mechanism: The rule that released it.
+        delta: In (0, 1).
+        weight: Votes that one neighboring change can move.
+
+    Raises:
+        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidParameterError: shapes differ, or an argument is out of its range.
+    """
+    votes = vote_counts(counts)
+    if len(votes) != len(release):
+        raise InvalidParameterError(f"counts must have {len(release)} rows", len(votes))
+    asked = release.outcomes != Outcome.NOT_ASKED
+    votes, outcomes = votes[asked], release.outcomes[asked]
+    if not len(votes):
+        return PerInstanceCost(0.0, float(DENSE_ORDERS[-1]))
+
+    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
+        return mechanism.instance_rdp(votes, outcomes, orders, weight=weight)
+
+    best = convert_curve(curve, delta=delta, method="mironov")
+    return PerInstanceCost(best.epsilon, best.order, is_at_edge=best.is_at_edge)

@@ -1,0 +1,188 @@
+"""The guarantee in words and its number: what a report says to a privacy officer.
+
+The formal number follows from caps and a budget that were fixed before the run; what was
+answered in the end does not enter it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pate_fed.accounting.events import PrivacyEvent
+from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.ranges import positive, probability
+from pate_fed.errors import InvalidParameterError
+
+PrivacyUnit = Literal["record", "party"]
+"""What one neighboring change alters: the records of one patient, or a whole hospital."""
+
+CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
+FILTER_METHOD: Final = "exact Gaussian composition (GDP), GDP filter with a preset budget"
+PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
+
+NOT_PROTECTED: Final = (
+    "A hospital that votes wrongly, by mistake or on purpose: it can spoil labels.",
+    "A coordinator that stops the run, or that adds less noise than it declares: the noise is "
+    "its own, and nobody checks it.",
+    "The coordinator itself: it holds the exact sum of the votes in memory and is trusted not to "
+    "look.",
+    "That a hospital takes part, with how many teachers, and which public inputs were asked: all "
+    "of that is public.",
+    "Timing and traffic: who sent how much, and when, can be seen on the network.",
+    "A hospital that sends one bad message voids a whole batch.",
+    "What the labels say about patients in general: a student that learned that smoking harms "
+    "says so about smokers who took no part.",
+    "Patients whose records lie with several teachers or hospitals: the number is for one "
+    "privacy unit; somebody in two of them has about twice the loss.",
+    "Choices that were made by looking at private records, such as noise or a vote threshold "
+    "that was tuned on the real votes: the number does not count them.",
+    "Records that were used outside this system, in models or tables that were published "
+    "elsewhere.",
+    "The numbers marked as not releasable: they depend on the votes and are for the operator only.",
+    "The last digits of arithmetic: a draw of the noise differs from an ideal Gaussian, rounded "
+    "to 1/64 vote, with a chance of less than one in a hundred billion (at a standard deviation "
+    "of up to 100 votes); the number does not count that.",
+)
+"""What the guarantee does not cover, in plain words."""
+
+SIMULATED_NOT_PROTECTED: Final = (
+    "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
+    "noise can be recomputed by whoever knows the seed. The numbers say what a real run with the "
+    "same settings would guarantee.",
+)
+"""What a simulation adds to `NOT_PROTECTED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormalCost:
+    """A guarantee that holds for every data set.
+
+    Attributes:
+        epsilon: At the delta that it was computed for.
+        method: How it was computed, in words.
+        holds_for: Against whom it protects, in words.
+    """
+
+    epsilon: float
+    method: str
+    holds_for: str = PUBLIC_VIEW
+
+
+def formal_cost(
+    worst_case: PrivacyEvent, *, delta: float, budget_epsilon: float | None = None
+) -> FormalCost:
+    """Return the smaller of what the caps can cost and what the budget allows.
+
+    Both hold at once, because both were fixed before the run: the caps bound what can be asked
+    and answered, the ledger refuses what exceeds the budget.
+
+    Args:
+        worst_case: The event at the caps of the whole run: `Mechanism.worst_case_event`.
+        delta: In (0, 1); the budget's delta too.
+        budget_epsilon: Budget that a `PrivacyLedger` kept; None for no ledger.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+        UnsupportedEventError: the event is not made of Gaussian noise.
+    """
+    probability("delta", delta)
+    at_caps = gdp_epsilon(math.sqrt(gdp_mu_squared(worst_case)), delta)
+    if budget_epsilon is None or at_caps <= positive("budget_epsilon", budget_epsilon):
+        return FormalCost(at_caps, CAPS_METHOD)
+    return FormalCost(budget_epsilon, FILTER_METHOD)
+
+
+def neighbors(unit: PrivacyUnit, weight: int) -> str:
+    """Say which two worlds cannot be told apart.
+
+    Args:
+        unit: The privacy unit.
+        weight: Teachers that one unit can reach: 1 for "record", a hospital's teachers for
+            "party".
+
+    Raises:
+        InvalidParameterError: the unit is unknown, or the weight does not fit it.
+    """
+    if unit == "record" and weight == 1:
+        return (
+            "Two worlds that differ in all the records of one patient. They lie with one teacher, "
+            "which may vote differently on every query."
+        )
+    if unit == "party" and weight >= 1:
+        teachers = "its one teacher" if weight == 1 else f"each of its {weight} teachers"
+        return (
+            "Two worlds that differ in all the records of one hospital, hence of any of its "
+            f"patients: {teachers} may vote differently on every query."
+        )
+    raise InvalidParameterError(
+        'unit must be "record" with weight 1, or "party" with a weight of at least 1',
+        f"{unit} with {weight}",
+    )
+
+
+def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int) -> str:
+    """Say what is guaranteed, to whom, and what the two numbers mean.
+
+    Raises:
+        InvalidParameterError: as `neighbors`, or `delta` is not in (0, 1).
+    """
+    whose = "one patient's records" if unit == "record" else "one hospital's records"
+    return (
+        f"For {formal.holds_for}: whatever they see happens with nearly the same chance whether "
+        f"{whose} were as they are or entirely different. The chances differ by a factor of at "
+        f"most e^epsilon = {_up(math.exp(min(formal.epsilon, 700.0)))} "
+        f"(epsilon = {_up(formal.epsilon)}), but for an extra chance of "
+        f"delta = {probability('delta', delta):g}. Neighbors: {neighbors(unit, weight)} "
+        f"Method: {formal.method}. It holds for every possible set of records, and was fixed "
+        "before the first query was asked."
+    )
+
+
+def trust_sentence(noise_place: Literal["coordinator"]) -> str:
+    """Say who has to be trusted for what.
+
+    Raises:
+        InvalidParameterError: noise at this place is unknown.
+    """
+    if noise_place != "coordinator":
+        raise InvalidParameterError('noise place must be "coordinator"', noise_place)
+    return (
+        "Every hospital trusts the coordinator with two things: to add the noise that was "
+        "declared, and to keep the exact sum of all votes, which it holds in memory for a moment, "
+        "to itself. Towards the coordinator there is no differential privacy. It does not see "
+        "one hospital's votes, unless it works together with all hospitals but one, or the sum "
+        "itself gives them away (when all teachers agree, everyone's vote is known)."
+    )
+
+
+def delta_warning(delta: float, *, units: int) -> str | None:
+    """Warn of a delta that would allow to publish somebody's records whole.
+
+    Args:
+        delta: In (0, 1).
+        units: Privacy units in the private data: patients, or hospitals.
+
+    Returns:
+        A sentence, or None where delta is below 1 / units.
+    """
+    if probability("delta", delta) * units < 1:
+        return None
+    return (
+        f"delta = {delta:g} is not below 1/{units}: with {units} privacy units it would allow to "
+        "publish the records of one of them. Choose a smaller delta."
+    )
+
+
+def not_protected(*, simulated: bool) -> tuple[str, ...]:
+    """List what the guarantee does not cover, in plain words."""
+    return (*SIMULATED_NOT_PROTECTED, *NOT_PROTECTED) if simulated else NOT_PROTECTED
+
+
+def _up(value: float) -> str:
+    """Write a number with 4 significant digits, rounded up, that is toward more privacy loss."""
+    if value <= 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / unit * (1 - 1e-15)) * unit:.4g}"

@@ -1,0 +1,232 @@
+"""GNMax and Confident-GNMax: the class with the most votes after Gaussian noise.
+
+Source:
+    Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson 2018, Scalable private learning
+    with PATE. https://arxiv.org/abs/1802.08908
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting.events import (
+    ConfidentGaussianMaxEvent,
+    GaussianMaxEvent,
+    PrivacyEvent,
+)
+from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_rdp
+from pate_fed.accounting.ranges import positive, whole
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
+from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.votes import NoisyHistogram, SummedHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianMax(Mechanism):
+    """GNMax: answer every query with the argmax of counts plus Gaussian noise.
+
+    Guarantee:
+        Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
+        with weight k). Revealed: the label of each query answered, to everyone who sees labels.
+        One change moves a row by at most sqrt(2) k votes in L2 norm, so K labels are mu-GDP
+        with mu^2 = 2 K k^2 / sigma^2, whatever the votes and however queries were chosen.
+        Trust: with noise at the coordinator it adds the noise and sees the exact sum; towards
+        it nothing is guaranteed. How many parties may collude without seeing another's votes
+        is the secure sum's matter; the labels' guarantee holds against all other parties.
+
+    Attributes:
+        sigma: Standard deviation of the total noise in each count, in votes; above 0.
+    """
+
+    name: ClassVar[str] = "gnmax"
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+
+    def release(
+        self,
+        summed: SummedHistogram,
+        *,
+        noise: NoisePlan,
+        random_bytes: RandomBytes,
+        max_answers: int,
+        max_refusals: int,
+    ) -> NoisyRelease:
+        """Answer queries in order until the last allowed answer; it never refuses."""
+        whole("max_refusals", max_refusals)
+        noisy = noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
+        return assemble_release(
+            noisy_winners(noisy),
+            np.ones(len(noisy.counts), dtype=np.bool_),
+            max_answers=whole("max_answers", max_answers),
+            max_refusals=1,  # none ever happens, so none has to be allowed for
+        )
+
+    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
+        """Return min(queries, max_answers) twice: every query asked is answered."""
+        whole("max_refusals", max_refusals)
+        answers = min(whole("queries", queries), whole("max_answers", max_answers))
+        return answers, answers
+
+    def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
+        """Say what so many answers cost; `asked` must be as many."""
+        if asked != answered:
+            raise InvalidParameterError("GNMax must answer every query asked", f"{asked} asked")
+        return GaussianMaxEvent(answers=answered, sigma=self.sigma, weight=weight)
+
+    def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
+        """Say what the smaller of the caps costs."""
+        most = min(whole("asks", asks), whole("answers", answers))
+        return self.event(most, most, weight=weight)
+
+    def instance_rdp(
+        self,
+        counts: NDArray[np.int64],
+        outcomes: NDArray[np.int8],
+        orders: NDArray[np.float64],
+        *,
+        weight: float,
+    ) -> NDArray[np.float64]:
+        """Sum the data-dependent bound over the answered queries."""
+        answered = counts[outcomes == Outcome.ANSWERED]
+        return np.asarray(gnmax_rdp(answered, orders, sigma=self.sigma, weight=weight).sum(axis=0))
+
+    def parameters(self) -> Parameters:
+        """Return the parameters; the noise of the counts is "sigma2", as for all mechanisms."""
+        return {"name": self.name, "vote_threshold": None, "sigma1": None, "sigma2": self.sigma}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidentGaussianMax(Mechanism):
+    """Confident-GNMax: answer by GNMax where the noisy top count reaches a threshold.
+
+    Guarantee:
+        Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
+        with weight k). Revealed: for each query asked, a label or "no answer", to everyone who
+        sees labels. The noisy top count is never revealed, and the label comes from fresh noise.
+        One change moves the top count by at most k votes and a row by at most sqrt(2) k in L2
+        norm, so A asks with K answers are mu-GDP with mu^2 = A k^2/sigma1^2 + 2 K k^2/sigma2^2,
+        whatever the votes and however queries were chosen. Trust: as for GNMax.
+
+    Attributes:
+        vote_threshold: Noisy top count from which a query is answered, in votes; finite.
+        sigma1: Standard deviation of the noise in that check, in votes; above 0.
+        sigma2: Standard deviation of the noise in each count, in votes; above 0.
+    """
+
+    name: ClassVar[str] = "confident"
+
+    vote_threshold: float
+    sigma1: float
+    sigma2: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.vote_threshold):
+            raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
+        object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
+        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
+        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+
+    def release(
+        self,
+        summed: SummedHistogram,
+        *,
+        noise: NoisePlan,
+        random_bytes: RandomBytes,
+        max_answers: int,
+        max_refusals: int,
+    ) -> NoisyRelease:
+        """Check, then answer or refuse, in order, until the last allowed answer or refusal."""
+        whole("max_answers", max_answers)
+        whole("max_refusals", max_refusals)
+        tops = noise.perturb_maxima(summed, sigma=self.sigma1, random_bytes=random_bytes)
+        # Fresh noise: reusing that of the check would void the bound.
+        noisy = noise.perturb(summed, sigma=self.sigma2, random_bytes=random_bytes)
+        return assemble_release(
+            noisy_winners(noisy),
+            tops >= self.vote_threshold,
+            max_answers=max_answers,
+            max_refusals=max_refusals,
+        )
+
+    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
+        """Return the most asks and answers.
+
+        A run that ends with its last allowed answer or refusal has, before it, at most
+        max_answers - 1 answers and max_refusals - 1 refusals.
+        """
+        whole("queries", queries)
+        if not (whole("max_answers", max_answers) and whole("max_refusals", max_refusals)):
+            return 0, 0
+        asks = min(queries, max_answers + max_refusals - 1)
+        return asks, min(asks, max_answers)
+
+    def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
+        """Say what so many asks with so many answers cost."""
+        return ConfidentGaussianMaxEvent(
+            asks=asked, answers=answered, sigma1=self.sigma1, sigma2=self.sigma2, weight=weight
+        )
+
+    def instance_rdp(
+        self,
+        counts: NDArray[np.int64],
+        outcomes: NDArray[np.int8],
+        orders: NDArray[np.float64],
+        *,
+        weight: float,
+    ) -> NDArray[np.float64]:
+        """Sum the data-dependent bounds: the check of every query, the label of the answered."""
+        checks = threshold_rdp(
+            counts.max(axis=1),
+            orders,
+            vote_threshold=self.vote_threshold,
+            sigma1=self.sigma1,
+            weight=weight,
+        )
+        answered = counts[outcomes == Outcome.ANSWERED]
+        labels = gnmax_rdp(answered, orders, sigma=self.sigma2, weight=weight)
+        return np.asarray(checks.sum(axis=0) + labels.sum(axis=0))
+
+    def parameters(self) -> Parameters:
+        """Return the parameters."""
+        return {
+            "name": self.name,
+            "vote_threshold": self.vote_threshold,
+            "sigma1": self.sigma1,
+            "sigma2": self.sigma2,
+        }
+
+
+def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
+    """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
+    return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)
+
+
+def make_mechanism(name: str, *, vote_threshold: float, sigma1: float, sigma2: float) -> Mechanism:
+    """Make a mechanism by its name.
+
+    Args:
+        name: "gnmax", which uses `sigma2` only, or "confident".
+        vote_threshold: Noisy top count from which a query is answered, in votes.
+        sigma1: Standard deviation of the noise in that check, in votes.
+        sigma2: Standard deviation of the noise in each count, in votes.
+
+    Raises:
+        InvalidParameterError: the name is unknown, or a parameter is out of its range.
+    """
+    if name == GaussianMax.name:
+        return GaussianMax(sigma2)
+    if name == ConfidentGaussianMax.name:
+        return ConfidentGaussianMax(vote_threshold, sigma1, sigma2)
+    known = f"{GaussianMax.name} or {ConfidentGaussianMax.name}"
+    raise InvalidParameterError(f"mechanism must be {known}", name)

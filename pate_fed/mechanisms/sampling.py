@@ -1,0 +1,118 @@
+"""Gaussian noise from random bytes, on a grid on which adding votes is exact.
+
+A draw is the inverse normal distribution function of a 64-bit word, times sigma, rounded to a
+multiple of 1/64 vote. Votes are whole, so n + round(Z) = round(n + Z): what comes out is a
+rounding of the exact Gaussian mechanism's output, hence as private; and as every value is a
+multiple of 1/64 far below 2^46, the sum is exact in double arithmetic and its low bits say
+nothing about n. This closes the leak that floating-point noise has (Mironov 2012).
+
+How far a draw is from an ideal Gaussian, rounded alike: the boundaries of its cells are off by at
+most 1.5e-16 + 9e-16 |z| sigmas (z = noise / sigma; double arithmetic), and the words are 2^-64
+apart. Hence a total variation distance of at most `total_variation_bound(sigma)`, about
+5.6e-14 sigma a draw, which epsilon does not count: 1,000 checks at sigma 150 come to 9e-9. A finer
+grid makes it larger (at 2^-20 vote 16,000 times) and gains nothing: with 1/64, two classes with
+equally many votes tie once in 227 sigma queries, and then the lower one wins.
+
+Source:
+    Mironov 2012, On significance of the least significant bits for differential privacy.
+    https://doi.org/10.1145/2382196.2382264
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from pate_fed.accounting.ranges import positive
+from pate_fed.errors import InvalidParameterError
+
+RandomBytes = Callable[[int], bytes]
+"""Returns that many unpredictable bytes; each call gives new ones."""
+
+GRID: Final = 2.0**-6
+"""Noise is a multiple of this, in votes."""
+
+LARGEST_SIGMA: Final = 2.0**28
+"""Largest sigma: at 9.2 sigma, noise and a sum of votes still fit a double exactly."""
+
+_WORD_BYTES = 8
+
+
+def sample_gaussian(
+    shape: int | tuple[int, ...], *, sigma: float, random_bytes: RandomBytes
+) -> NDArray[np.float64]:
+    """Draw independent Gaussian noise, rounded to a multiple of `GRID`.
+
+    Args:
+        shape: Shape of the result.
+        sigma: Standard deviation, in votes; above 0 and at most `LARGEST_SIGMA`.
+        random_bytes: Source of 8 bytes per draw.
+
+    Returns:
+        Noise in votes, within 9.2 sigma; float64 of this shape.
+
+    Raises:
+        InvalidParameterError: `sigma` is out of its range, or the source gives too few bytes.
+    """
+    if positive("sigma", sigma) > LARGEST_SIGMA:
+        raise InvalidParameterError(f"sigma must be at most {LARGEST_SIGMA:g}", sigma)
+    draws = int(np.prod(shape, dtype=np.int64))
+    words = np.frombuffer(_exactly(random_bytes, draws * _WORD_BYTES), dtype="<u8")
+    # The top bit is the sign, 63 bits place the draw in the lower tail, where ndtri keeps its
+    # relative precision: (m + 1/2) / 2^64, between 2^-65 and 1/2.
+    tail = (words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5
+    magnitude = -ndtri(tail * 2.0**-64)
+    noise = np.where(words >> np.uint64(63), magnitude, -magnitude)
+    # Half goes to even, which adding whole votes does not change: 1/GRID is even.
+    on_grid = np.rint(noise * (sigma / GRID)) * GRID
+    return np.asarray(on_grid.reshape(shape), dtype=np.float64)
+
+
+def total_variation_bound(sigma: float) -> float:
+    """Bound the total variation distance between a draw and an ideal Gaussian, rounded alike.
+
+    Args:
+        sigma: Standard deviation, in votes; above 0.
+    """
+    # Each boundary of a cell lies off by at most 1.5e-16 + 9e-16 |z|; times the density, summed
+    # over all boundaries, sigma / GRID times its mean 8.7e-16. The words add 2^-64 for each
+    # of 18.4 sigma / GRID boundaries, the cut at 9.2 sigma 2^-64.
+    boundaries = positive("sigma", sigma) / GRID
+    return boundaries * (8.7e-16 + 18.4 * 2.0**-64) + 2e-15
+
+
+def keyed_stream(seed: bytes, *, tag: str) -> RandomBytes:
+    """Make a source of bytes that a seed determines. For simulations and tests only.
+
+    Whoever knows the seed can recompute the noise: a real run passes `secrets.token_bytes`.
+
+    Args:
+        seed: Any bytes.
+        tag: What the stream is used for; another tag gives an unrelated stream.
+
+    Returns:
+        A source that continues its stream from call to call: AES-256-CTR under a key that HKDF
+        derives from seed and tag. The same seed and tag give the same bytes for ever.
+    """
+    info = b"pate-fed keyed stream\n" + tag.encode()
+    key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(seed)
+    encryptor = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+
+    def next_bytes(count: int) -> bytes:
+        return encryptor.update(bytes(count))
+
+    return next_bytes
+
+
+def _exactly(random_bytes: RandomBytes, count: int) -> bytes:
+    drawn = random_bytes(count)
+    if len(drawn) != count:
+        raise InvalidParameterError(f"random_bytes must give {count} bytes", len(drawn))
+    return drawn

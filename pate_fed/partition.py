@@ -1,0 +1,444 @@
+"""Give private records to hospitals and their teachers, and prove that none reaches two.
+
+The privacy guarantee counts one vote per privacy unit. It holds only while all records of a unit
+are with one teacher, so a partition is dealt by unit, and a manifest of keyed hashes shows it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.dataset import Records
+from pate_fed.errors import (
+    DisjointnessError,
+    InvalidParameterError,
+    MissingColumnError,
+    TooFewRecordsError,
+)
+
+PartitionScheme = Literal["iid", "dirichlet", "column"]
+
+SCHEMES: tuple[PartitionScheme, ...] = ("iid", "dirichlet", "column")
+"""How units find their party: by lot, with label skew, or by the hospital in the data."""
+
+MIN_KEY_BYTES = 16
+"""Shortest manifest key: ids are easy to guess, so the key must not be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Shard:
+    """The records of one teacher.
+
+    Attributes:
+        party: Index of the party that holds it.
+        teacher: Index of the teacher within its party.
+        rows: Positions in the private records, ascending; int64, read-only.
+    """
+
+    party: int
+    teacher: int
+    rows: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        rows = np.array(self.rows, dtype=np.int64)
+        rows.flags.writeable = False
+        object.__setattr__(self, "rows", rows)
+
+    def __repr__(self) -> str:
+        return f"Shard({self.name}, records={len(self.rows)})"
+
+    @property
+    def name(self) -> str:
+        """Name for people: counts from 1."""
+        return f"teacher {self.teacher + 1} of party {self.party + 1}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Who holds which private records.
+
+    Attributes:
+        parties: Number of parties.
+        teachers_per_party: Number of teachers of each party.
+        shards: One per teacher, by party and then teacher.
+        party_names: One name per party.
+    """
+
+    parties: int
+    teachers_per_party: tuple[int, ...]
+    shards: tuple[Shard, ...]
+    party_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        expected = [
+            (party, teacher)
+            for party, teachers in enumerate(self.teachers_per_party)
+            for teacher in range(teachers)
+        ]
+        if {len(self.teachers_per_party), len(self.party_names)} != {self.parties}:
+            raise InvalidParameterError("a partition must describe every party once", "others")
+        if [(shard.party, shard.teacher) for shard in self.shards] != expected:
+            raise InvalidParameterError("a partition must have one shard per teacher", "others")
+
+    @property
+    def teachers(self) -> int:
+        """Number of teachers in all."""
+        return len(self.shards)
+
+    def shards_of(self, party: int) -> tuple[Shard, ...]:
+        """Return the shards of one party, one per teacher."""
+        return tuple(shard for shard in self.shards if shard.party == party)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """What a manifest says about one teacher.
+
+    Attributes:
+        party: Index of the party.
+        teacher: Index of the teacher within its party.
+        units: Number of privacy units.
+        records: Number of records.
+        digest: Keyed hash of all its units and records, in hex; their order does not matter.
+    """
+
+    party: int
+    teacher: int
+    units: int
+    records: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Counts and keyed hashes that fix a partition without naming a patient.
+
+    Attributes:
+        entries: One per teacher.
+        units: Privacy units in all.
+        records: Records in all.
+        repeated_contents: Records whose content (features and label) some other teacher holds
+            too, under another id. Not an error: two patients may look alike. But a patient
+            entered twice under two ids looks like this as well.
+        root: Keyed hash of all entries, in hex.
+    """
+
+    entries: tuple[ManifestEntry, ...]
+    units: int
+    records: int
+    repeated_contents: int
+    root: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return a form that `json.dumps` takes."""
+        return {
+            "schema_version": 1,
+            "hash": "HMAC-SHA256, key of this run",
+            "units": self.units,
+            "records": self.records,
+            "repeated_contents": self.repeated_contents,
+            "root": self.root,
+            "teachers": [
+                {
+                    "party": entry.party,
+                    "teacher": entry.teacher,
+                    "units": entry.units,
+                    "records": entry.records,
+                    "digest": entry.digest,
+                }
+                for entry in self.entries
+            ],
+        }
+
+
+def partition_records(
+    records: Records,
+    *,
+    parties: int | None,
+    teachers: int,
+    scheme: PartitionScheme,
+    rng: np.random.Generator,
+    concentration: float = 0.5,
+) -> Partition:
+    """Deal private records to teachers, whole privacy units at a time.
+
+    Args:
+        records: The private records.
+        parties: Number of parties; None with scheme "column" takes all hospitals of the data.
+        teachers: Teachers per party.
+        scheme: "iid" deals evenly by lot; "dirichlet" draws each class's shares over the parties
+            from a Dirichlet distribution; "column" makes each hospital a party, a patient of
+            several hospitals going to the one with most of his records (ties: the first name).
+        rng: The lot.
+        concentration: Of the Dirichlet distribution; small is more skewed; above 0.
+
+    Returns:
+        Disjoint shards that together hold every record, none of them empty.
+
+    Raises:
+        InvalidParameterError: a number is out of its range, or `parties` is not the number of
+            hospitals in the data.
+        MissingColumnError: scheme "column" on records without hospitals.
+        TooFewRecordsError: a teacher would be left without a privacy unit.
+    """
+    _check_numbers(parties, teachers, scheme, concentration)
+    rows_of = _rows_by_unit(records.unit_ids)
+    if scheme == "column":
+        names, party_of = _parties_by_hospital(records, rows_of)
+        if parties not in (None, len(names)):
+            raise InvalidParameterError(
+                f"parties must be left out or be the number of hospitals, {len(names)}", parties
+            )
+    else:
+        assert parties is not None, "checked above"
+        _check_enough(len(rows_of), parties * teachers)
+        names = tuple(f"party-{number:0{len(str(parties))}}" for number in range(1, parties + 1))
+        party_of = (
+            _deal_evenly(len(rows_of), parties, rng=rng)
+            if scheme == "iid"
+            else _deal_skewed(
+                _unit_labels(records, rows_of),
+                parties=parties,
+                least=teachers,
+                concentration=concentration,
+                rng=rng,
+            )
+        )
+    return _with_teachers(rows_of, names, party_of, teachers=teachers, rng=rng)
+
+
+def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Manifest:
+    """Check that a partition is one, and fix it in keyed hashes.
+
+    Ids and contents enter only under HMAC-SHA256 with a secret key, so that nobody can find out
+    by trial whether a patient took part.
+
+    Args:
+        records: The private records.
+        partition: Which teacher holds which of them.
+        key: Secret of this run, at least `MIN_KEY_BYTES` bytes.
+
+    Raises:
+        DisjointnessError: a unit or record is with two teachers, or a record with none.
+        InvalidParameterError: the key is too short.
+    """
+    if len(key) < MIN_KEY_BYTES:
+        raise InvalidParameterError(f"a manifest key must have {MIN_KEY_BYTES} bytes", len(key))
+    _check_disjoint(records, partition)
+    contents = _content_tags(records, key)
+    entries = tuple(_entry(records, shard, contents, key) for shard in partition.shards)
+    return Manifest(
+        entries=entries,
+        units=sum(entry.units for entry in entries),
+        records=sum(entry.records for entry in entries),
+        repeated_contents=_count_repeated(partition, contents),
+        root=_tag(key, "root", *(entry.digest.encode() for entry in entries)).hex(),
+    )
+
+
+def verify_manifest(
+    manifest: Manifest, records: Records, partition: Partition, *, key: bytes
+) -> None:
+    """Check that records and partition are those that a manifest was built from.
+
+    Args:
+        manifest: From `build_manifest`.
+        records: The private records.
+        partition: Which teacher holds which of them.
+        key: The key it was built with.
+
+    Raises:
+        DisjointnessError: the partition is none, or differs from the manifest.
+    """
+    found = build_manifest(records, partition, key=key)
+    if len(found.entries) != len(manifest.entries):
+        raise DisjointnessError(
+            f"the partition must have the manifest's {len(manifest.entries)} teachers",
+            len(found.entries),
+        )
+    for shard, now, then in zip(partition.shards, found.entries, manifest.entries, strict=True):
+        if now != then:
+            raise DisjointnessError(
+                f"{shard.name} must hold the records of the manifest", "other records"
+            )
+    if found != manifest:
+        raise DisjointnessError("a manifest must agree with itself", "other totals or root")
+
+
+def _check_numbers(parties: int | None, teachers: int, scheme: str, concentration: float) -> None:
+    if scheme not in SCHEMES:
+        raise InvalidParameterError(f"partition must be one of {', '.join(SCHEMES)}", repr(scheme))
+    if parties is None and scheme != "column":
+        raise InvalidParameterError(f"partition {scheme} needs a number of parties", "none")
+    if parties is not None and parties < 1:
+        raise InvalidParameterError("parties must be at least 1", parties)
+    if teachers < 1:
+        raise InvalidParameterError("teachers per party must be at least 1", teachers)
+    if not (concentration > 0 and np.isfinite(concentration)):
+        raise InvalidParameterError("concentration must be above 0 and finite", concentration)
+
+
+def _check_enough(units: int, teachers: int) -> None:
+    if units < teachers:
+        raise TooFewRecordsError(
+            f"{teachers} teachers need at least as many patients or records", units
+        )
+
+
+def _rows_by_unit(unit_ids: Sequence[str]) -> dict[str, list[int]]:
+    rows_of: dict[str, list[int]] = {}
+    for row, unit in enumerate(unit_ids):
+        rows_of.setdefault(unit, []).append(row)
+    return rows_of
+
+
+def _unit_labels(records: Records, rows_of: dict[str, list[int]]) -> NDArray[np.int64]:
+    """Return the most frequent label of each unit, the smallest of those that tie."""
+    return np.array(
+        [int(np.bincount(records.labels[rows]).argmax()) for rows in rows_of.values()],
+        dtype=np.int64,
+    )
+
+
+def _parties_by_hospital(
+    records: Records, rows_of: dict[str, list[int]]
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    if records.hospitals is None:
+        raise MissingColumnError("partition by column needs a hospital column", "none")
+    homes = [_most_common(records.hospitals[row] for row in rows) for rows in rows_of.values()]
+    names = tuple(sorted(set(homes)))
+    places = {name: place for place, name in enumerate(names)}
+    return names, np.array([places[home] for home in homes], dtype=np.int64)
+
+
+def _most_common(names: Iterable[str]) -> str:
+    counts = Counter(names)
+    return min(counts, key=lambda name: (-counts[name], name))
+
+
+def _deal_evenly(units: int, hands: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+    dealt = np.arange(units, dtype=np.int64) % hands
+    return rng.permutation(dealt)
+
+
+def _deal_skewed(
+    labels: NDArray[np.int64],
+    *,
+    parties: int,
+    least: int,
+    concentration: float,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Deal each class by its own Dirichlet shares; then fill up parties below `least` units."""
+    party_of = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(parties, concentration))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
+        for party, group in enumerate(np.split(members, cuts)):
+            party_of[group] = party
+    sizes = np.bincount(party_of, minlength=parties)
+    while sizes.min() < least:
+        richest, poorest = int(sizes.argmax()), int(sizes.argmin())
+        moved = rng.choice(np.flatnonzero(party_of == richest))
+        party_of[moved] = poorest
+        sizes[richest] -= 1
+        sizes[poorest] += 1
+    return party_of
+
+
+def _with_teachers(
+    rows_of: dict[str, list[int]],
+    names: tuple[str, ...],
+    party_of: NDArray[np.int64],
+    *,
+    teachers: int,
+    rng: np.random.Generator,
+) -> Partition:
+    units = tuple(rows_of)
+    shards: list[Shard] = []
+    poor = int((np.bincount(party_of, minlength=len(names)) < teachers).sum())
+    if poor:
+        raise TooFewRecordsError(
+            f"every party must have at least {teachers} patients or records, one per teacher",
+            f"{poor} with fewer",
+        )
+    for party in range(len(names)):
+        members = np.flatnonzero(party_of == party)
+        teacher_of = _deal_evenly(len(members), teachers, rng=rng)
+        for teacher in range(teachers):
+            mine = members[teacher_of == teacher]
+            rows = sorted(row for unit in mine for row in rows_of[units[unit]])
+            shards.append(Shard(party, teacher, np.array(rows, dtype=np.int64)))
+    return Partition(len(names), (teachers,) * len(names), tuple(shards), names)
+
+
+def _check_disjoint(records: Records, partition: Partition) -> None:
+    holder_of_row: dict[int, Shard] = {}
+    holder_of_unit: dict[str, Shard] = {}
+    for shard in partition.shards:
+        for row in shard.rows.tolist():
+            if not 0 <= row < len(records):
+                raise DisjointnessError(
+                    f"{shard.name} must hold private records only", "one that does not exist"
+                )
+            unit = records.unit_ids[row]
+            other = holder_of_unit.setdefault(unit, shard)
+            if other is not shard:
+                raise DisjointnessError(
+                    "a patient's records must all be with one teacher",
+                    f"a patient with {other.name} and with {shard.name}",
+                )
+            if row in holder_of_row:
+                raise DisjointnessError(
+                    f"{shard.name} must hold a record once", "the same record again"
+                )
+            holder_of_row[row] = shard
+    lost = len(records) - len(holder_of_row)
+    if lost:
+        raise DisjointnessError("every private record must be with a teacher", f"{lost} with none")
+
+
+def _content_tags(records: Records, key: bytes) -> list[bytes]:
+    features = records.features.astype("<f8", copy=False)
+    labels = records.labels.astype("<i8", copy=False)
+    return [
+        _tag(key, "content", features[row].tobytes(), labels[row].tobytes())
+        for row in range(len(records))
+    ]
+
+
+def _entry(records: Records, shard: Shard, contents: list[bytes], key: bytes) -> ManifestEntry:
+    tags = sorted(
+        _tag(key, "record", records.unit_ids[row].encode(), contents[row]) for row in shard.rows
+    )
+    place = f"{shard.party}/{shard.teacher}".encode()
+    return ManifestEntry(
+        party=shard.party,
+        teacher=shard.teacher,
+        units=len({records.unit_ids[row] for row in shard.rows}),
+        records=len(shard.rows),
+        digest=_tag(key, "teacher", place, *tags).hex(),
+    )
+
+
+def _count_repeated(partition: Partition, contents: list[bytes]) -> int:
+    holders: dict[bytes, set[int]] = {}
+    for index, shard in enumerate(partition.shards):
+        for row in shard.rows:
+            holders.setdefault(contents[row], set()).add(index)
+    return sum(len(holders[contents[row]]) > 1 for shard in partition.shards for row in shard.rows)
+
+
+def _tag(key: bytes, purpose: str, *parts: bytes) -> bytes:
+    # Lengths go first, so that no two lists of parts run together to the same bytes.
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hmac.digest(key, f"pate-fed manifest {purpose}\n".encode() + message, sha256)

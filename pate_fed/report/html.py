@@ -1,0 +1,132 @@
+"""One self-contained page on a run, for a hospital's privacy officer, read from top to bottom.
+
+The page asks nobody for anything: style and pictures stand in it, there is no script, and its own
+policy forbids the rest. Every text that came from data or settings is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from pate_fed.report import plots, wording
+from pate_fed.report.run_directory import RunRecord
+
+YARDSTICKS = (
+    ("student", "Student (this run)"),
+    ("best_single_party", "Best single hospital"),
+    ("teacher_mean", "Average teacher"),
+    ("pooled", "All records, no privacy"),
+)
+"""Accuracies on the same held-out test set, and what they are called."""
+
+
+def _percent(share: float | None) -> str:
+    return wording.percent(share).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.PackageLoader("pate_fed.report"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters.update(
+    percent=_percent,
+    count=wording.count,
+    epsilon=wording.epsilon_text,
+    delta=wording.delta_text,
+    odds=wording.odds_factor,
+    chance=wording.chance_text,
+)
+_ENVIRONMENT.globals.update(plural=wording.plural)
+
+
+def render_report(run: RunRecord) -> str:
+    """Render the report of a run; the same run gives the same bytes.
+
+    Args:
+        run: What `RunDirectory.read_back` or `read_run` gave.
+
+    Returns:
+        An HTML page that needs no other file.
+    """
+    metrics, privacy = run.metrics, run.privacy
+    classes = _classes(metrics)
+    return _ENVIRONMENT.get_template("report.html.j2").render(
+        m=metrics,
+        p=privacy,
+        simulated=wording.is_simulated(metrics, privacy),
+        data=run.settings.get("data"),
+        unit=wording.unit_text(privacy),
+        short_unit=wording.short_unit(privacy),
+        neighbors=privacy["neighbors"].rstrip(". "),
+        mechanism=wording.mechanism_name(privacy),
+        mechanism_text=wording.mechanism_text(privacy),
+        worse=wording.is_worse_than_best(metrics),
+        yardsticks=[(name, metrics["accuracy"][key]) for key, name in YARDSTICKS],
+        classes=classes,
+        max_classes=plots.MAX_CLASSES,
+        states=wording.LEDGER_STATES,
+        accuracy_plot=Markup(_accuracy_plot(metrics)),  # noqa: S704 - escapes its texts
+        classes_plot=Markup(_classes_plot(classes)),  # noqa: S704
+        charged_plot=Markup(_charged_plot(privacy)),  # noqa: S704
+        digests=run.digests,
+        manifest=list(wording.flatten(run.manifest)),
+        settings=list(wording.flatten(run.settings)),
+        effort=_effort(metrics),
+        labels=len(run.labels),
+    )
+
+
+def _effort(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [
+        (f"{table}: {name}", text)
+        for table in ("exchanges", "seconds")
+        for name, text in wording.flatten(metrics[table])
+    ]
+    for name, text in wording.flatten(metrics["bytes"]):
+        size = f"{int(text):,} ({wording.size_text(int(text))})" if text.isdecimal() else text
+        rows.append((f"bytes: {name}", size))
+    return rows
+
+
+def _classes(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    rows = wording.class_rows(metrics)
+    if len(rows) > plots.MAX_CLASSES:  # the plot shows the first ones
+        rows.sort(key=lambda row: -row[1] - row[2])
+    return rows
+
+
+def _accuracy_plot(metrics: Mapping[str, Any]) -> str:
+    bars = [(name, metrics["accuracy"][key]) for key, name in YARDSTICKS]
+    says = "; ".join(f"{name}: {wording.percent(share)}" for name, share in bars)
+    return plots.accuracy_plot(bars, summary=f"Bars of accuracy on held-out inputs. {says}.")
+
+
+def _classes_plot(classes: list[tuple[str, int, int]]) -> str:
+    if not classes:
+        return ""
+    says = "; ".join(f"{name}: {answered} and {refused}" for name, answered, refused in classes)
+    return plots.classes_plot(
+        classes, summary=f"Bars of queries answered and without an answer. {says}."
+    )
+
+
+def _charged_plot(privacy: Mapping[str, Any]) -> str:
+    charged = privacy["charged"]
+    if not charged:
+        return ""
+    cap, last = privacy["views"]["public"]["formal"]["epsilon"], charged[-1]
+    says = (
+        f"A line of the epsilon charged over answered queries. It ends at epsilon "
+        f"{wording.epsilon_text(last['epsilon'])} after {last['answered']} answers; "
+        f"the formal cap, the guarantee, is {wording.epsilon_text(cap)}. Public view, unit: "
+        f"{wording.short_unit(privacy)}."
+    )
+    points = [(row["answered"], row["epsilon"]) for row in charged]
+    return plots.charged_plot(points, cap=cap, summary=says)

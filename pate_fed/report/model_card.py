@@ -1,0 +1,124 @@
+"""The card that goes with a student: what it is, what it is good for, what it cost.
+
+A student may be published, and its card with it. So the card says nothing that depends on private
+data beyond the released labels: no per-instance number, and no yardstick of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pate_fed.report import wording
+
+_SIMULATED = """\
+> **Simulated.** This student comes from a rehearsal on one computer. The numbers say what a
+> deployment with these settings would promise; they do not protect the records used here.
+
+"""
+
+_NO_LIMITS = "- see the known limitations of pate_fed\n"
+_LOCAL = ("out", "dir", "file")
+
+
+def render_model_card(
+    metrics: Mapping[str, Any], privacy: Mapping[str, Any], settings: Mapping[str, Any]
+) -> str:
+    """Write the model card of a run's student.
+
+    Args:
+        metrics: Content of `metrics.json`.
+        privacy: Content of `privacy.json`.
+        settings: The resolved settings.
+
+    Returns:
+        Markdown; names that came from data are escaped.
+    """
+    simulated = wording.is_simulated(metrics, privacy)
+    parts = [
+        "# Student model\n\n",
+        _SIMULATED if simulated else "",
+        _what_it_is(metrics),
+        _accuracy(metrics),
+        _privacy(privacy),
+        _use(),
+        _limits(privacy),
+        _settings(settings),
+    ]
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _what_it_is(metrics: Mapping[str, Any]) -> str:
+    queries = metrics["queries"]
+    classes = ", ".join(_escape(name) for name, _, _ in wording.class_rows(metrics)) or "not listed"
+    return (
+        f"A classifier trained on {wording.plural(queries['answered'], 'label')} that "
+        f"{wording.plural(metrics['parties'], 'hospital')} released together with PATE, and on "
+        f"public inputs. It has seen no hospital's records.\n\n"
+        f"- classes: {classes}\n"
+        f"- queries: {queries['asked']:,} asked, {queries['answered']:,} answered, "
+        f"{queries['refused']:,} without an answer\n"
+        f"- teachers: {metrics['teachers']:,}, each trained on records that no other one has\n\n"
+    )
+
+
+def _accuracy(metrics: Mapping[str, Any]) -> str:
+    accuracy = metrics["accuracy"]
+    return (
+        "## Accuracy\n\n| what | accuracy |\n| --- | --- |\n"
+        f"| student, on held-out public test inputs | {wording.percent(accuracy['student'])} |\n"
+        f"| released labels | {wording.percent(accuracy['labels'])} |\n"
+        "\n"
+    )
+
+
+def _privacy(privacy: Mapping[str, Any]) -> str:
+    public = privacy["views"]["public"]["formal"]
+    operator = privacy["views"]["coordinator"]["formal"]
+    rows = [
+        ("epsilon", wording.epsilon_text(public["epsilon"], absent="no bound") + ", rounded up"),
+        ("delta", wording.delta_text(privacy["delta"])),
+        ("privacy unit", wording.unit_text(privacy)),
+        ("neighbors", privacy["neighbors"]),
+        ("view", "public: whoever sees the released labels, this model included"),
+        ("method", f"{public['method']}; holds for {public['holds_for']}"),
+        (
+            "coordinator's view",
+            f"epsilon {wording.epsilon_text(operator['epsilon'], absent='none')} "
+            f"({operator['method']})",
+        ),
+        ("mechanism", f"{wording.mechanism_name(privacy)}. {wording.mechanism_text(privacy)}"),
+        ("noise", f"at the {privacy['noise']['place']}; source: {privacy['noise']['source']}"),
+        ("trust", privacy["trust"]),
+    ]
+    lines = "".join(f"| {name} | {_escape(text)} |\n" for name, text in rows)
+    return f"## Privacy\n\n| what | value |\n| --- | --- |\n{lines}\n"
+
+
+def _use() -> str:
+    return (
+        "## Use\n\n"
+        "For research on inputs like the public ones it was tested on. It is no medical device: "
+        "do not decide about a patient with it. Test it on your own data first.\n\n"
+    )
+
+
+def _limits(privacy: Mapping[str, Any]) -> str:
+    limits = "".join(f"- {_escape(limit)}\n" for limit in privacy["not_protected"])
+    return f"## Not protected\n\n{limits or _NO_LIMITS}\n"
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"| {_escape(name)} | {_escape(text)} |\n"
+        for name, text in wording.flatten(settings)
+        if not name.endswith(_LOCAL)  # paths tell about a machine, not about the student
+    )
+    return f"## Settings\n\n| setting | value |\n| --- | --- |\n{rows}"
+
+
+def _escape(text: object) -> str:
+    """Keep a text a text: no markup, no new cell, no new line."""
+    flat = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{letter}" if letter in "\\`*_[]|#" else letter for letter in flat)

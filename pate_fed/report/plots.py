@@ -1,0 +1,226 @@
+"""Plots of a run as inline SVG: the same input gives the same bytes.
+
+Matplotlib draws through its object interface, with its own defaults and fonts, so that nothing a
+user has set up changes the picture. Text stays text: the page's font shows it, a screen reader
+finds it, and names from a data set are never read as formulas or as markup.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import matplotlib as mpl
+from markupsafe import escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+STUDENT_COLOR = "#0b5f6b"
+ANSWERED_COLOR = "#0b5f6b"
+REFUSED_COLOR = "#d9a441"
+YARDSTICK_COLOR = "#9aa8b5"
+CAP_COLOR = "#9b2c2c"
+INK = "#1d2a35"
+GRID = "#dde3e8"
+
+MAX_CLASSES = 120
+"""Classes that one plot can show; beyond, those asked most often."""
+
+_SETTINGS: Mapping[str, object] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",  # comes with Matplotlib
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": YARDSTICK_COLOR,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "hatch.linewidth": 1.2,
+}
+_WIDTH = 7.4  # inches
+_CLASSES_PER_COLUMN = 34
+_NAME_LENGTH = 24
+
+
+def accuracy_plot(bars: Sequence[tuple[str, float | None]], *, summary: str) -> str:
+    """Draw accuracies as bars, the first one, the student's, in the strong color.
+
+    Args:
+        bars: Name and share from 0 to 1, or None for "not measured".
+        summary: What the picture says, for those who cannot see it.
+    """
+    with _own_settings("accuracy"):
+        figure, (axes,) = _figure(height=0.45 * len(bars) + 0.62, left=1.72, columns=1)
+        for row, (_, share) in enumerate(bars):
+            color = STUDENT_COLOR if row == 0 else YARDSTICK_COLOR
+            axes.barh(row, 100 * (share or 0.0), height=0.62, color=color)
+            text = "not measured" if share is None else f"{100 * share:.1f} %"
+            axes.text(
+                100 * (share or 0.0) + 1.2,
+                row,
+                text,
+                va="center",
+                fontweight="bold" if row == 0 else "normal",
+            )
+        _name_rows(axes, [name for name, _ in bars])
+        axes.set_xlim(0, 112)
+        axes.set_xticks([0, 25, 50, 75, 100], labels=["0 %", "25 %", "50 %", "75 %", "100 %"])
+        return _svg(figure, name="accuracy", title="Accuracy", summary=summary)
+
+
+def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
+    """Draw answered and refused queries of each class, stacked.
+
+    Args:
+        rows: Class name, answered, refused; at most `MAX_CLASSES` are drawn, in this order.
+        summary: What the picture says, for those who cannot see it.
+    """
+    rows = rows[:MAX_CLASSES]
+    columns = -(-len(rows) // _CLASSES_PER_COLUMN)
+    per_column = -(-len(rows) // columns)
+    most = max((answered + refused for _, answered, refused in rows), default=0) or 1
+    longest = max(min(len(name), _NAME_LENGTH // columns + 6) for name, _, _ in rows)
+    with _own_settings("classes"):
+        step = 0.3 if columns == 1 else 0.2
+        figure, all_axes = _figure(
+            height=step * per_column + 0.95,
+            left=max(0.5, (0.085 if columns == 1 else 0.07) * longest + 0.25),
+            columns=columns,
+            top=0.4,
+        )
+        for column, axes in enumerate(all_axes):
+            part = rows[column * per_column : (column + 1) * per_column]
+            for row, (_, answered, refused) in enumerate(part):
+                axes.barh(row, answered, height=0.66, color=ANSWERED_COLOR)
+                axes.barh(
+                    row, refused, left=answered, height=0.66, color=REFUSED_COLOR, hatch="////",
+                    edgecolor="white", linewidth=0,
+                )  # fmt: skip
+                axes.text(answered + refused + most * 0.02, row, f"{answered} + {refused}",
+                          va="center", fontsize=8)  # fmt: skip
+            _name_rows(axes, [_shorten(name, _NAME_LENGTH // columns + 6) for name, _, _ in part])
+            axes.set_ylim(per_column - 0.4, -0.6)
+            axes.set_xlim(0, most * 1.3)
+            axes.locator_params(axis="x", integer=True, nbins=5)
+            axes.set_xlabel("queries: answered + no answer" if columns == 1 else "queries")
+        _legend(figure, [("answered", ANSWERED_COLOR, ""), ("no answer", REFUSED_COLOR, "////")])
+        return _svg(figure, name="classes", title="Queries per class", summary=summary)
+
+
+def charged_plot(points: Sequence[tuple[int, float]], *, cap: float | None, summary: str) -> str:
+    """Draw the epsilon charged over the queries answered, and the cap that is the guarantee.
+
+    Args:
+        points: Answered queries and epsilon charged, in the order of the charges.
+        cap: The formal epsilon of the caps, or None.
+        summary: What the picture says, for those who cannot see it.
+    """
+    with _own_settings("charged"):
+        figure, (axes,) = _figure(height=3.3, left=0.75, columns=1, bottom=0.62)
+        answered = [0, *(number for number, _ in points)]
+        epsilons = [0.0, *(epsilon for _, epsilon in points)]
+        top = max([*epsilons, cap or 0.0]) or 1.0
+        right = max(answered) or 1
+        axes.step(answered, epsilons, where="post", color=STUDENT_COLOR, linewidth=2)
+        axes.plot(answered[-1], epsilons[-1], "o", color=STUDENT_COLOR, markersize=6, clip_on=False)
+        if cap is not None:
+            axes.axhline(cap, color=CAP_COLOR, linewidth=1.6, linestyle=(0, (6, 3)))
+            axes.text(0.01 * right, cap + 0.025 * top, "formal cap: the guarantee",
+                      color=CAP_COLOR, fontweight="bold")  # fmt: skip
+        axes.set_xlim(0, right * 1.03)
+        axes.set_ylim(0, top * 1.16)
+        axes.locator_params(axis="x", integer=True)
+        axes.grid(axis="both", color=GRID, linewidth=0.8)
+        axes.set_xlabel("queries answered so far")
+        axes.set_ylabel("epsilon charged so far")
+        return _svg(figure, name="charged", title="Epsilon charged", summary=summary)
+
+
+@contextmanager
+def _own_settings(name: str) -> Iterator[None]:
+    with mpl.rc_context(), warnings.catch_warnings():
+        # The font that measures a name may lack a letter of it; the page's own font will have it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        mpl.rcParams["svg.hashsalt"] = f"pate-fed {name}"
+        yield
+
+
+def _figure(
+    *, height: float, left: float, columns: int, top: float = 0.08, bottom: float = 0.5
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure with margins in inches; `left` is that of each column of axes."""
+    figure = Figure(figsize=(_WIDTH, height))
+    all_axes = []
+    for column in range(columns):
+        wide = _WIDTH / columns
+        box = (
+            (column * wide + left) / _WIDTH,
+            bottom / height,
+            (wide - left - 0.12) / _WIDTH,
+            (height - top - bottom) / height,
+        )
+        all_axes.append(figure.add_axes(box))
+    return figure, all_axes
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), labels=list(names))
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+
+
+def _legend(figure: Figure, entries: Sequence[tuple[str, str, str]]) -> None:
+    patches = [
+        Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=name)
+        for name, color, hatch in entries
+    ]
+    figure.legend(
+        handles=patches, loc="upper left", ncols=len(patches), frameon=False, borderaxespad=0.1
+    )
+
+
+def _shorten(name: str, length: int) -> str:
+    # Control characters may not stand in SVG, and a line end would break the row.
+    name = "".join(letter if letter.isprintable() else " " for letter in name)
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _svg(figure: Figure, *, name: str, title: str, summary: str) -> str:
+    """Write a figure as one `svg` element to stand in a page."""
+    buffer = io.StringIO()
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    drawing = buffer.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    # This rule would reach the whole page.
+    drawing = re.sub(r"<style [^>]*>.*?</style>", "", drawing, flags=re.DOTALL)
+    # Text stands between tags with < and > escaped: what looks like a tag is one.
+    drawing = re.sub(r"<[^>]+>", lambda tag: _own_ids(tag.group(), name), drawing)
+    head_end = drawing.index(">") + 1
+    view = re.findall(r'viewBox="[^"]*"', drawing[:head_end])[0]
+    return (
+        f'<svg {view} role="img" aria-labelledby="{name}-title {name}-desc" class="plot">'
+        f'<title id="{name}-title">{escape(title)}</title>'
+        f'<desc id="{name}-desc">{escape(summary)}</desc>'
+        f"{drawing[head_end:].strip()}"
+    )
+
+
+def _own_ids(tag: str, name: str) -> str:
+    """Make a tag's ids, and what points to them, unique in a page with several pictures."""
+    tag = re.sub(r'\bid="', f'id="{name}-', tag)
+    tag = tag.replace("url(#", f"url(#{name}-")
+    return re.sub(r'\bxlink:href="#', f'href="#{name}-', tag)

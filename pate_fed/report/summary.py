@@ -1,0 +1,159 @@
+"""What a run gave, on one screen of a terminal: at most 24 lines of 80 columns, no color needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from rich.cells import cell_len, chop_cells
+
+from pate_fed.report import wording
+from pate_fed.report.run_directory import REPORT
+
+LINES = 24
+COLUMNS = 80
+
+_NAME_WIDTH = 14
+
+
+def render_summary(
+    metrics: Mapping[str, Any], privacy: Mapping[str, Any], run_dir: str | os.PathLike[str]
+) -> str:
+    """Say what a run gave.
+
+    Args:
+        metrics: Content of `metrics.json`.
+        privacy: Content of `privacy.json`.
+        run_dir: Where the run directory lies.
+
+    Returns:
+        Plain text of at most `LINES` lines and `COLUMNS` columns, without a line end at the end
+        and without control characters. Print it as it is, not as markup.
+    """
+    head = _head(metrics, privacy)
+    body = _learned(metrics) + _cost(privacy)
+    end = _place(run_dir)
+    room = LINES - len(head) - len(body) - len(end)
+    return "\n".join(head + body + _warnings(metrics["warnings"], room) + end)
+
+
+def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+    queries = metrics["queries"]
+    text = (
+        f"{wording.plural(metrics['parties'], 'hospital')} with "
+        f"{wording.plural(metrics['teachers'], 'teacher')} labelled {queries['answered']:,} of "
+        f"{wording.plural(queries['asked'], 'public query', 'public queries')}; none showed its "
+        f"records or its own votes to anyone."
+    )
+    lines = ["SIMULATED RUN"] if wording.is_simulated(metrics, privacy) else []
+    return [*lines, *_wrap(text, COLUMNS), ""]
+
+
+def _learned(metrics: Mapping[str, Any]) -> list[str]:
+    accuracy, queries = metrics["accuracy"], metrics["queries"]
+    counts = [f"{queries['answered']:,} answered", f"{queries['refused']:,} without an answer"]
+    counts += [f"{queries[key]:,} {name}" for key, name in _RARE_COUNTS if queries[key]]
+    yardsticks = (
+        f"best single hospital {wording.percent(accuracy['best_single_party'])}, "
+        f"average teacher {wording.percent(accuracy['teacher_mean'])}, "
+        f"all records without privacy {wording.percent(accuracy['pooled'])}"
+    )
+    lines = _row("Queries", ", ".join(counts))
+    lines += _row(
+        "Accuracy",
+        f"student {wording.percent(accuracy['student'])}, "
+        f"released labels {wording.percent(accuracy['labels'])}",
+    )
+    lines += _row("beside", yardsticks)
+    if wording.is_worse_than_best(metrics):
+        best = wording.percent(accuracy["best_single_party"])
+        lines += _row("!", f"Here a hospital would do better alone: the best one has {best}.")
+    return lines
+
+
+_RARE_COUNTS = (("not_asked", "not asked"), ("void", "lost in void batches"))
+
+
+def _cost(privacy: Mapping[str, Any]) -> list[str]:
+    public = privacy["views"]["public"]["formal"]
+    operator = privacy["views"]["coordinator"]["formal"]
+    epsilon = wording.epsilon_text(public["epsilon"], absent="without a bound")
+    lines = _row(
+        "Privacy cost",
+        f"epsilon {epsilon} at delta {wording.delta_text(privacy['delta'])}, public view; "
+        f"method: {public['method']}",
+    )
+    votes = wording.plural(privacy["unit_weight"], "vote")
+    lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
+    lines += _row("neighbors", privacy["neighbors"], lines=3)
+    if operator["epsilon"] is None:
+        lines += _row("coordinator", f"no number for its view: {operator['method']}")
+    else:
+        lines += _row(
+            "coordinator",
+            f"epsilon {wording.epsilon_text(operator['epsilon'])} in its view "
+            f"({operator['method']}), same delta, unit and neighbors",
+        )
+    budget = privacy["budget"]
+    lines += _row(
+        "budget",
+        f"epsilon {wording.epsilon_text(budget['epsilon'])} at delta "
+        f"{wording.delta_text(budget['delta'])}, same unit, neighbors and view",
+    )
+    void = [entry for entry in privacy["ledger"] if entry["state"] != "committed"]
+    if void:
+        states = ", ".join(f"{entry['batch']} {entry['state']}" for entry in void)
+        lines += _row("void batches", states)
+    return lines
+
+
+def _warnings(warnings: list[str], room: int) -> list[str]:
+    """Show as many warnings as fit, and say how many more there are."""
+    lines: list[str] = []
+    for number, warning in enumerate(warnings):
+        entry = _row("Warning", warning)
+        left = len(warnings) - number - 1
+        if len(lines) + len(entry) + (1 if left else 0) > room:
+            more = wording.plural(len(warnings) - number, "more warning")
+            return [*lines, *_row("", f"{more}: see {REPORT}")]
+        lines += entry
+    return lines
+
+
+def _place(run_dir: str | os.PathLike[str]) -> list[str]:
+    place = _printable(str(PurePath(run_dir) / REPORT))
+    room = COLUMNS - _NAME_WIDTH - 1
+    if cell_len(place) > room:  # the end of a path tells most
+        while cell_len(place) > room - 3:
+            place = place[1:]
+        place = f"...{place}"
+    return ["", f"{'Report':<{_NAME_WIDTH}} {place}"]
+
+
+def _row(name: str, text: str, *, lines: int = 2) -> list[str]:
+    room = COLUMNS - _NAME_WIDTH - 1
+    first, *rest = _wrap(text, room)
+    if len(rest) >= lines:
+        rest = rest[: lines - 1]
+        rest[-1] = chop_cells(rest[-1], room - 4)[0] + " ..."
+    return [f"{name:<{_NAME_WIDTH}} {first}", *(f"{'':<{_NAME_WIDTH}} {line}" for line in rest)]
+
+
+def _wrap(text: str, columns: int) -> list[str]:
+    """Break a text into lines by the columns that its letters take on a terminal."""
+    lines = [""]
+    for word in _printable(text).split():
+        for piece in chop_cells(word, columns):
+            longer = f"{lines[-1]} {piece}".lstrip()
+            if cell_len(longer) <= columns:
+                lines[-1] = longer
+            else:
+                lines.append(piece)
+    return lines
+
+
+def _printable(text: str) -> str:
+    """Replace control characters, which could steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,155 @@
+"""Numbers and facts of a run in plain words, the same in report, summary and model card."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+MECHANISM_NAMES = {"confident": "Confident-GNMax", "gnmax": "GNMax"}
+"""Names of the mechanisms as the papers write them."""
+
+LEDGER_STATES = {
+    "committed": "labels released, charge stays",
+    "forfeited": "void: no label released; a share had left a hospital, so the charge stays",
+    "cancelled": "void: no label released; no share had left a hospital, nothing is charged",
+}
+"""What became of a batch's reservation."""
+
+
+def percent(share: float | None) -> str:
+    """Say a share from 0 to 1 as a percentage with one decimal."""
+    return "not measured" if share is None else f"{100 * share:.1f} %"
+
+
+def count(number: float) -> str:
+    """Say a number with thousands apart; a whole one without decimals."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:,.6g}" if abs(number) < 1e6 else f"{number:,.0f}"
+
+
+def epsilon_text(epsilon: float | None, *, absent: str = "no number") -> str:
+    """Say an epsilon with three decimals, rounded up: never less than it is."""
+    if epsilon is None:
+        return absent
+    rounded = Decimal(repr(float(epsilon))).quantize(Decimal("0.001"), rounding=ROUND_CEILING)
+    text = format(rounded, "f").rstrip("0").rstrip(".")
+    return text or "0"
+
+
+def delta_text(delta: float) -> str:
+    """Say a delta as people write it: 1e-5."""
+    mantissa, _, exponent = f"{delta:.3e}".partition("e")
+    if not delta:
+        return "0"
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def chance_text(delta: float) -> str:
+    """Say a small chance in words: "1 in 100,000", rounded toward the larger chance."""
+    return f"1 in {math.floor(round(1 / delta, 6)):,}" if delta > 0 else "none"
+
+
+def size_text(size: float) -> str:
+    """Say a number of bytes in four digits: "1.5 MB"."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    return f"{size:,.4g} GB"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """Say how many there are: "1 query", "30 queries"."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def odds_factor(epsilon: float) -> str:
+    """Say by what factor odds can move at most: e to the epsilon, rounded up."""
+    if epsilon > 20:
+        return "more than 100 million"
+    factor = math.exp(epsilon)
+    return f"{math.ceil(factor * 10) / 10:g}" if factor < 10 else f"{math.ceil(factor):,}"
+
+
+def unit_text(privacy: Mapping[str, Any]) -> str:
+    """Say what one neighboring change alters."""
+    weight = privacy["unit_weight"]
+    votes = "1 vote" if weight == 1 else f"up to {weight} votes"
+    if privacy["unit"] == "party":
+        return f"one whole hospital (party): all its records, {votes} on each query"
+    return f"one record (all rows of one patient): {votes} on each query"
+
+
+def short_unit(privacy: Mapping[str, Any]) -> str:
+    """Name the privacy unit in a word or two."""
+    return "one whole hospital" if privacy["unit"] == "party" else "one patient's record"
+
+
+def mechanism_name(privacy: Mapping[str, Any]) -> str:
+    """Name the mechanism."""
+    name = privacy["mechanism"]["name"]
+    return MECHANISM_NAMES.get(name, str(name))
+
+
+def mechanism_text(privacy: Mapping[str, Any]) -> str:
+    """Say how a query became a label."""
+    mechanism = privacy["mechanism"]
+    pick = (
+        f"the class with most votes is released, after noise of standard deviation "
+        f"{count(mechanism['sigma2'])} votes was added to every count"
+    )
+    if mechanism["name"] != "confident" or mechanism["vote_threshold"] is None:
+        return f"For each query {pick}."
+    return (
+        f"A query is answered only if its highest vote count, with noise of standard deviation "
+        f"{count(mechanism['sigma1'] or 0)} votes added, reaches "
+        f"{count(mechanism['vote_threshold'])} votes. Then {pick}. All other queries get no answer."
+    )
+
+
+def is_worse_than_best(metrics: Mapping[str, Any]) -> bool:
+    """Tell whether the best single hospital beats the student; False where one is unknown."""
+    student, best = metrics["accuracy"]["student"], metrics["accuracy"]["best_single_party"]
+    return student is not None and best is not None and student < best
+
+
+def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """List class name, answered and refused, names with numbers in them in counting order."""
+    rows = [
+        (name, outcome["answered"], outcome["refused"])
+        for name, outcome in metrics["per_class"].items()
+    ]
+    return sorted(rows, key=lambda row: _counting_order(row[0]))
+
+
+def _counting_order(name: str) -> list[tuple[int, int, str]]:
+    parts = re.split(r"([0-9]+)", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
+
+
+def is_simulated(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> bool:
+    """Tell whether either file says that the run was a simulation."""
+    return bool(metrics["simulated"] or privacy["simulated"])
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """List a nested table as dotted names and texts, in order of the names."""
+    for key in sorted(table, key=str):
+        value, name = table[key], f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}.")
+        elif isinstance(value, list):
+            yield name, ", ".join(_plain(entry) for entry in value)
+        else:
+            yield name, _plain(value)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)

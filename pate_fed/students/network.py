@@ -1,0 +1,72 @@
+"""A student that is a small torch network, trained on propagated labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from pate_fed.errors import RunDirectoryError
+from pate_fed.networks import Network, train_network
+from pate_fed.students.model import TENSORS_FILE, Model
+from pate_fed.students.propagation import propagate_labels
+from pate_fed.students.student import Student
+
+
+class NetworkStudent(Student):
+    """Label propagation, then a network with one hidden layer on the whole pool."""
+
+    name: ClassVar[str] = "network"
+
+    def _learn(
+        self,
+        pool_inputs: NDArray[np.float64],
+        indices: NDArray[np.int64],
+        labels: NDArray[np.int64],
+        *,
+        classes: int,
+        rng: np.random.Generator,
+    ) -> Model:
+        spread = propagate_labels(pool_inputs, indices, labels, classes=classes)
+        return NetworkModel(train_network(pool_inputs, spread.labels, classes=classes, rng=rng))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkModel(Model):
+    """A trained network.
+
+    Attributes:
+        network: Its parameters.
+    """
+
+    form: ClassVar[str] = "network"
+
+    network: Network
+
+    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Pick the class with the highest score."""
+        return self.network.pick(inputs)
+
+    def write(self, directory: Path) -> dict[str, object]:
+        """Write the parameters with safetensors."""
+        save_file(self.network.tensors, directory / TENSORS_FILE)
+        return {}
+
+
+def read_network(directory: Path) -> NetworkModel:
+    """Read a network.
+
+    Raises:
+        RunDirectoryError: the file is missing, damaged, or no network of ours.
+    """
+    try:
+        return NetworkModel(Network(load_file(directory / TENSORS_FILE)))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise RunDirectoryError(
+            f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
+        ) from error

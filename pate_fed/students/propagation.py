@@ -1,0 +1,121 @@
+"""A student that first spreads the few labels over the public pool, neighbor to neighbor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.dataset import DatasetKind
+from pate_fed.students.graph import neighbor_graph
+from pate_fed.students.model import ConstantModel, Model, SklearnModel
+from pate_fed.students.student import Student
+from pate_fed.students.supervised import make_classifier
+
+_KEPT = 0.99
+_STEPS = 100
+_TRUST_IN_SPREAD = 3.0
+
+
+class PropagationStudent(Student):
+    """Label propagation, then a scikit-learn classifier.
+
+    For images the classifier learns the propagated labels of the whole pool. Classes of a table
+    overlap more, so there it learns the released labels, and the propagated ones by the weight
+    of their confidence, all together `_TRUST_IN_SPREAD` times the weight of the released ones.
+
+    Args:
+        kind: What the inputs are.
+    """
+
+    name: ClassVar[str] = "propagation"
+
+    def __init__(self, kind: DatasetKind) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def _learn(
+        self,
+        pool_inputs: NDArray[np.float64],
+        indices: NDArray[np.int64],
+        labels: NDArray[np.int64],
+        *,
+        classes: int,
+        rng: np.random.Generator,
+    ) -> Model:
+        spread = propagate_labels(pool_inputs, indices, labels, classes=classes)
+        classifier = make_classifier(self._kind, rng=rng)
+        if self._kind == "image":
+            if len(np.unique(spread.labels)) == 1:  # a graph in which one class reaches all
+                return ConstantModel(int(spread.labels[0]))
+            return SklearnModel(classifier.fit(pool_inputs, spread.labels))
+        weights = np.concatenate([np.ones(len(labels)), _spread_weights(spread, len(labels))])
+        classifier.fit(
+            np.concatenate([pool_inputs[indices], pool_inputs]),
+            np.concatenate([labels, spread.labels]),
+            sample_weight=weights,
+        )
+        return SklearnModel(classifier)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpreadLabels:
+    """A label for every public input.
+
+    Attributes:
+        labels: int64, shape (inputs,).
+        confidence: How far the label's class leads: 0 where all classes present reach the input
+            alike or none does, 1 where no other class reaches it; shape (inputs,).
+    """
+
+    labels: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+
+def propagate_labels(
+    inputs: NDArray[np.float64],
+    indices: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    *,
+    classes: int,
+) -> SpreadLabels:
+    """Give every input the class whose labels reach it most strongly.
+
+    F <- 0.99 S F + 0.01 Y on the graph of nearest neighbors, with the labels of each class and
+    then the reach of each class normed to one, so that no class wins by number. A class without
+    a label reaches nothing. An input that no label reaches takes the most frequent label.
+
+    Args:
+        inputs: float64, shape (n, features).
+        indices: Positions of labeled inputs; shape (labels,), at least one.
+        labels: Their classes; shape (labels,).
+        classes: Number of classes.
+
+    Source:
+        Zhou et al. 2004, "Learning with local and global consistency"; class mass normalization:
+        Zhu et al. 2003, "Semi-supervised learning using Gaussian fields".
+    """
+    graph = neighbor_graph(inputs)
+    counts = np.bincount(labels, minlength=classes)
+    start = np.zeros((len(inputs), classes))
+    start[indices, labels] = 1.0 / counts[labels]
+    reach = start
+    for _ in range(_STEPS):
+        reach = _KEPT * (graph @ reach) + (1 - _KEPT) * start
+    # A class without a label has no mass; it stays at zero instead of becoming NaN.
+    shares = reach / np.maximum(reach.sum(axis=0), 1e-300)
+    total = shares.sum(axis=1)
+    spread = shares.argmax(axis=1).astype(np.int64)
+    spread[total <= 0] = counts.argmax()
+    present = int((counts > 0).sum())
+    even = 1.0 / present
+    top = shares.max(axis=1) / np.maximum(total, 1e-300)
+    lead = (top - even) / (1 - even) if present > 1 else (total > 0).astype(np.float64)
+    return SpreadLabels(spread, np.clip(lead, 0.0, 1.0))
+
+
+def _spread_weights(spread: SpreadLabels, released: int) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = spread.confidence / max(float(spread.confidence.sum()), 1e-300)
+    return weights * _TRUST_IN_SPREAD * released

@@ -1,0 +1,251 @@
+"""Writes the protocol's test vectors, from second implementations only: nothing is what it tests.
+
+Run from the repository root: ``python -m tests.support.make_protocol_vectors``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.support.reference_crypto import aes256_block, cbor, counter_stream, hkdf
+
+FOLDER = Path(__file__).parent.parent / "vectors"
+SIGNING_SEED = hashlib.sha256(b"test vectors, signer").digest()
+_PURPOSES = {
+    "RunOffer": "run offer",
+    "KeyStatement": "key statement",
+    "RunRecord": "run record",
+    "Envelope": "envelope",
+    "EnvelopeBundle": "",
+    "Confirmations": "confirmations",
+    "SetupClosing": "setup closing",
+    "Ready": "ready",
+    "Plan": "plan",
+    "MaskedVector": "masked vector",
+    "Refusal": "refusal",
+    "Settlement": "settlement",
+    "Closing": "closing",
+    "HeadStatement": "head statement",
+    "HeadBundle": "",
+}
+
+
+def _bytes(label: str, size: int = 32) -> bytes:
+    return hashlib.shake_256(label.encode()).digest(size)
+
+
+def keystream() -> dict[str, Any]:
+    keys = [bytes(32), bytes(range(32)), _bytes("key")]
+    return {
+        "what": "AES-256 of the counter blocks 2, 3, ...: the stream of a key",
+        "fips_197_c3": {
+            "key": bytes(range(32)).hex(),
+            "plaintext": "00112233445566778899aabbccddeeff",
+            "ciphertext": aes256_block(
+                bytes(range(32)), bytes.fromhex("00112233445566778899aabbccddeeff")
+            ).hex(),
+        },
+        "streams": [
+            {
+                "key": key.hex(),
+                "start": start,
+                "bytes": counter_stream(key, 64, first_block=block).hex(),
+            }
+            for key in keys
+            for block in (0, 255, 8191, 65534)
+            for start in (16 * block,)
+        ],
+    }
+
+
+def pair_keys() -> dict[str, Any]:
+    domain = b"pate-fed/1/pair\0"
+    run_id, plan = _bytes("run"), _bytes("plan")
+    lower, higher = sorted((_bytes("one"), _bytes("other")))
+    halves = _bytes("lower half"), _bytes("higher half")
+    root = hkdf(halves[0] + halves[1], salt=run_id, info=domain + b"root\0" + lower + higher)
+    roots = [root]
+    for epoch in range(1, 4):
+        info = domain + b"ratchet\0" + epoch.to_bytes(8, "big")
+        roots.append(hkdf(roots[-1], salt=b"", info=info))
+    confirm_key = hkdf(root, salt=run_id, info=domain + b"confirm\0")
+    return {
+        "what": "roots, ratchet, confirmations and stream keys, from RFC 5869 by hand",
+        "run_id": run_id.hex(),
+        "lower": lower.hex(),
+        "higher": higher.hex(),
+        "lower_half": halves[0].hex(),
+        "higher_half": halves[1].hex(),
+        "roots_by_epoch": [value.hex() for value in roots],
+        "confirmation_lower_to_higher": _mac(confirm_key, domain + lower + higher),
+        "confirmation_higher_to_lower": _mac(confirm_key, domain + higher + lower),
+        "phase_digest": plan.hex(),
+        "stream_keys_by_epoch": [
+            hkdf(value, salt=plan, info=domain + b"stream\0" + lower + higher).hex()
+            for value in roots
+        ],
+    }
+
+
+def _mac(key: bytes, data: bytes) -> str:
+    return hmac.new(key, data, hashlib.sha256).hexdigest()
+
+
+def transcript() -> dict[str, Any]:
+    domain = b"pate-fed/1/transcript\0"
+    head = hashlib.sha256(domain).digest()
+    entries = []
+    for kind in ("run record", "setup", "plan", "settlement", "plan"):
+        digest = _bytes(f"digest {len(entries)}")
+        head = hashlib.sha256(domain + head + bytes([len(kind)]) + kind.encode() + digest).digest()
+        entries.append({"kind": kind, "digest": digest.hex(), "head": head.hex()})
+    return {
+        "what": "heads of a run's hash chain",
+        "empty_head": hashlib.sha256(domain).hexdigest(),
+        "entries": entries,
+    }
+
+
+def _messages() -> dict[str, list[Any]]:
+    run, me, peer = _bytes("run"), _bytes("me"), _bytes("peer")
+    return {
+        "RunOffer": [_bytes("ck"), _bytes("n"), "additive", 32, "suite", 1_900_000_000, True],
+        "KeyStatement": [_bytes("o"), _bytes("ik"), _bytes("sk"), _bytes("n"), "party", 10_000],
+        "RunRecord": [
+            _bytes("o"), me, [_bytes("s1", 40), _bytes("s2", 300)], "additive", 32, "suite",
+            3, 1, 0, 10_000, False, b"terms",
+        ],
+        "Envelope": [run, me, peer, _bytes("sealed", 80)],
+        "EnvelopeBundle": [run, [_bytes("e1", 200), _bytes("e2", 201)]],
+        "Confirmations": [run, me, [_bytes("m1"), _bytes("m2")]],
+        "SetupClosing": [run, [_bytes("m1")], [_bytes("d1"), _bytes("d2")]],
+        "Ready": [run, me, "setup", _bytes("head")],
+        "Plan": [run, 7, 3, 0, 0, _bytes("head"), 300, 10_000, b"what is asked"],
+        "MaskedVector": [_bytes("plan"), me, _bytes("y", 64)],
+        "Refusal": [_bytes("plan"), me, "PF-301"],
+        "Settlement": [run, _bytes("plan"), "void", [_bytes("v1"), b""], b""],
+        "Closing": [run, _bytes("head")],
+        "HeadStatement": [run, me, _bytes("head"), 7],
+        "HeadBundle": [run, [_bytes("h1", 150)]],
+    }  # fmt: skip
+
+
+def _frame(number: int, purpose: str, fields: list[Any]) -> tuple[bytes, bytes]:
+    body = b"\x83" + cbor(1) + cbor(number) + cbor(fields)
+    digest = hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
+    signature = b""
+    if purpose:
+        signed = b"pate-fed/1/signature\0" + purpose.encode() + b"\0" + digest
+        signature = Ed25519PrivateKey.from_private_bytes(SIGNING_SEED).sign(signed)
+    return b"\x84" + body[1:] + cbor(signature), digest
+
+
+def wire_frames() -> dict[str, Any]:
+    good = {}
+    for number, (name, fields) in enumerate(_messages().items(), start=1):
+        frame, digest = _frame(number, _PURPOSES[name], fields)
+        good[name] = {"frame": frame.hex(), "digest": digest.hex()}
+    return {
+        "what": "one signed frame of each type, and frames that must be refused",
+        "signer": Ed25519PrivateKey.from_private_bytes(SIGNING_SEED)
+        .public_key()
+        .public_bytes_raw()
+        .hex(),
+        "good": good,
+        "spoiled": {name: frame.hex() for name, frame in _spoiled().items()},
+    }
+
+
+def _spoiled() -> dict[str, bytes]:
+    run, head, signature = _bytes("run"), _bytes("head"), cbor(_bytes("signature", 64))
+    fields = cbor([run, head])
+    closing = b"\x84\x01\x0d" + fields + signature
+
+    def closing_of(encoded_fields: bytes) -> bytes:
+        return b"\x84\x01\x0d" + encoded_fields + signature
+
+    def statement_of(encoded_epoch: bytes) -> bytes:
+        fields = b"\x84" + cbor(run) + cbor(head) + cbor(head) + encoded_epoch
+        return b"\x84\x01\x0e" + fields + signature
+
+    return {
+        "empty": b"",
+        "one byte": b"\x84",
+        "no type": b"\x84\x01",
+        "cut short": closing[:-1],
+        "trailing byte": closing + b"\0",
+        "two frames": closing + closing,
+        "version 0": b"\x84\x00" + closing[2:],
+        "version 2": b"\x84\x02" + closing[2:],
+        "version true": b"\x84\xf5" + closing[2:],
+        "version in two bytes": b"\x84\x18\x01" + closing[2:],
+        "type 0": b"\x84\x01\x00" + closing[3:],
+        "type 16": b"\x84\x01\x10" + closing[3:],
+        "type in two bytes": b"\x84\x01\x18\x0d" + closing[3:],
+        "type is a text": b"\x84\x01\x61\x0d" + closing[3:],
+        "array of 5": b"\x85" + closing[1:] + b"\x00",
+        "array of 3": b"\x83" + closing[1:3] + fields,
+        "array with long header": b"\x98\x04" + closing[1:],
+        "indefinite array": b"\x9f" + closing[1:] + b"\xff",
+        "map for array": b"\xa2" + closing[1:],
+        "missing field": closing_of(cbor([run])),
+        "extra field": closing_of(cbor([run, head, head])),
+        "fields are no list": closing_of(cbor(run)),
+        "digest of 31 bytes": closing_of(cbor([run, head[1:]])),
+        "digest of 33 bytes": closing_of(cbor([run, head + b"\0"])),
+        "digest is a text": closing_of(cbor([run, "h" * 32])),
+        "digest is null": closing_of(b"\x82" + cbor(run) + b"\xf6"),
+        "digest in chunks": closing_of(b"\x82" + cbor(run) + b"\x5f" + cbor(head) + b"\xff"),
+        "digest with long header": closing_of(b"\x82" + cbor(run) + b"\x59\x00\x20" + head),
+        "count is true": statement_of(b"\xf5"),
+        "count is a float": statement_of(b"\xf9\x3c\x00"),
+        "count is negative": statement_of(b"\x20"),
+        "count is 2^32": statement_of(cbor(2**32)),
+        "count with long header": statement_of(b"\x19\x00\x07"),
+        "count is a bignum": statement_of(b"\xc2\x41\x07"),
+        "count is tagged": statement_of(b"\xd9\x01\x00\x07"),
+        "count is undefined": statement_of(b"\xf7"),
+        "count is a simple value": statement_of(b"\xf8\xff"),
+        "count is a date": statement_of(b"\xc1\x07"),
+        "count is a shared reference": statement_of(b"\xd8\x1c\x07"),
+        "count is a reference to itself": statement_of(b"\xd8\x1d\x00"),
+        "count is a regular expression": statement_of(b"\xd8\x23\x61\x61"),
+        "count is nested in lists": statement_of(b"\x81" * 5000 + b"\x07"),
+        "self-described": b"\xd9\xd9\xf7" + closing,
+        "no signature": closing[: -len(signature)] + b"\x40",
+        "signature of 63 bytes": closing[: -len(signature)] + cbor(_bytes("signature", 63)),
+        "signature of 65 bytes": closing[: -len(signature)] + cbor(_bytes("signature", 65)),
+        "signature is a text": closing[: -len(signature)] + cbor("s" * 64),
+        "container with a signature": b"\x84\x01\x0f" + cbor([run, [head]]) + signature,
+        "list claims 2^63 items": b"\x84\x01\x0d\x9b" + b"\x7f" + b"\xff" * 7,
+        "bytes claim 2^63": b"\x84\x01\x0d\x5b" + b"\x7f" + b"\xff" * 7,
+        "text is no utf-8": b"\x84\x01\x0b" + b"\x83" + cbor(run) + cbor(head) + b"\x62\xc3\x28"
+        + signature,
+        "name is empty": b"\x84\x01\x0b" + cbor([run, head, ""]) + signature,
+        "name of 65 letters": b"\x84\x01\x0b" + cbor([run, head, "x" * 65]) + signature,
+        "vector is empty": b"\x84\x01\x0a" + cbor([run, head, b""]) + signature,
+        "no envelopes": b"\x84\x01\x05" + cbor([run, []]) + b"\x40",
+        "envelope is a list": b"\x84\x01\x05" + cbor([run, [[1]]]) + b"\x40",
+    }  # fmt: skip
+
+
+def main() -> None:
+    vectors = {
+        "keystream": keystream(),
+        "pair_keys": pair_keys(),
+        "transcript": transcript(),
+        "wire_frames": wire_frames(),
+    }
+    for name, content in vectors.items():
+        text = json.dumps(content, indent=1) + "\n"
+        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

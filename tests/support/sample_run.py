@@ -1,0 +1,182 @@
+"""A made-up run with the shape of a real one, for the tests of reports."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+from pate_fed.report import RunDirectory, RunRecord, read_run
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_ANSWERED = (3, 2, 3, 2, 2, 2, 3, 2, 1, 2)
+_REFUSED = (0, 1, 0, 1, 1, 1, 0, 0, 2, 2)
+_DELTA = 1e-5
+
+
+def _epsilon(
+    asked: int, answered: int, per_query: float = 0.032, per_answer: float = 0.046
+) -> float:
+    """A rising number of about the right size; no accountant."""
+    rho = (asked * per_query + answered * per_answer) / 2
+    return rho + 2 * math.sqrt(rho * math.log(1 / _DELTA)) * 0.52
+
+
+def _charged() -> list[dict[str, Any]]:
+    refused_at = {3, 7, 11, 12, 18, 21, 26, 29}
+    entries, answered = [], 0
+    for asked in range(1, 31):
+        answered += asked not in refused_at
+        entries.append({"asked": asked, "answered": answered, "epsilon": _epsilon(asked, answered)})
+    return entries
+
+
+def sample_metrics() -> dict[str, Any]:
+    """Content of a `metrics.json`."""
+    return {
+        "schema_version": 1,
+        "simulated": True,
+        "accuracy": {
+            "student": 0.8418,
+            "labels": 0.9545,
+            "teacher_mean": 0.5312,
+            "best_single_party": 0.6734,
+            "pooled": 0.9663,
+        },
+        "queries": {
+            "pool": 500,
+            "asked": 30,
+            "answered": 22,
+            "refused": 8,
+            "not_asked": 0,
+            "void": 0,
+        },
+        "parties": 50,
+        "teachers": 50,
+        "exchanges": {"setup": 3, "per_batch": 1, "closing": 1},
+        "per_class": {
+            name: {"answered": answered, "refused": refused}
+            for name, answered, refused in zip(DIGITS, _ANSWERED, _REFUSED, strict=True)
+        },
+        "seconds": {"total": 14.25, "teachers": 3.125, "rounds": 6.5, "student": 1.75},
+        "bytes": {"from_parties": 214_500, "to_parties": 1_182_340},
+        "warnings": [],
+    }
+
+
+def sample_privacy() -> dict[str, Any]:
+    """Content of a `privacy.json`."""
+    return {
+        "schema_version": 1,
+        "simulated": True,
+        "delta": _DELTA,
+        "unit": "party",
+        "unit_weight": 1,
+        "neighbors": (
+            "Two worlds that differ in all the records of one hospital, hence of any of its "
+            "patients: its one teacher may vote differently on every query."
+        ),
+        "mechanism": {
+            "name": "confident",
+            "vote_threshold": 27.5,
+            "sigma1": 14.25,
+            "sigma2": 7.75,
+            "max_answers": 30,
+            "max_refusals": 30,
+            "pricing": "separate",
+        },
+        "noise": {"place": "coordinator", "source": "keyed stream of seed 7 (simulated)"},
+        "budget": {"epsilon": 5.0, "delta": _DELTA},
+        "views": {
+            "public": {
+                "formal": {
+                    "epsilon": _epsilon(30, 30),
+                    "method": "exact Gaussian composition (GDP) at the caps",
+                    "holds_for": 'everyone who sees the released labels and every "no answer"',
+                }
+            },
+            "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
+        },
+        "per_instance": {
+            "epsilon": 2.134567,
+            "order": 7.5,
+            "method": "data-dependent RDP (Papernot 2018)",
+            "releasable": False,
+        },
+        "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
+        "charged": _charged(),
+        "ledger": [
+            {"batch": 1, "state": "committed", "asked": 15, "answered": 11},
+            {"batch": 2, "state": "committed", "asked": 15, "answered": 11},
+        ],
+        "trust": (
+            "The coordinator, for adding the declared noise and for keeping the exact sum of votes "
+            "to itself. No hospital's own votes are seen by anyone while at least two hospitals "
+            "keep their shares to themselves."
+        ),
+        "not_protected": [
+            "A hospital that votes wrongly: it can bend labels, not learn others' records.",
+            "A coordinator that adds less noise than it declares.",
+            "That a hospital takes part, the timing and the size of messages.",
+        ],
+    }
+
+
+def sample_settings() -> dict[str, Any]:
+    """Content of a `run.toml`."""
+    return {
+        "data": "digits",
+        "parties": 50,
+        "teachers": 1,
+        "partition": "iid",
+        "queries": 30,
+        "select": "medoids",
+        "unit": "party",
+        "engine": "local",
+        "seed": 7,
+        "sum": "additive",
+    }
+
+
+def sample_manifest() -> dict[str, Any]:
+    """Content of a `manifest.json`."""
+    return {
+        "schema_version": 1,
+        "seed": 7,
+        "versions": {"pate_fed": "0.1.0", "python": "3.11.7", "flwr": "1.41.0", "numpy": "2.4.6"},
+        "hashes": {"query_pool": "5d" * 32, "partition": "c0" * 32},
+        "transcript": {"head": "a7" * 32, "messages": 253},
+    }
+
+
+def sample_labels() -> list[tuple[int, str]]:
+    """Rows of a `labels.csv`."""
+    labels = [
+        name for name, answered in zip(DIGITS, _ANSWERED, strict=True) for _ in range(answered)
+    ]
+    return [(11 * row + 4, label) for row, label in enumerate(labels + [""] * sum(_REFUSED))]
+
+
+def fill(
+    run: RunDirectory,
+    *,
+    metrics: dict[str, Any] | None = None,
+    privacy: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> None:
+    """Write everything but the report."""
+    run.write_settings(settings or sample_settings())
+    run.write_json("manifest.json", sample_manifest())
+    run.write_json("metrics.json", metrics or sample_metrics())
+    run.write_json("privacy.json", privacy or sample_privacy())
+    run.write_labels(sample_labels())
+    run.write_transcript(['{"entry": 1}', '{"entry": 2}'])
+    (run.student_directory() / "model_card.md").write_text("# Student\n", encoding="utf-8")
+
+
+def write_sample(path: Path, **changed: Any) -> RunRecord:
+    """Write a whole run without a report and read it."""
+    with RunDirectory.open_new(path) as run:
+        fill(run, **copy.deepcopy(changed))
+    return read_run(path)

@@ -1,0 +1,401 @@
+"""The report: self-contained, escaped, complete, and the same each time."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+from pate_fed.report import RunRecord, render_report
+from pate_fed.report.plots import MAX_CLASSES
+from pate_fed.report.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
+from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
+
+EVIL = "<script>alert(1)</script>"
+
+
+class _Page(HTMLParser):
+    """Tags, attributes and text of a page, as a browser would read them."""
+
+    VOID = frozenset({"meta", "link", "br"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag in ("td", "th"):
+            self.text += " "
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., RunRecord]:
+    def make(**changed: Any) -> RunRecord:
+        return write_sample(tmp_path / f"run{len(list(tmp_path.iterdir()))}", **changed)
+
+    return make
+
+
+def test_the_page_asks_nobody_for_anything(make_run: Callable[..., RunRecord]) -> None:
+    page = render_report(make_run())
+    tags = _Page(page).tags
+    assert not {"script", "img", "iframe", "object", "embed", "base", "form"} & {
+        tag for tag, _ in tags
+    }
+    for _, attributes in tags:
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            assert re.match(r"#|data:,$", attributes.get(name) or "#"), attributes
+        assert not any(name.startswith("on") for name in attributes)
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "@import" not in page
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+    policy = [a for tag, a in tags if tag == "meta" and "content-security" in str(a).lower()]
+    assert "default-src 'none'" in str(policy[0]["content"])
+
+
+def test_the_page_is_well_formed_and_says_its_language(make_run: Callable[..., RunRecord]) -> None:
+    page = _Page(render_report(make_run()))
+    assert page.open == []
+    assert ("html", {"lang": "en"}) in page.tags
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.tags:
+        for target in (attributes.get("aria-labelledby") or "").split():
+            assert target in ids
+        link = attributes.get("href") or attributes.get("clip-path") or ""
+        for target in re.findall(r"#([\w-]+)", link):
+            assert target in ids
+    headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(headings))
+
+
+def test_each_plot_says_in_words_what_it_shows(make_run: Callable[..., RunRecord]) -> None:
+    page = render_report(make_run())
+    pictures = [a for tag, a in _Page(page).tags if tag == "svg"]
+    assert len(pictures) == 3
+    assert all(picture["role"] == "img" for picture in pictures)
+    says = re.findall(r"<desc [^>]*>(.*?)</desc>", page)
+    assert "Student (this run): 84.2 %" in says[0]
+    assert "eight: 1 and 2" in says[1]
+    assert "after 22 answers" in says[2]
+
+
+def test_the_same_run_gives_the_same_bytes(make_run: Callable[..., RunRecord]) -> None:
+    assert render_report(make_run()) == render_report(make_run())
+
+
+def test_a_users_plot_style_changes_nothing(make_run: Callable[..., RunRecord]) -> None:
+    run = make_run()
+    page = render_report(run)
+    with mpl.rc_context({"axes.facecolor": "black", "font.size": 30, "svg.hashsalt": "other"}):
+        assert render_report(run) == page
+
+
+@pytest.mark.parametrize("name", [EVIL, '"><img src=x onerror=alert(1)>', "]]>-->", "&lt;b&gt;"])
+def test_a_name_from_data_stays_text_wherever_it_stands(
+    make_run: Callable[..., RunRecord], name: str
+) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["per_class"] = {name: {"answered": 3, "refused": 1}}
+    metrics["warnings"] = [f"class {name} is rare"]
+    privacy["not_protected"] = privacy["not_protected"] + [name]
+    privacy["trust"] = privacy["neighbors"] = privacy["noise"]["source"] = name
+    privacy["ledger"][0]["batch"] = name
+    settings = {"label": name, name: 1, "data": name}
+    page = render_report(make_run(metrics=metrics, privacy=privacy, settings=settings))
+    read = _Page(page)
+    assert {tag for tag, _ in read.tags} & {"script", "img", "b1"} == set()
+    assert read.open == []
+    assert read.text.count(name) >= 8
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("$\\frac{1}$ $x^{", id="a formula"),
+        pytest.param("心臓 ❤ \N{GRINNING FACE}", id="letters that a font lacks"),
+        pytest.param("a\x00b\x1bc\nd\te", id="control characters"),
+        pytest.param("", id="empty"),
+        pytest.param("_hidden", id="a name that a legend would hide"),
+        pytest.param("x" * 500, id="long"),
+        pytest.param("שלום", id="right to left"),
+    ],
+)
+def test_any_name_can_be_drawn(make_run: Callable[..., RunRecord], name: str) -> None:
+    metrics = sample_metrics()
+    metrics["per_class"] = {name: {"answered": 3, "refused": 1}, "b": {"answered": 0, "refused": 0}}
+    page = _Page(render_report(make_run(metrics=metrics)))
+    assert page.open == []
+    assert name.replace("\x00", "") in page.text.replace("\x00", "").replace("\ufffd", "")
+
+
+def test_every_number_that_matters_stands_in_the_page(make_run: Callable[..., RunRecord]) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    run = make_run()
+    text = _Page(render_report(run)).words().replace("\N{NO-BREAK SPACE}", " ")
+    for share in metrics["accuracy"].values():
+        assert f"{100 * share:.1f} %" in text
+    assert "50 hospitals" in text
+    assert "22 of 30" in text
+    assert "The public pool holds 500 inputs" in text
+    assert "8 without an answer" in text
+    for entry in privacy["charged"]:
+        assert f"{entry['asked']} {entry['answered']} {epsilon_text(entry['epsilon'])}" in text
+    for epsilon in (
+        privacy["views"]["public"]["formal"]["epsilon"],
+        privacy["per_instance"]["epsilon"],
+        privacy["budget"]["epsilon"],
+    ):
+        assert f"ε = {epsilon_text(epsilon)}" in text
+    for said in ("14.25 votes", "27.5 votes", "7.75 votes", "1e-5", "1 in 100,000", "order 7.5"):
+        assert said in text
+    for name, outcome in metrics["per_class"].items():
+        assert f"{name} {outcome['answered']} {outcome['refused']}" in text
+    for limit in [*privacy["not_protected"], privacy["trust"], privacy["neighbors"]]:
+        assert limit in text
+    for name, digest in run.digests.items():
+        assert f"{name} {digest}" in text
+    for said in ("transcript.head " + "a7" * 32, "hashes.partition " + "c0" * 32, "1.41.0"):
+        assert said in text
+    for said in ("exchanges: setup 3", "seconds: total 14.25", "1,182,340 (1.182 MB)"):
+        assert said in text
+
+
+def test_the_exact_epsilon_stands_beside_the_rounded_one(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy()
+    page = _Page(render_report(make_run(privacy=privacy)))
+    values = {attributes["value"] for tag, attributes in page.tags if tag == "data"}
+    assert str(privacy["views"]["public"]["formal"]["epsilon"]) in values
+    assert str(privacy["per_instance"]["epsilon"]) in values
+
+
+def test_every_epsilon_has_its_facts_near_it(make_run: Callable[..., RunRecord]) -> None:
+    """Within 1000 letters of each epsilon stand delta, unit, neighbors, view, method, source."""
+    privacy = sample_privacy()
+    privacy["sanitized"] = {"epsilon": 3.25, "method": "smooth", "releasable": True}
+    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
+    text = (
+        _Page(render_report(make_run(privacy=privacy))).words().replace("\N{NO-BREAK SPACE}", " ")
+    )
+    places = [found.end() for found in re.finditer("ε = ", text)]
+    assert len(places) >= 7
+    for place in places:
+        near = text[max(0, place - 300) : place + 1000].lower()
+        for fact in (
+            "1e-5",
+            "one whole hospital",
+            privacy["neighbors"].rstrip("."),
+            "view",
+            "method",
+            "source",
+        ):
+            assert fact.lower() in near, (fact, near)
+
+
+def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
+    text = _Page(render_report(make_run())).words()
+    assert "Charged so far: an odometer, not a guarantee. The guarantee is the cap." in text
+    assert "formal cap: the guarantee" in text
+
+
+def test_the_per_instance_number_is_boxed_as_not_for_publication(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    page = render_report(make_run())
+    box = page[page.index('<div class="box alarm">') :]
+    box = box[: box.index("</div>")]
+    assert "eyes only: do not publish" in box
+    assert "itself depends on private data" in box
+    assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
+    assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
+        epsilon_text(sample_privacy()["per_instance"]["epsilon"])
+    )
+
+
+@pytest.mark.parametrize("stamped", ["metrics", "privacy", "both"])
+def test_a_simulation_is_stamped(make_run: Callable[..., RunRecord], stamped: str) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["simulated"] = stamped != "privacy"
+    privacy["simulated"] = stamped != "metrics"
+    page = render_report(make_run(metrics=metrics, privacy=privacy))
+    assert "SIMULATED" in page
+    assert "(simulated)</title>" in page
+
+
+def test_a_real_run_is_not_stamped(make_run: Callable[..., RunRecord]) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["simulated"] = privacy["simulated"] = False
+    privacy["noise"]["source"] = "operating system"
+    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text
+    assert "simulat" not in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("student", "best", "worse"),
+    [
+        pytest.param(0.6, 0.7, True, id="worse"),
+        pytest.param(0.7, 0.7, False, id="equal"),
+        pytest.param(0.8, 0.7, False, id="better"),
+        pytest.param(None, 0.7, False, id="student unknown"),
+        pytest.param(0.6, None, False, id="hospital unknown"),
+    ],
+)
+def test_a_student_worse_than_a_hospital_is_said_plainly(
+    make_run: Callable[..., RunRecord], student: float | None, best: float | None, worse: bool
+) -> None:
+    metrics = sample_metrics()
+    metrics["accuracy"].update(student=student, best_single_party=best)
+    page = render_report(make_run(metrics=metrics))
+    assert ("Here a hospital would do better alone." in page) is worse
+    assert ("The student is worse than the best single hospital" in page) is worse
+
+
+def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    metrics["per_class"] = {}
+    privacy["charged"], privacy["ledger"], privacy["not_protected"] = [], [], []
+    privacy["views"]["public"]["formal"]["epsilon"] = None
+    privacy["per_instance"]["epsilon"] = privacy["per_instance"]["order"] = None
+    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text
+    assert text.count("not measured") >= 9
+    assert "The published labels have no formal bound." in text
+    assert "Nothing was charged." in text
+    assert "is bounded" not in text
+    assert "None" not in text
+
+
+def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["queries"].update(answered=30, refused=0)
+    for outcome in metrics["per_class"].values():
+        outcome["refused"] = 0
+    privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
+    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
+    assert "labelled 30 of 30 public inputs together. Every query got an answer." in text
+    assert "GNMax. For each query the class with most votes" in text
+    assert "None was refused." in text
+
+
+def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["queries"].update(void=30)
+    privacy["ledger"] += [
+        {"batch": 3, "state": "forfeited", "asked": 15, "answered": 0},
+        {"batch": 4, "state": "cancelled", "asked": 15, "answered": 0},
+    ]
+    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
+    assert "30 were lost in void batches." in text
+    assert "3 forfeited 15 0 void: no label released; a share had left a hospital" in text
+    assert "4 cancelled 15 0 void: no label released; no share had left a hospital" in text
+
+
+@pytest.mark.parametrize("classes", [1, 2, 35, 100, MAX_CLASSES, MAX_CLASSES + 80])
+def test_many_classes_are_drawn_and_listed(
+    make_run: Callable[..., RunRecord], classes: int
+) -> None:
+    metrics = sample_metrics()
+    metrics["per_class"] = {
+        f"class {number}": {"answered": number % 4, "refused": number % 3}
+        for number in range(classes)
+    }
+    page = render_report(make_run(metrics=metrics))
+    drawing = page[page.index('id="classes-title"') :]
+    drawing = drawing[drawing.index("</desc>") : drawing.index("</svg>")]
+    drawn = len(re.findall(r">class \d+<", drawing))
+    assert drawn == min(classes, MAX_CLASSES)
+    listed = re.findall(r'<th scope="row" class="free">class (\d+)</th>', page)
+    assert sorted(map(int, listed)) == list(range(classes))
+    assert ("classes asked most often" in page) is (classes > MAX_CLASSES)
+
+
+def test_classes_stand_in_counting_order(make_run: Callable[..., RunRecord]) -> None:
+    metrics = sample_metrics()
+    metrics["per_class"] = {
+        str(number): {"answered": 1, "refused": 0} for number in (10, 9, 2, 1, 11)
+    }
+    page = render_report(make_run(metrics=metrics))
+    listed = re.findall(r'<th scope="row" class="free">(\d+)</th>', page)
+    assert listed == ["1", "2", "9", "10", "11"]
+
+
+def test_rendering_changes_nothing_in_the_run(make_run: Callable[..., RunRecord]) -> None:
+    run = make_run()
+    before = copy.deepcopy((run.metrics, run.privacy, run.settings, run.manifest))
+    render_report(run)
+    assert (run.metrics, run.privacy, run.settings, run.manifest) == before
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "text"),
+    [
+        pytest.param(5.0, "5", id="whole"),
+        pytest.param(4.9990001, "5", id="up, never to nearest"),
+        pytest.param(4.871234, "4.872", id="three decimals"),
+        pytest.param(1e-9, "0.001", id="tiny is not nothing"),
+        pytest.param(0.0, "0", id="nothing"),
+        pytest.param(120.0, "120", id="zeros in front stay"),
+        pytest.param(None, "no number", id="unknown"),
+    ],
+)
+def test_an_epsilon_is_rounded_up(epsilon: float | None, text: str) -> None:
+    assert epsilon_text(epsilon) == text
+
+
+@pytest.mark.parametrize(
+    ("delta", "text", "chance"),
+    [(1e-5, "1e-5", "1 in 100,000"), (2.5e-6, "2.5e-6", "1 in 400,000"), (0.0, "0", "none")],
+)
+def test_a_delta_is_said_as_people_do(delta: float, text: str, chance: str) -> None:
+    assert (delta_text(delta), chance_text(delta)) == (text, chance)
+
+
+def test_factors_of_odds_are_rounded_up_and_huge_ones_are_words() -> None:
+    assert [odds_factor(epsilon) for epsilon in (0.0, 1.0, 5.0, 800.0)] == [
+        "1",
+        "2.8",
+        "149",
+        "more than 100 million",
+    ]
+
+
+def test_sizes_are_said_in_four_digits() -> None:
+    assert [size_text(size) for size in (0, 999, 1500, 1_182_340, 5e9, 7e12)] == [
+        "0 bytes",
+        "999 bytes",
+        "1.5 kB",
+        "1.182 MB",
+        "5 GB",
+        "7,000 GB",
+    ]

@@ -1,0 +1,86 @@
+"""The model card: complete, escaped, and silent about private numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pate_fed.report import render_model_card
+from tests.support.sample_run import sample_metrics, sample_privacy, sample_settings
+
+
+def _card(**accuracy: float | None) -> str:
+    metrics = sample_metrics()
+    metrics["accuracy"].update(accuracy)
+    return render_model_card(metrics, sample_privacy(), sample_settings())
+
+
+def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
+    card = _card()
+    for said in (
+        "**Simulated.**",
+        "trained on 22 labels that 50 hospitals released",
+        "- classes: eight, five, four, nine, one, seven, six, three, two, zero",
+        "| student, on held-out public test inputs | 84.2 % |",
+        "| released labels | 95.5 % |",
+        "| epsilon | 4.987, rounded up |",
+        "| delta | 1e-5 |",
+        "| privacy unit | one whole hospital (party): all its records, 1 vote on each query |",
+        "| neighbors | Two worlds that differ in all the records of one hospital",
+        "| view | public",
+        "| method | exact Gaussian composition (GDP) at the caps; holds for everyone who sees",
+        "| coordinator's view | epsilon none (trusted) |",
+        "- A coordinator that adds less noise than it declares.",
+        "It is no medical device",
+        "| partition | iid |",
+    ):
+        assert said in card
+    assert card.endswith("|\n")
+
+
+def test_the_card_holds_no_number_that_depends_on_private_data() -> None:
+    """A student may be published with its card: neither per-instance cost nor yardsticks."""
+    card = _card()
+    for private in ("2.13", "67.3", "53.1", "96.6", "best single"):
+        assert private not in card
+
+
+def test_the_card_tells_no_paths_of_the_machine() -> None:
+    settings = {**sample_settings(), "out": "/home/me/a", "data_file": "/b", "data_dir": "/c"}
+    card = render_model_card(sample_metrics(), sample_privacy(), settings)
+    assert "/home/me" not in card
+    assert "data\\_file" not in card
+
+
+def test_a_real_student_is_not_called_simulated() -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["simulated"] = privacy["simulated"] = False
+    privacy["noise"]["source"] = "operating system"
+    assert "imulated" not in render_model_card(metrics, privacy, sample_settings())
+
+
+def test_an_unknown_accuracy_is_called_so() -> None:
+    assert "| student, on held-out public test inputs | not measured |" in _card(student=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        pytest.param(
+            "<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;", id="tag"
+        ),
+        pytest.param("a|b", "a\\|b", id="new cell"),
+        pytest.param("a\n# b", "a \\# b", id="new line"),
+        pytest.param("[x](y) `z` *w*", "\\[x\\](y) \\`z\\` \\*w\\*", id="markup"),
+    ],
+)
+def test_a_name_from_data_stays_text(name: str, escaped: str) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["per_class"] = {name: {"answered": 1, "refused": 0}}
+    privacy["trust"] = name
+    card = render_model_card(metrics, privacy, {"label": name})
+    assert card.count(escaped) == 3
+    assert name not in card
+
+
+def test_the_same_run_gives_the_same_card() -> None:
+    assert _card() == _card()

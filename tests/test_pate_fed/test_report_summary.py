@@ -1,0 +1,138 @@
+"""The terminal summary: one screen, plain words, exact numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from pate_fed.report import render_summary
+from tests.support.sample_run import sample_metrics, sample_privacy
+
+
+def _render(metrics: dict[str, Any], privacy: dict[str, Any], run_dir: str = "runs/a") -> str:
+    text = render_summary(metrics, privacy, run_dir)
+    lines = text.split("\n")
+    assert len(lines) <= 24
+    assert max(map(cell_len, lines)) <= 80
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    return text
+
+
+def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
+    text = " ".join(_render(sample_metrics(), sample_privacy()).split())
+    for said in (
+        "SIMULATED RUN",
+        "50 hospitals with 50 teachers labelled 22 of 30 public queries",
+        "22 answered, 8 without an answer",
+        "student 84.2 %, released labels 95.5 %",
+        "best single hospital 67.3 %, average teacher 53.1 %, all records without privacy 96.6 %",
+        "epsilon 4.987 at delta 1e-5, public view; method: exact Gaussian composition (GDP) at",
+        "one whole hospital, at most 1 vote on each query",
+        f"neighbors {sample_privacy()['neighbors']}",
+        "no number for its view: trusted",
+        "budget epsilon 5 at delta 1e-5",
+        "runs/a/report.html",
+    ):
+        assert said in text
+
+
+def test_a_private_number_is_never_in_the_summary() -> None:
+    assert "2.13" not in _render(sample_metrics(), sample_privacy())
+
+
+@pytest.mark.parametrize(("student", "said"), [(0.41, True), (0.6734, False), (None, False)])
+def test_a_student_worse_than_a_hospital_is_said_plainly(student: float | None, said: bool) -> None:
+    metrics = sample_metrics()
+    metrics["accuracy"]["student"] = student
+    text = _render(metrics, sample_privacy())
+    assert ("Here a hospital would do better alone: the best one has 67.3 %." in text) is said
+
+
+def test_a_real_run_is_not_called_simulated() -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["simulated"] = privacy["simulated"] = False
+    assert "SIMULATED" not in _render(metrics, privacy)
+
+
+def test_void_batches_and_queries_not_asked_are_told() -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["queries"].update(void=15, not_asked=3)
+    privacy["ledger"].append({"batch": 3, "state": "forfeited", "asked": 15, "answered": 0})
+    text = " ".join(_render(metrics, privacy).split())
+    assert "3 not asked, 15 lost in void batches" in text
+    assert "void batches 3 forfeited" in text
+
+
+def test_unknown_numbers_are_called_so() -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    privacy["views"]["public"]["formal"]["epsilon"] = None
+    text = _render(metrics, privacy)
+    assert "student not measured" in text
+    assert "epsilon without a bound" in text
+    assert "None" not in text
+
+
+def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
+    privacy = sample_privacy()
+    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
+    assert "epsilon 7.5 in its view (rdp)" in _render(sample_metrics(), privacy)
+
+
+def test_warnings_that_do_not_fit_are_counted() -> None:
+    metrics = sample_metrics()
+    metrics["warnings"] = [f"warning number {number}" for number in range(12)]
+    text = _render(metrics, sample_privacy())
+    shown = text.count("warning number")
+    assert shown >= 3
+    assert f"{12 - shown} more warnings: see report.html" in text
+
+
+def test_all_warnings_are_shown_where_they_fit() -> None:
+    metrics = sample_metrics()
+    metrics["warnings"] = ["the first", "the second"]
+    text = _render(metrics, sample_privacy())
+    assert "the first" in text
+    assert "the second" in text
+    assert "more warning" not in text
+
+
+def test_a_long_place_keeps_its_end() -> None:
+    place = str(Path("/" + "long/" * 40) / "run")
+    text = _render(sample_metrics(), sample_privacy(), place)
+    assert text.endswith("long/run/report.html")
+
+
+_TEXTS = st.text(max_size=300)
+
+
+@given(
+    text=_TEXTS,
+    number=st.integers(0, 10**12),
+    warnings=st.lists(_TEXTS, max_size=30),
+    void=st.integers(0, 40),
+)
+def test_the_summary_fits_one_screen_whatever_it_says(
+    text: str, number: int, warnings: list[str], void: int
+) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["accuracy"]["student"] = 0.1
+    metrics["warnings"] = warnings
+    metrics["parties"] = metrics["teachers"] = number
+    metrics["queries"] = dict.fromkeys(metrics["queries"], number)
+    privacy["neighbors"] = text
+    privacy["unit_weight"] = number
+    for view in privacy["views"].values():
+        view["formal"].update(method=text, epsilon=float(number))
+    privacy["ledger"] += [
+        {"batch": 3 + extra, "state": "forfeited", "asked": 15, "answered": 0}
+        for extra in range(void)
+    ]
+    shown = _render(metrics, privacy, text.replace("\x00", "") or "x")
+    if warnings:
+        assert "Warning" in shown or "more warning" in shown
