@@ -5,6 +5,7 @@ The same app runs in every engine: in process, on Ray, over SuperLink and SuperN
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -17,6 +18,7 @@ from coordinator.transport import Silence, Transport
 MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
 _SLOWEST_POLL_S = 0.2
+_CODE = re.compile(r"PF-\d{3}")
 
 
 def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) -> ServerApp:
@@ -72,7 +74,9 @@ class GridTransport(Transport):
         pause = _POLL_S
         while waiting:
             for reply in self._grid.pull_messages(list(waiting)):
-                answers[waiting.pop(reply.metadata.reply_to_message_id)] = _body(reply)
+                node = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if node is not None:
+                    answers[node] = _body(reply)
             if not waiting or time.monotonic() > deadline:
                 break
             time.sleep(pause)
@@ -96,12 +100,12 @@ def _body(reply: Message) -> bytes | Silence:
     record = reply.content.get("packet")
     if not isinstance(record, ArrayRecord) or "body" not in record:
         fault = reply.content.get("fault")
-        known = isinstance(fault, ConfigRecord) and str(fault.get("code", "")).startswith("PF-")
-        return Silence(str(fault["code"])[:8] if known and fault is not None else "no packet")
+        code = fault.get("code") if isinstance(fault, ConfigRecord) else None
+        return Silence(code if isinstance(code, str) and _CODE.fullmatch(code) else "no packet")
     try:
         values = record["body"].numpy()
-    except (TypeError, ValueError):
+    except Exception:
+        # NumPy fails in a dozen ways on bytes that are no array: all of them are no packet.
         return Silence("no packet")
-    return (
-        values.tobytes() if values.dtype == np.uint8 and values.ndim == 1 else Silence("no packet")
-    )
+    fits = isinstance(values, np.ndarray) and values.dtype == np.uint8 and values.ndim == 1
+    return values.tobytes() if fits else Silence("no packet")

@@ -10,6 +10,7 @@ It never holds one party's histogram.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ MAX_VOID_BATCHES = 2
 
 SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
+
+_CODE = re.compile(r"PF-\d{3}")
 
 Failure = ProtocolError | CoordinatorError | PateFedError
 
@@ -176,7 +179,8 @@ class LabelingRun:
         """Enrol all parties in the run and make their pair roots; four exchanges.
 
         Raises:
-            SetupError: a party failed, refused or was silent; says which.
+            SetupError: not every party answered the offer.
+            PartyFailedError: a party failed, refused or was silent; says which.
         """
         self._find_nodes()
         record = self._round.record(
@@ -235,7 +239,7 @@ class LabelingRun:
         """End the run: all parties settle, and compare their transcripts; two exchanges.
 
         Raises:
-            SetupError: a party failed or remembers another run.
+            PartyFailedError: a party failed, was silent or remembers another run; says which.
         """
         self._require(self._broadcast(self._settled_then(self._round.close())))
         self._require(self._broadcast([self._round.compare()]))
@@ -354,7 +358,9 @@ class LabelingRun:
         """Put the party's name to what it sent."""
         name = self._members[seat].name
         if isinstance(error, RefusedError):
-            return PartyRefusedError(error.must, "a refusal", party=name, cause=error.reason)
+            # The text is the party's: only a code may go on to screens and reports.
+            cause = error.reason if _CODE.fullmatch(error.reason) else error.code
+            return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
         return PartyFailedError(error.must, error.got, party=name, cause=error.code)
 
     def _silent(self, seat: bytes, code: str) -> PartyFailedError:

@@ -30,7 +30,8 @@ class Policy:
     Attributes:
         approved_pools: Digests of the query pools that its owner approved.
         least_parties: Fewest parties of a run, at least 3.
-        least_checked_peers: Fewest other parties whose fingerprint its own people checked.
+        least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
+            checked, at least 2: a smaller run is refused.
         forms: Secure sums that it takes part in.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
@@ -125,6 +126,8 @@ class Guard:
         asks, answers = mechanism.caps(
             len(terms.indices), max_answers=answers_left, max_refusals=refusals_left
         )
+        if not asks:  # else votes would leave for a charge of nothing
+            raise RefusalError(Reason.QUERIES, "the run's caps must leave something to ask", "none")
         event = mechanism.worst_case_event(asks, answers, weight=float(run_terms.unit_votes))
         try:
             ledger.reserve("review", event)
@@ -144,10 +147,13 @@ class Guard:
             )
         peers = [seat for seat in seats if seat != me]
         bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
-        if len(bodies) < min(policy.least_checked_peers, len(peers)):
+        # Our own body's other parties count as colluders (rule R2).
+        bodies.discard(self.checked_peers.get(me, ""))
+        least = max(2, policy.least_checked_peers)
+        if len(bodies) < least:
             raise RefusalError(
                 Reason.UNCHECKED_PEERS,
-                f"peers of at least {policy.least_checked_peers} bodies checked by our people",
+                f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
         fits = (

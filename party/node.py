@@ -223,13 +223,14 @@ class PartyNode:
         assert self._terms is not None
         shape = (self._guard.teachers, len(batch))
         try:
-            votes = np.asarray(self._vote(batch))
+            # What is no number fails here, and not where the failure could be seen from outside.
+            votes = np.asarray(self._vote(batch), dtype=np.float64)
         except Exception as error:
             _log.error("teachers could not vote: %s", type(error).__name__)
-            votes = np.full(shape, INVALID_VOTE_CLASS)
+            votes = np.full(shape, float(INVALID_VOTE_CLASS))
         if votes.shape != shape:
             _log.error("teachers voted in the wrong shape")
-            votes = np.full(shape, INVALID_VOTE_CLASS)
+            votes = np.full(shape, float(INVALID_VOTE_CLASS))
         return count_votes(votes, classes=self._terms.classes)
 
     def _settle(self, settlement: Settlement) -> None:
@@ -243,14 +244,27 @@ class PartyNode:
             return
         assert self._terms is not None
         release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-        if len(release) != served.queries:
-            raise InvalidTermsError(f"a release must cover {served.queries} queries", len(release))
+        self._require_possible(release, served)
         spent = mechanism_of(self._terms).event(
             release.asked, release.answered, weight=float(self._terms.unit_votes)
         )
         self._ledger.save(ledger.commit(served.entry_id, spent, release.digest))
         self._answers_left -= release.answered
         self._refusals_left -= release.refused
+
+    def _require_possible(self, release: NoisyRelease, served: _Served) -> None:
+        """Refuse an outcome list that no run under these terms can have."""
+        assert self._terms is not None
+        if len(release) != served.queries:
+            raise InvalidTermsError(f"a release must cover {served.queries} queries", len(release))
+        if (release.labels >= self._terms.classes).any():
+            raise InvalidTermsError("labels must be classes of the run", "another")
+        # Else a coordinator could look at everything and have all of it refunded.
+        cap_reached = (
+            release.answered == self._answers_left or release.refused == self._refusals_left > 0
+        )
+        if release.asked < len(release) and not cap_reached:
+            raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
     def _refusal(self, reason: str) -> bytes:
         subject = self._round.run_id or bytes(32)

@@ -63,6 +63,8 @@ def run_engine(
     """
     os.environ.update(QUIET_FLOWER)
     logging.getLogger("flwr").setLevel(logging.ERROR)
+    # A hospital's log is its own; here it would end up between the lines of standard error.
+    logging.getLogger("party").addHandler(logging.NullHandler())
     failure: list[BaseException] = []
 
     def guarded(transport: Transport) -> None:

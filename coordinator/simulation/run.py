@@ -103,6 +103,7 @@ class _Labels:
 
     run: LabelingRun
     traffic: Traffic = field(default_factory=Traffic)
+    void: int = 0
     stopped_by: Exception | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -202,6 +203,7 @@ class _Rehearsal:
             settings=self._settings,
             queries=self._queries,
             outcomes=outcomes,
+            void=labels.void,
             student_accuracy=self._accuracy(student),
             yardsticks=measured,
             traffic=labels.traffic,
@@ -256,13 +258,15 @@ class _Rehearsal:
         for start in range(0, len(self._queries), size):
             if run.is_over:
                 break
+            batch = self._queries[start : start + size]
             try:
-                run.ask(self._queries[start : start + size])
+                run.ask(batch)
             except BudgetExhaustedError as error:
                 labels.stopped_by = error
                 break
             except VoidBatchError as error:
                 labels.stopped_by = error
+                labels.void += len(batch)
                 labels.warnings.append(f"A batch is void: {error}")
             tick()
         try:

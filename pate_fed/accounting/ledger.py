@@ -109,8 +109,8 @@ class PrivacyLedger:
     entries: tuple[LedgerEntry, ...] = ()
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
-        probability("delta", self.delta)
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", probability("delta", self.delta))
         if len({entry.entry_id for entry in self.entries}) != len(self.entries):
             raise LedgerError("every entry must have a name of its own", "a repeated name")
         if not self._is_within(self.entries):

@@ -35,7 +35,7 @@ NOT_PROTECTED: Final = (
     "What the labels say about patients in general: a student that learned that smoking harms "
     "says so about smokers who took no part.",
     "Patients whose records lie with several teachers or hospitals: the number is for one "
-    "privacy unit; somebody in two of them has about twice the loss.",
+    "privacy unit; for somebody in two of them epsilon is at least about twice as large.",
     "Choices that were made by looking at private records, such as noise or a vote threshold "
     "that was tuned on the real votes: the number does not count them.",
     "Records that were used outside this system, in models or tables that were published "
@@ -91,7 +91,7 @@ def formal_cost(
     at_caps = gdp_epsilon(math.sqrt(gdp_mu_squared(worst_case)), delta)
     if budget_epsilon is None or at_caps <= positive("budget_epsilon", budget_epsilon):
         return FormalCost(at_caps, CAPS_METHOD)
-    return FormalCost(budget_epsilon, FILTER_METHOD)
+    return FormalCost(float(budget_epsilon), FILTER_METHOD)
 
 
 def neighbors(unit: PrivacyUnit, weight: int) -> str:

@@ -212,7 +212,9 @@ def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
     return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)
 
 
-def make_mechanism(name: str, *, vote_threshold: float, sigma1: float, sigma2: float) -> Mechanism:
+def make_mechanism(
+    name: str, *, vote_threshold: float | None, sigma1: float | None, sigma2: float
+) -> Mechanism:
     """Make a mechanism by its name.
 
     Args:
@@ -222,11 +224,13 @@ def make_mechanism(name: str, *, vote_threshold: float, sigma1: float, sigma2: f
         sigma2: Standard deviation of the noise in each count, in votes.
 
     Raises:
-        InvalidParameterError: the name is unknown, or a parameter is out of its range.
+        InvalidParameterError: the name is unknown, or a parameter is missing or out of its range.
     """
     if name == GaussianMax.name:
         return GaussianMax(sigma2)
     if name == ConfidentGaussianMax.name:
+        if vote_threshold is None or sigma1 is None:
+            raise InvalidParameterError("confident needs vote_threshold and sigma1", "none")
         return ConfidentGaussianMax(vote_threshold, sigma1, sigma2)
     known = f"{GaussianMax.name} or {ConfidentGaussianMax.name}"
     raise InvalidParameterError(f"mechanism must be {known}", name)

@@ -50,7 +50,8 @@ def _round_keys(key: bytes) -> list[list[int]]:
         elif i % 8 == 4:
             word = [_BOX[byte] for byte in word]
         words.append([a ^ b for a, b in zip(words[i - 8], word, strict=True)])
-    return [sum(words[4 * i : 4 * i + 4], []) for i in range(15)]
+    flat = [byte for word in words for byte in word]
+    return [flat[16 * i : 16 * i + 16] for i in range(15)]
 
 
 def aes256_block(key: bytes, block: bytes) -> bytes:

@@ -175,6 +175,20 @@ def test_data_dependent_never_exceeds_data_independent(
 
 
 @given(
+    log_q=st.floats(-400.0, -1e-6),
+    smaller=st.floats(1e-6, 50.0),
+    sigma=st.floats(0.5, 200.0),
+)
+def test_an_upper_bound_on_q_never_makes_the_cost_smaller(
+    log_q: float, smaller: float, sigma: float
+) -> None:
+    """What condition 3 is for: the bound grows with q wherever it is used."""
+    low, high = rdp_from_log_q([log_q - smaller, log_q], ORDERS, sigma=sigma)
+    # Absolute slack of 1e-15: sums of logs near 0 cancel.
+    assert (low <= high * (1 + 1e-9) + 1e-15).all()
+
+
+@given(
     counts=st.lists(st.integers(0, 300), min_size=2, max_size=8),
     order=st.randoms(use_true_random=False),
 )

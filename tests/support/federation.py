@@ -1,0 +1,341 @@
+"""A small federation in memory: coordinator, parties, and every packet in the test's hands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.store import MemoryStore
+from coordinator.transport import Silence, Transport
+from party.guard import Guard, Policy
+from party.journal import MemoryJournal
+from party.node import LedgerStore, PartyNode
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import RandomBytes, keyed_stream
+from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.additive import AdditiveSum
+from protocols.identity import SigningIdentity
+from protocols.messages import MaskedVector, Message
+from protocols.plain import PlainSum
+from protocols.secure_sum import SecureSum
+
+NOW = 1_000.0
+CLASSES = 3
+TEACHERS = 200
+POOL = 24
+SIGMA = 20.0
+"""Small beside 600 votes: a label is the class voted for in all but one run in 10^100."""
+
+FORMS: dict[str, Callable[[], SecureSum]] = {"additive": AdditiveSum, "plain": PlainSum}
+
+Answer = bytes | Silence | None
+OnQuery = Callable[[int, bytes], bytes | None]
+OnAnswer = Callable[[int, bytes], Answer]
+Votes = Callable[[QueryBatch], Any]
+
+
+def expected_class(index: int, classes: int = CLASSES) -> int:
+    """The class that well-behaved teachers vote for."""
+    return index % classes
+
+
+def unanimous(teachers: int, classes: int = CLASSES) -> Votes:
+    """Teachers that all know the answer."""
+
+    def vote(batch: QueryBatch) -> NDArray[np.int64]:
+        row = np.array([expected_class(index, classes) for index in batch.indices], dtype=np.int64)
+        return np.tile(row, (teachers, 1))
+
+    return vote
+
+
+def kinds(packet: bytes) -> list[str]:
+    """Names of the messages in a packet."""
+    frames = wire.unpack(packet, max_bytes=2**30)
+    return [type(wire.decode(frame).message).__name__ for frame in frames]
+
+
+def messages(packet: bytes) -> list[Message]:
+    """The messages in a packet."""
+    return [wire.decode(frame).message for frame in wire.unpack(packet, max_bytes=2**30)]
+
+
+def holds_vector(answer: bytes) -> bool:
+    """Whether a party's answer holds its y."""
+    return "MaskedVector" in kinds(answer)
+
+
+class MemoryTransport(Transport):
+    """Hands packets to nodes in this process, through a test's hands.
+
+    Attributes:
+        on_query: Given node and packet, returns what arrives; None: lost on the way.
+        on_answer: Given node and answer, returns what arrives.
+        packets: Every packet that arrived anywhere, in order.
+    """
+
+    def __init__(self, doors: Sequence[Any], events: list[str]) -> None:
+        super().__init__()
+        self.doors = list(doors)
+        self.events = events
+        self.on_query: OnQuery = lambda node, packet: packet
+        self.on_answer: OnAnswer = lambda node, answer: answer
+        self.packets: list[bytes] = []
+        self.answers: list[tuple[int, bytes]] = []
+
+    def nodes(self) -> list[int]:
+        return list(range(len(self.doors)))
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        self.events.append("exchange " + " ".join(kinds(next(iter(packets.values())))))
+        answers: dict[int, bytes | Silence] = {}
+        for node, packet in packets.items():
+            self.packets.append(packet)
+            arrived = self.on_query(node, packet)
+            if arrived is None:
+                continue
+            answer = self.on_answer(node, self.doors[node].receive(arrived))
+            if isinstance(answer, bytes):
+                self.packets.append(answer)
+                self.answers.append((node, answer))
+            if answer is not None:
+                answers[node] = answer
+        return answers
+
+
+class RecordingStore(MemoryStore):
+    """A store that notes what was written, and when."""
+
+    def __init__(self, ledger: PrivacyLedger, events: list[str]) -> None:
+        super().__init__(ledger)
+        self.events = events
+
+    def save_ledger(self, ledger: PrivacyLedger) -> None:
+        self.events.append(f"ledger {ledger.entries[-1].state.value}")
+        super().save_ledger(ledger)
+
+    def save_release(
+        self, ledger: PrivacyLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
+    ) -> None:
+        self.events.append(f"release {ledger.entries[-1].state.value}")
+        super().save_release(ledger, batch=batch, indices=indices, release=release)
+
+
+class RecordingLedger(LedgerStore):
+    """A party's ledger that notes each write."""
+
+    def __init__(self, ledger: PrivacyLedger, steps: list[str]) -> None:
+        self._ledger = ledger
+        self.steps = steps
+
+    def load(self) -> PrivacyLedger:
+        return self._ledger
+
+    def save(self, ledger: PrivacyLedger) -> None:
+        self.steps.append(f"ledger {ledger.entries[-1].state.value}")
+        self._ledger = ledger
+
+
+class RecordingJournal(MemoryJournal):
+    """A party's journals that note each write."""
+
+    def __init__(self, steps: list[str]) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
+        self.steps.append("begin")
+        super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
+
+    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+        self.steps.append("keep")
+        super().keep(plan_digest, frame)
+
+    def claim(self, pool_digest: bytes, indices: Sequence[int]) -> None:
+        self.steps.append("claim")
+        super().claim(pool_digest, indices)
+
+
+class LyingNode(PartyNode):
+    """A party that adds `lie` to its true vector, whatever the rules say."""
+
+    lie: NDArray[np.int64] | None = None
+
+    def _count(self, batch: QueryBatch) -> Any:
+        counts = super()._count(batch).counts
+        if self.lie is None:
+            return SimpleNamespace(counts=counts)
+        wrapped = (counts + self.lie + 2**31) % 2**32 - 2**31
+        return SimpleNamespace(counts=wrapped)
+
+
+class Federation:
+    """A coordinator and its parties over a `MemoryTransport`.
+
+    Args:
+        parties: Number of parties.
+        teachers: Teachers of each party.
+        votes: Votes of some parties, by their place; others are unanimous.
+        terms: Fields of `RunTerms` that differ from the default.
+        policy: Fields of `Policy` that differ from the default, for all parties.
+        policies: The same, for some parties by their place.
+        budgets: Epsilon of some parties' own ledgers.
+        form: Secure sum.
+        noise: Source of the noise.
+        budget: Epsilon of the coordinator's ledger; the terms' if None.
+        simulated: What the coordinator says the run is.
+        lifetime_s: Seconds until the run expires.
+        now: Unix time, mutable.
+    """
+
+    def __init__(
+        self,
+        *,
+        parties: int = 3,
+        teachers: int = TEACHERS,
+        votes: Mapping[int, Votes] | None = None,
+        terms: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        policies: Mapping[int, Mapping[str, Any]] | None = None,
+        budgets: Mapping[int, float] | None = None,
+        form: str = "additive",
+        noise: RandomBytes | None = None,
+        budget: float | None = None,
+        simulated: bool = True,
+        lifetime_s: int = 3600,
+        pool: int = POOL,
+    ) -> None:
+        self.now = NOW
+        self.events: list[str] = []
+        self.steps: list[list[str]] = [[] for _ in range(parties)]
+        self.pool = QueryPool(np.arange(2.0 * pool).reshape(pool, 2))
+        self.identity = SigningIdentity.generate()
+        self.identities = [SigningIdentity.generate() for _ in range(parties)]
+        self.names = [f"hospital-{place}" for place in range(parties)]
+        self.pins = {identity.fingerprint: identity.public for identity in self.identities}
+        self.terms = {"classes": CLASSES, **(terms or {})}
+        shared_policy = {
+            "approved_pools": frozenset({self.pool.digest}),
+            "least_checked_peers": 2,
+            "forms": frozenset({form}),
+            "simulated": True,
+            **(policy or {}),
+        }
+        self.nodes = [
+            self._open_node(
+                place,
+                teachers=teachers,
+                vote=(votes or {}).get(place, unanimous(teachers, self.terms["classes"])),
+                policy=Policy(**{**shared_policy, **(policies or {}).get(place, {})}),
+                epsilon=(budgets or {}).get(place, 5.0),
+            )
+            for place in range(parties)
+        ]
+        self.transport = MemoryTransport(self.nodes, self.events)
+        ledger = PrivacyLedger(
+            budget if budget is not None else self.terms.get("epsilon", 5.0), 1e-5
+        )
+        self.store = RecordingStore(ledger, self.events)
+        self.run = LabelingRun(
+            transport=self.transport,
+            identity=self.identity,
+            form=FORMS[form](),
+            members=[
+                Member(name, identity.public, teachers)
+                for name, identity in zip(self.names, self.identities, strict=True)
+            ],
+            pool=self.pool,
+            settings=Settings(self.run_terms, simulated=simulated, lifetime_s=lifetime_s),
+            store=self.store,
+            random_bytes=secrets.token_bytes,
+            noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
+            clock=lambda: self.now,
+        )
+
+    def _open_node(
+        self, place: int, *, teachers: int, vote: Votes, policy: Policy, epsilon: float
+    ) -> LyingNode:
+        bodies = dict(zip(self.pins, self.names, strict=True))
+        steps = self.steps[place]
+
+        def voting(batch: QueryBatch) -> Any:
+            steps.append("vote")
+            return vote(batch)
+
+        return LyingNode(
+            identity=self.identities[place],
+            coordinator=self.identity.public,
+            pins=self.pins,
+            guard=Guard(policy=policy, teachers=teachers, checked_peers=bodies),
+            pool=self.pool,
+            vote=voting,
+            forms={name: make() for name, make in FORMS.items()},
+            journal=RecordingJournal(steps),
+            ledger=RecordingLedger(PrivacyLedger(epsilon, 1e-5), steps),
+            random_bytes=secrets.token_bytes,
+            clock=lambda: self.now,
+        )
+
+    def run_terms(self, quotas: tuple[int, ...]) -> RunTerms:
+        """The default terms with this federation's changes."""
+        mechanism = self.terms.get("mechanism", "confident")
+        confident = mechanism == "confident"
+        fields: dict[str, Any] = {
+            "pool_digest": self.pool.digest,
+            "quotas": quotas,
+            "mechanism": mechanism,
+            "vote_threshold": 0.6 * sum(quotas) if confident else None,
+            "sigma1": SIGMA if confident else None,
+            "sigma2": SIGMA,
+            "noise_place": "coordinator",
+            "unit": "record",
+            "unit_votes": 1,
+            "pricing": "separate",
+            "max_answers": 100,
+            "max_refusals": 100,
+            "epsilon": 5.0,
+            "delta": 1e-5,
+        }
+        return RunTerms(**{**fields, **self.terms})
+
+    def ask(self, *indices: int) -> NoisyRelease:
+        """Ask one batch."""
+        return self.run.ask(tuple(indices))
+
+    def place_of(self, name: str) -> int:
+        """Which node a name belongs to."""
+        return self.names.index(name)
+
+    @property
+    def coordinator_states(self) -> list[str]:
+        """States of the coordinator's ledger entries."""
+        return [entry.state.value for entry in self.store.ledger().entries]
+
+    def party_states(self, place: int) -> list[str]:
+        """States of a party's ledger entries."""
+        return [entry.state.value for entry in self.nodes[place].ledger.entries]
+
+    def on_vectors_of(self, place: int, change: Callable[[bytes], Answer]) -> None:
+        """Pass one party's answers with a y through `change`; leave all else alone."""
+
+        def on_answer(node: int, answer: bytes) -> Answer:
+            return change(answer) if node == place and holds_vector(answer) else answer
+
+        self.transport.on_answer = on_answer
+
+    def resigned(
+        self, answer: bytes, change: Callable[[bytes], bytes], *, by: SigningIdentity
+    ) -> bytes:
+        """Change the body of the y in an answer, and sign it."""
+        [vector] = [message for message in messages(answer) if isinstance(message, MaskedVector)]
+        changed = MaskedVector(vector.plan_digest, vector.sender, change(vector.body))
+        return wire.pack([wire.sign(changed, by).frame])

@@ -1,0 +1,260 @@
+"""The contract of students, held by every form; propagation; files without pickle."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skops.io
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pate_fed.data import DataSource, load_dataset
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.students import (
+    STUDENT_NAMES,
+    Student,
+    load_student,
+    make_student,
+    propagate_labels,
+    select_queries,
+)
+from pate_fed.students.graph import neighbor_graph
+from tests.support.small_records import blobs
+
+POOL = blobs(90)
+LABELED = np.arange(0, 30)
+
+
+def learn(
+    student: Student, indices: np.ndarray, labels: np.ndarray, *, classes: int = 3, seed: int = 0
+) -> Student:
+    student.fit(POOL.features, indices, labels, classes=classes, rng=np.random.default_rng(seed))
+    return student
+
+
+def trained(name: str, kind: str = "image", *, seed: int = 0) -> Student:
+    student = make_student(name, kind)  # type: ignore[arg-type]
+    return learn(student, LABELED, POOL.labels[LABELED], seed=seed)
+
+
+@pytest.mark.parametrize("kind", ["image", "table"])
+@pytest.mark.parametrize("name", STUDENT_NAMES)
+class TestStudent:
+    """What every form of student must do."""
+
+    def test_it_learns(self, name: str, kind: str) -> None:
+        test = blobs(60, seed=4)
+        predicted = trained(name, kind).predict(test.features)
+        assert predicted.dtype == np.int64
+        assert (predicted == test.labels).mean() > 0.9
+
+    def test_the_same_seed_gives_the_same_student(self, name: str, kind: str) -> None:
+        inputs = np.random.default_rng(5).normal(scale=6, size=(300, 4))
+        first, again = (trained(name, kind).predict(inputs) for _ in range(2))
+        assert np.array_equal(first, again)
+
+    def test_labels_of_one_class_make_a_constant_student(
+        self, name: str, kind: str, tmp_path: Path
+    ) -> None:
+        student = learn(make_student(name, kind), np.array([3, 8]), np.array([2, 2]))  # type: ignore[arg-type]
+        assert set(student.predict(POOL.features).tolist()) == {2}
+        student.save(tmp_path)
+        assert set(load_student(tmp_path).predict(POOL.features).tolist()) == {2}
+
+    def test_fewer_labels_than_classes_are_enough(self, name: str, kind: str) -> None:
+        student = learn(make_student(name, kind), np.array([0, 1]), np.array([0, 1]), classes=10)  # type: ignore[arg-type]
+        predicted = student.predict(POOL.features)
+        assert set(predicted.tolist()) == {0, 1}
+
+    def test_a_saved_student_predicts_the_same(self, name: str, kind: str, tmp_path: Path) -> None:
+        student = trained(name, kind)
+        student.save(tmp_path / "deep" / "student")
+        loaded = load_student(tmp_path / "deep" / "student")
+        inputs = np.random.default_rng(5).normal(scale=6, size=(300, 4))
+        assert np.array_equal(loaded.predict(inputs), student.predict(inputs))
+        assert loaded.name == student.name
+
+    def test_a_saved_student_is_no_pickle(self, name: str, kind: str, tmp_path: Path) -> None:
+        trained(name, kind).save(tmp_path)
+        for file in tmp_path.iterdir():
+            assert file.suffix in {".json", ".skops", ".safetensors"}
+            with pytest.raises(Exception):  # noqa: B017, PT011 - whatever pickle raises
+                pickle.loads(file.read_bytes())  # noqa: S301 - it must not load
+
+    @pytest.mark.parametrize(
+        ("indices", "labels"),
+        [
+            pytest.param([], [], id="no label"),
+            pytest.param([1, 2], [0], id="a label too few"),
+            pytest.param([1, 1], [0, 1], id="an input twice"),
+            pytest.param([1, 90], [0, 1], id="outside the pool"),
+            pytest.param([1, -1], [0, 1], id="negative index"),
+            pytest.param([1, 2], [0, -1], id="no answer as a label"),
+            pytest.param([1, 2], [0, 3], id="no class"),
+        ],
+    )
+    def test_impossible_labels_are_refused(
+        self, name: str, kind: str, indices: list[int], labels: list[int]
+    ) -> None:
+        student = make_student(name, kind)  # type: ignore[arg-type]
+        with pytest.raises(InvalidParameterError):
+            learn(student, np.array(indices, dtype=np.int64), np.array(labels, dtype=np.int64))
+
+    def test_it_must_be_trained_before_use(self, name: str, kind: str, tmp_path: Path) -> None:
+        student = make_student(name, kind)  # type: ignore[arg-type]
+        with pytest.raises(InvalidParameterError):
+            student.predict(POOL.features)
+        with pytest.raises(InvalidParameterError):
+            student.save(tmp_path)
+
+    def test_other_features_are_refused(self, name: str, kind: str) -> None:
+        with pytest.raises(InvalidParameterError, match="4 features"):
+            trained(name, kind).predict(np.ones((2, 5)))
+
+
+def test_an_unknown_student_is_refused() -> None:
+    with pytest.raises(InvalidParameterError, match="'genius'"):
+        make_student("genius")
+
+
+# Propagation
+
+
+def test_one_label_per_cluster_labels_the_cluster() -> None:
+    spread = propagate_labels(POOL.features, np.array([0, 1, 2]), np.array([0, 1, 2]), classes=3)
+    assert (spread.labels == POOL.labels).mean() > 0.98
+    assert spread.confidence.min() >= 0.0
+    assert spread.confidence.max() <= 1.0
+
+
+def test_a_single_wrong_label_among_many_is_outvoted() -> None:
+    indices = np.arange(30)
+    labels = POOL.labels[indices].copy()
+    labels[0] = (labels[0] + 1) % 3
+    spread = propagate_labels(POOL.features, indices, labels, classes=3)
+    assert spread.labels[0] == POOL.labels[0]
+
+
+def test_an_input_that_no_label_reaches_takes_the_most_frequent_one() -> None:
+    islands = np.concatenate([np.zeros((20, 2)), np.full((20, 2), 1e6), np.full((20, 2), -1e6)])
+    islands += np.random.default_rng(0).normal(size=islands.shape)
+    spread = propagate_labels(islands, np.array([0, 20, 21]), np.array([0, 1, 1]), classes=3)
+    assert (spread.labels[:20] == 0).all()
+    assert (spread.labels[20:] == 1).all()
+    assert not spread.confidence[40:].any()
+
+
+@given(
+    inputs=st.integers(1, 30),
+    classes=st.integers(2, 12),
+    distinct=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60, deadline=None)
+def test_propagation_is_finite_and_uses_released_classes_only(
+    inputs: int, classes: int, distinct: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    # Few distinct places: many inputs coincide, distances are zero.
+    places = rng.normal(size=(distinct, 3))[rng.integers(distinct, size=inputs)]
+    count = int(rng.integers(1, inputs + 1))
+    indices = rng.choice(inputs, size=count, replace=False)
+    labels = rng.integers(classes, size=count)
+    spread = propagate_labels(places, indices, labels, classes=classes)
+    assert set(spread.labels.tolist()) <= set(labels.tolist())
+    assert np.isfinite(spread.confidence).all()
+
+
+def test_the_neighbor_graph_is_symmetric_with_spectrum_within_one() -> None:
+    graph = neighbor_graph(POOL.features).toarray()
+    assert np.allclose(graph, graph.T)
+    assert np.abs(np.linalg.eigvalsh(graph)).max() == pytest.approx(1.0)
+
+
+def test_on_real_digits_propagation_beats_learning_from_the_labels_alone() -> None:
+    rng = np.random.default_rng(1)
+    data = load_dataset(DataSource("digits"), rng=rng)
+    queries = np.array(select_queries(data.pool.features, 30, method="medoids", rng=rng))
+    accuracy = {}
+    for name in ("propagation", "supervised"):
+        student = make_student(name, data.kind)
+        student.fit(data.pool.features, queries, data.pool.labels[queries], classes=10, rng=rng)
+        accuracy[name] = (student.predict(data.test.features) == data.test.labels).mean()
+    assert accuracy["propagation"] > 0.9
+    assert accuracy["propagation"] > accuracy["supervised"]
+
+
+# Files
+
+
+class Stranger:
+    """A type that no student holds."""
+
+
+def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path) -> None:
+    trained("propagation").save(tmp_path)
+    skops.io.dump(Stranger(), tmp_path / "model.skops")
+    with pytest.raises(RunDirectoryError, match="trusted types only"):
+        load_student(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("propagation", "model.skops"), ("network", "model.safetensors")]
+)
+@pytest.mark.parametrize("content", [None, b"", b"nonsense", b"PK\x03\x04" + bytes(40)])
+def test_a_damaged_model_is_refused(
+    tmp_path: Path, name: str, file: str, content: bytes | None
+) -> None:
+    trained(name).save(tmp_path)
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(RunDirectoryError):
+        load_student(tmp_path)
+
+
+def test_tensors_that_are_no_network_of_ours_are_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file  # noqa: PLC0415 - next to its one use
+
+    trained("network").save(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["mean"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(RunDirectoryError):
+        load_student(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"schema_version": 2}, id="version"),
+        pytest.param({"student": "genius"}, id="student"),
+        pytest.param({"form": "pickle"}, id="form"),
+        pytest.param({"form": "constant", "label": -1}, id="label"),
+        pytest.param({"features": 0}, id="features"),
+    ],
+)
+def test_a_description_that_no_student_wrote_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    trained("supervised").save(tmp_path)
+    file = tmp_path / "student.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change), "utf-8")
+    with pytest.raises(RunDirectoryError):
+        load_student(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\ud800"])
+def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "student.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(RunDirectoryError):
+        load_student(tmp_path)
+
+
+def test_an_empty_folder_is_no_student(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError):
+        load_student(tmp_path)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.errors import KeyReuseError
+from protocols.pair_keys import (
+    MAX_SKIPPED_EPOCHS,
+    Pair,
+    PairRoots,
+    confirmation,
+    make_root,
+    pair_key,
+)
+from tests.support.vectors import read_vectors
+
+VECTORS = read_vectors("pair_keys")
+RUN, PLAN = bytes.fromhex(VECTORS["run_id"]), bytes.fromhex(VECTORS["phase_digest"])
+LOWER, HIGHER = bytes.fromhex(VECTORS["lower"]), bytes.fromhex(VECTORS["higher"])
+HALVES = bytes.fromhex(VECTORS["lower_half"]), bytes.fromhex(VECTORS["higher_half"])
+PAIR = Pair(LOWER, HIGHER)
+ROOTS = [bytes.fromhex(root) for root in VECTORS["roots_by_epoch"]]
+
+
+def root() -> bytes:
+    return make_root(run_id=RUN, pair=PAIR, lower_half=HALVES[0], higher_half=HALVES[1])
+
+
+def test_the_root_is_known() -> None:
+    assert root() == ROOTS[0]
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_keys_of_an_epoch_are_known(epoch: int) -> None:
+    roots = PairRoots(LOWER, {HIGHER: root()})
+    roots.advance(epoch)
+    assert roots.keys_for(PLAN)[HIGHER].hex() == VECTORS["stream_keys_by_epoch"][epoch]
+    assert pair_key(ROOTS[epoch], phase_digest=PLAN, pair=PAIR) == roots.keys_for(PLAN)[HIGHER]
+
+
+def test_confirmations_are_known_and_differ_by_direction() -> None:
+    one_way = confirmation(root(), run_id=RUN, sender=LOWER, receiver=HIGHER).hex()
+    other_way = confirmation(root(), run_id=RUN, sender=HIGHER, receiver=LOWER).hex()
+    assert one_way == VECTORS["confirmation_lower_to_higher"]
+    assert other_way == VECTORS["confirmation_higher_to_lower"]
+    assert one_way != other_way  # else a MAC could be sent back to who made it
+
+
+def test_both_ends_derive_the_same_keys() -> None:
+    ends = PairRoots(LOWER, {HIGHER: root()}), PairRoots(HIGHER, {LOWER: root()})
+    for end in ends:
+        end.advance(5)
+    assert ends[0].keys_for(PLAN)[HIGHER] == ends[1].keys_for(PLAN)[LOWER]
+
+
+def test_skipping_epochs_arrives_where_single_steps_do() -> None:
+    steps, leap = PairRoots(LOWER, {HIGHER: root()}), PairRoots(LOWER, {HIGHER: root()})
+    for epoch in range(1, 8):
+        steps.advance(epoch)
+    leap.advance(7)
+    assert steps.keys_for(PLAN) == leap.keys_for(PLAN)
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        pytest.param(10, id="the same again"),
+        pytest.param(9, id="back by one"),
+        pytest.param(0, id="the beginning"),
+        pytest.param(-1, id="before the beginning"),
+        pytest.param(10 + MAX_SKIPPED_EPOCHS + 1, id="too far ahead"),
+        pytest.param(2**32 - 1, id="the end of time"),
+    ],
+)
+def test_roots_move_forward_only_and_not_too_far(epoch: int) -> None:
+    roots = PairRoots(LOWER, {HIGHER: root()})
+    roots.advance(10)
+    before = roots.keys_for(PLAN)
+    with pytest.raises(KeyReuseError):
+        roots.advance(epoch)
+    assert roots.epoch == 10
+    assert roots.keys_for(PLAN) == before
+
+
+def test_the_farthest_step_is_allowed() -> None:
+    roots = PairRoots(LOWER, {HIGHER: root()})
+    roots.advance(MAX_SKIPPED_EPOCHS)
+    assert roots.epoch == MAX_SKIPPED_EPOCHS
+
+
+def test_erased_roots_give_no_keys() -> None:
+    roots = PairRoots(LOWER, {HIGHER: root()})
+    roots.erase()
+    assert roots.keys_for(PLAN) == {}
+
+
+def test_roots_do_not_follow_changes_of_what_they_were_made_from() -> None:
+    given_roots = {HIGHER: root()}
+    roots = PairRoots(LOWER, given_roots)
+    given_roots.clear()
+    assert roots.keys_for(PLAN)
+
+
+_digest = st.binary(min_size=32, max_size=32)
+
+
+@given(st.lists(st.tuples(_digest, _digest, _digest, _digest), min_size=2, max_size=2, unique=True))
+def test_roots_differ_when_anything_differs(cases: list[tuple[bytes, ...]]) -> None:
+    made = [
+        make_root(
+            run_id=run, pair=Pair(LOWER, third), lower_half=lower_half, higher_half=higher_half
+        )
+        for run, third, lower_half, higher_half in cases
+    ]
+    assert made[0] != made[1]
+
+
+def test_keys_differ_by_plan_pair_epoch_and_purpose() -> None:
+    third = bytes(32)
+    values = [
+        *ROOTS,
+        *(pair_key(value, phase_digest=PLAN, pair=PAIR) for value in ROOTS),
+        pair_key(ROOTS[0], phase_digest=RUN, pair=PAIR),
+        pair_key(ROOTS[0], phase_digest=PLAN, pair=Pair.of(LOWER, third)),
+        pair_key(ROOTS[0], phase_digest=PLAN, pair=Pair.of(HIGHER, third)),
+        confirmation(ROOTS[0], run_id=RUN, sender=LOWER, receiver=HIGHER),
+        confirmation(ROOTS[0], run_id=PLAN, sender=LOWER, receiver=HIGHER),
+        confirmation(ROOTS[1], run_id=RUN, sender=LOWER, receiver=HIGHER),
+    ]
+    assert len(set(values)) == len(values)
+
+
+def test_swapped_halves_make_another_root() -> None:
+    swapped = make_root(run_id=RUN, pair=PAIR, lower_half=HALVES[1], higher_half=HALVES[0])
+    assert swapped != root()
+
+
+@given(_digest, _digest)
+def test_both_ends_order_a_pair_alike(one: bytes, other: bytes) -> None:
+    assert Pair.of(one, other) == Pair.of(other, one)
+    assert Pair.of(one, other).lower <= Pair.of(one, other).higher
+
+
+def test_a_hundred_parties_have_as_many_keys_as_pairs() -> None:
+    parties = [bytes([i]) * 32 for i in range(100)]
+    pairs = [Pair.of(a, b) for a, b in itertools.combinations(parties, 2)]
+    keys = {pair_key(ROOTS[0], phase_digest=PLAN, pair=pair) for pair in pairs}
+    assert len(keys) == 4950
+
+
+def test_roots_show_no_key() -> None:
+    roots = PairRoots(LOWER, {HIGHER: root()})
+    assert repr(roots) == "PairRoots(peers=1, epoch=0)"

@@ -1,0 +1,468 @@
+"""The coordinator against parties that lie."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from protocols import wire
+from protocols.errors import (
+    BadSignatureError,
+    ConflictingMessageError,
+    HistoryError,
+    MalformedMessageError,
+    RefusedError,
+    RemoteProtocolError,
+    TooFewPartiesError,
+    UnexpectedMessageError,
+    UnknownPeerError,
+    WrongLengthError,
+    WrongStateError,
+)
+from protocols.identity import SigningIdentity
+from protocols.messages import (
+    Confirmations,
+    Envelope,
+    EnvelopeBundle,
+    KeyStatement,
+    MaskedVector,
+    Ready,
+    Refusal,
+    Settlement,
+)
+from protocols.rounds import CoordinatorState
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.walk import WORDS, Walk, vector
+
+
+def collecting(parties: int = 3) -> tuple[MemoryRun, bytes, bytes]:
+    """A run whose plan is out: the run, the liar's fingerprint and the plan's digest."""
+    run = MemoryRun(parties)
+    run.set_up()
+    plan = run.open_plan(WORDS)
+    for fp in run.parties:
+        run.to_party("plan", fp, plan)
+    return run, run.coordinator.seats[1], wire.decode(plan).digest
+
+
+def masked(run: MemoryRun, sender: bytes, plan: bytes, body: bytes) -> bytes:
+    return wire.sign(MaskedVector(plan, sender, body), run.identities[sender]).frame
+
+
+@pytest.mark.parametrize(
+    "size",
+    [1, 4 * WORDS - 1, 4 * WORDS - 4, 4 * WORDS + 1, 4 * WORDS + 4, 4 * WORDS + 3000, 10**6],
+)
+def test_a_y_of_the_wrong_length_is_named_and_adds_nothing(size: int) -> None:
+    run, liar, plan = collecting()
+    with pytest.raises(WrongLengthError) as caught:
+        run.coordinator.receive(masked(run, liar, plan, bytes(size)), peer=liar)
+    assert caught.value.peer == liar.hex()
+    for seat in run.coordinator.seats:
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
+    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+
+
+def test_a_y_signed_by_another_key_is_named() -> None:
+    run, liar, plan = collecting()
+    forged = wire.sign(MaskedVector(plan, liar, bytes(4 * WORDS)), SigningIdentity.generate())
+    with pytest.raises(BadSignatureError) as caught:
+        run.coordinator.receive(forged.frame, peer=liar)
+    assert caught.value.peer == liar.hex()
+    assert liar in run.coordinator.missing
+
+
+def test_a_y_in_the_name_of_another_party_is_named_by_where_it_came_from() -> None:
+    run, liar, plan = collecting()
+    victim = run.coordinator.seats[0]
+    with pytest.raises(UnknownPeerError) as caught:
+        run.coordinator.receive(masked(run, victim, plan, bytes(4 * WORDS)), peer=liar)
+    assert caught.value.peer == liar.hex()
+    own_key = wire.sign(MaskedVector(plan, victim, bytes(4 * WORDS)), run.identities[liar])
+    with pytest.raises(BadSignatureError):
+        run.coordinator.receive(own_key.frame)
+    assert victim in run.coordinator.missing
+
+
+def test_a_y_of_nobody_enrolled_is_refused() -> None:
+    run, _, plan = collecting()
+    stranger = SigningIdentity.generate()
+    frame = wire.sign(MaskedVector(plan, stranger.fingerprint, bytes(4 * WORDS)), stranger).frame
+    with pytest.raises(UnknownPeerError):
+        run.coordinator.receive(frame)
+
+
+def test_a_repeated_y_is_added_once() -> None:
+    run, liar, _ = collecting()
+    for seat in run.coordinator.seats:
+        frames = list(run.parties[seat].contribute(vector()))
+        for _ in range(3):
+            run.to_coordinator("y", seat, frames)
+    (again,) = run.parties[liar].receive(_open_plan(run), now=NOW).replies
+    assert run.coordinator.receive(again, peer=liar) == liar  # after the stage is over, too
+    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+
+
+def _open_plan(run: MemoryRun) -> bytes:
+    plan = run.coordinator._plan
+    assert plan is not None
+    return plan.frame
+
+
+def test_a_second_y_with_other_bytes_is_a_conflict_that_names_its_sender() -> None:
+    run, liar, plan = collecting()
+    run.to_coordinator("y", liar, list(run.parties[liar].contribute(vector())))
+    with pytest.raises(ConflictingMessageError) as caught:
+        run.coordinator.receive(masked(run, liar, plan, bytes(4 * WORDS)), peer=liar)
+    assert caught.value.peer == liar.hex()
+    run.settle(released=False)
+    assert run.coordinator.state is CoordinatorState.READY
+
+
+def test_a_y_of_an_older_plan_is_refused() -> None:
+    run, liar, _ = collecting()
+    old = {seat: list(run.parties[seat].contribute(vector())) for seat in run.parties}
+    for seat in run.coordinator.seats:
+        if seat != liar:
+            run.to_coordinator("y", seat, old[seat])
+    run.settle(released=False)
+    run.open_plan(WORDS, batch=1)
+    with pytest.raises(UnexpectedMessageError) as caught:
+        run.coordinator.receive(old[liar][0], peer=liar)
+    assert caught.value.peer == liar.hex()
+    # A y that was taken then is known, and adds nothing now.
+    other = next(seat for seat in run.parties if seat != liar)
+    run.coordinator.receive(old[other][0], peer=other)
+    assert len(run.coordinator.missing) == 3
+
+
+def test_a_y_of_an_older_run_is_refused() -> None:
+    run, liar, plan = collecting()
+    older = MemoryRun(3)
+    frame = masked(run, liar, wire.digest_of(Refusal(plan, liar, "x")), bytes(4 * WORDS))
+    assert older.coordinator.run_id != run.coordinator.run_id
+    with pytest.raises(UnexpectedMessageError):
+        run.coordinator.receive(frame, peer=liar)
+
+
+def test_a_refusal_is_named_with_its_reason_and_voids_the_batch() -> None:
+    run, liar, _ = collecting()
+    (frame,) = run.parties[liar].refuse("PF-301")
+    for _ in range(2):
+        with pytest.raises(RefusedError) as caught:
+            run.coordinator.receive(frame, peer=liar)
+        assert (caught.value.peer, caught.value.reason) == (liar.hex(), "PF-301")
+    with pytest.raises(WrongStateError):
+        run.coordinator.open_total()
+    with pytest.raises(WrongStateError):
+        run.coordinator.settle(released=True, result=b"labels")
+    run.settle(released=False)
+
+
+def test_a_refusal_of_an_older_plan_or_run_voids_nothing() -> None:
+    run, liar, _ = collecting()
+    (old,) = run.parties[liar].refuse("PF-301")
+    run.settle(released=False)
+    plan = run.open_plan(WORDS, batch=1)
+    for subject in (bytes(32), b"\1" * 32):
+        frame = wire.sign(Refusal(subject, liar, "PF-301"), run.identities[liar]).frame
+        with pytest.raises(UnexpectedMessageError):
+            run.coordinator.receive(frame, peer=liar)
+    with pytest.raises(UnexpectedMessageError):
+        run.coordinator.receive(old, peer=liar)
+    for seat in run.coordinator.seats:
+        settled = run.parties[seat].state.value
+        assert settled in ("ready", "reviewing plan")
+        run.to_party("plan", seat, plan)
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
+    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+
+
+def test_a_party_that_sent_y_cannot_refuse_as_well() -> None:
+    run, liar, plan = collecting()
+    run.to_coordinator("y", liar, list(run.parties[liar].contribute(vector())))
+    refusal = wire.sign(Refusal(plan, liar, "PF-301"), run.identities[liar]).frame
+    with pytest.raises(UnexpectedMessageError) as caught:
+        run.coordinator.receive(refusal, peer=liar)
+    assert caught.value.peer == liar.hex()
+
+
+def test_nothing_was_shared_only_when_every_party_signed_a_refusal_of_this_plan() -> None:
+    run, _, _ = collecting()
+    for seat in run.coordinator.seats:
+        assert not run.coordinator.nothing_was_shared
+        with pytest.raises(RefusedError):
+            run.coordinator.receive(run.parties[seat].refuse("PF-301")[0], peer=seat)
+    assert run.coordinator.nothing_was_shared
+    run.settle(released=False)
+    run.open_plan(WORDS, batch=1)
+    assert not run.coordinator.nothing_was_shared
+
+
+def test_the_sum_opens_once_and_only_when_every_y_is_in() -> None:
+    run, liar, _ = collecting()
+    for seat in run.coordinator.seats:
+        with pytest.raises(WrongStateError):
+            run.coordinator.open_total()
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
+    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+    with pytest.raises(WrongStateError):
+        run.coordinator.open_total()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\x84\x01\x0a\x00", id="broken"),
+        pytest.param(b"{}", id="json"),
+        pytest.param(bytes(range(256)), id="noise"),
+    ],
+)
+def test_malformed_bytes_are_named_by_where_they_came_from(frame: bytes) -> None:
+    run, liar, _ = collecting()
+    with pytest.raises(MalformedMessageError) as caught:
+        run.coordinator.receive(frame, peer=liar)
+    assert caught.value.peer == liar.hex()
+
+
+def test_a_huge_frame_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, liar, plan = collecting()
+    frame = masked(run, liar, plan, bytes(4 * WORDS + 5000))
+    monkeypatch.setattr(wire, "decode", lambda _: pytest.fail("parsed"))
+    with pytest.raises(WrongLengthError):
+        run.coordinator.receive(frame, peer=liar)
+
+
+# Setup -----------------------------------------------------------------------------------------
+
+
+def _statement(run: MemoryRun, liar: bytes, **changed: object) -> bytes:
+    fields: dict[str, object] = {
+        "offer_digest": wire.decode(run.coordinator.offer()).digest,
+        "identity_key": run.identities[liar].public.key,
+        "sealing_key": bytes(range(32)),
+        "nonce": bytes(32),
+        "role": "party",
+        "expires_at": EXPIRES_AT,
+    }
+    return wire.sign(KeyStatement(**fields | changed), run.identities[liar]).frame  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"offer_digest": bytes(32)}, {"role": "coordinator"}, {"expires_at": EXPIRES_AT + 1}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_key_statement_for_something_else_is_refused(changed: dict[str, object]) -> None:
+    run = MemoryRun(3)
+    liar = run.coordinator.seats[0]
+    with pytest.raises(UnexpectedMessageError) as caught:
+        run.coordinator.receive(_statement(run, liar, **changed), peer=liar)
+    assert caught.value.peer == liar.hex()
+    run.coordinator.receive(_statement(run, liar), peer=liar)
+
+
+def test_a_key_statement_of_an_identity_that_is_not_enrolled_is_refused() -> None:
+    run, stranger = MemoryRun(3), SigningIdentity.generate()
+    run.identities[stranger.fingerprint] = stranger
+    with pytest.raises(UnknownPeerError):
+        run.coordinator.receive(_statement(run, stranger.fingerprint))
+
+
+def test_a_second_key_statement_is_a_conflict() -> None:
+    run = MemoryRun(3)
+    liar = run.coordinator.seats[0]
+    run.coordinator.receive(_statement(run, liar), peer=liar)
+    with pytest.raises(ConflictingMessageError):
+        run.coordinator.receive(_statement(run, liar, nonce=b"\1" * 32), peer=liar)
+
+
+def _bundle_of(walk: Walk) -> tuple[bytes, list[bytes]]:
+    """Envelopes that the party under test means to send."""
+    frames = walk.run.parties[walk.me].receive(_record(walk), now=NOW).replies
+    message = wire.expect(wire.decode(frames[0]), EnvelopeBundle)
+    return message.run_id, list(message.envelopes)
+
+
+def _record(walk: Walk) -> bytes:
+    signed = wire.sign(walk.run.parties[walk.me].record, walk.run.coordinator_identity)  # type: ignore[arg-type]
+    return signed.frame
+
+
+def _forged(walk: Walk, envelope: bytes) -> bytes:
+    return wire.sign(wire.decode(envelope).message, SigningIdentity.generate()).frame
+
+
+def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
+    message = wire.expect(wire.decode(envelope), Envelope)
+    fields = {name: getattr(message, name) for name in ("run_id", "sender", "receiver", "sealed")}
+    return wire.sign(Envelope(**fields | changed), walk.run.identities[walk.me]).frame  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        pytest.param(lambda w, e: [_forged(w, e[0]), e[1]], BadSignatureError, id="forged"),
+        pytest.param(lambda w, e: e[::-1], UnexpectedMessageError, id="swapped"),
+        pytest.param(lambda w, e: [e[0], e[0]], UnexpectedMessageError, id="one twice"),
+        pytest.param(lambda w, e: e[:1], UnexpectedMessageError, id="one missing"),
+        pytest.param(lambda w, e: [*e, e[0]], UnexpectedMessageError, id="one too many"),
+        pytest.param(lambda w, e: [b"junk", e[1]], MalformedMessageError, id="junk"),
+        pytest.param(
+            lambda w, e: [_resigned(w, e[0], run_id=bytes(32)), e[1]],
+            UnexpectedMessageError,
+            id="of another run",
+        ),
+        pytest.param(
+            lambda w, e: [_resigned(w, e[0], sender=w.run.coordinator.seats[2]), e[1]],
+            UnexpectedMessageError,
+            id="in another's name",
+        ),
+        pytest.param(
+            lambda w, e: [_resigned(w, e[0], receiver=w.me), e[1]],
+            UnexpectedMessageError,
+            id="to itself",
+        ),
+    ],
+)
+def test_spoiled_envelopes_name_their_sender(spoil, error: type[RemoteProtocolError]) -> None:  # type: ignore[no-untyped-def]
+    walk = Walk().to_step("accepted")
+    run_id, envelopes = _bundle_of(walk)
+    spoiled = wire.contain(EnvelopeBundle(run_id, tuple(spoil(walk, envelopes)))).frame
+    with pytest.raises(error) as caught:
+        walk.run.coordinator.receive(spoiled, peer=walk.me)
+    assert caught.value.peer == walk.me.hex()
+    walk.finish()
+
+
+def test_a_bundle_without_a_known_sender_is_refused() -> None:
+    walk = Walk().to_step("accepted")
+    run_id, envelopes = _bundle_of(walk)
+    with pytest.raises(UnknownPeerError):
+        walk.run.coordinator.receive(
+            wire.contain(EnvelopeBundle(run_id, tuple(envelopes))).frame, peer=None
+        )
+
+
+@pytest.mark.parametrize("macs", [1, 3])
+def test_confirmations_for_too_few_or_too_many_peers_are_refused(macs: int) -> None:
+    walk = Walk().to_step("deliver")
+    message = Confirmations(walk.run.coordinator.run_id, walk.me, (bytes(32),) * macs)
+    with pytest.raises(UnexpectedMessageError) as caught:
+        walk.run.coordinator.receive(
+            wire.sign(message, walk.run.identities[walk.me]).frame, peer=walk.me
+        )
+    assert caught.value.peer == walk.me.hex()
+    walk.finish()
+
+
+def test_a_party_cannot_end_an_exchange_that_has_not_begun() -> None:
+    """One packet with two messages: the second answers what was not asked yet."""
+    walk = Walk().to_step("accepted in")
+    coordinator, identity = walk.run.coordinator, walk.run.identities[walk.me]
+    early = [
+        Confirmations(coordinator.run_id, walk.me, (bytes(32),) * 2),
+        Ready(coordinator.run_id, walk.me, "setup", coordinator.transcript.head),
+    ]
+    for message in early:
+        with pytest.raises(UnexpectedMessageError):
+            coordinator.receive(wire.sign(message, identity).frame, peer=walk.me)
+    assert coordinator.state is CoordinatorState.DELIVERED
+    walk.to_step("deliver in")
+    with pytest.raises(UnexpectedMessageError):
+        coordinator.receive(wire.sign(early[1], identity).frame, peer=walk.me)
+    assert coordinator.state is CoordinatorState.CONFIRMED
+    walk.finish()
+
+
+def test_a_party_is_ready_with_the_stage_and_the_history_of_now() -> None:
+    walk = Walk().to_step("closing setup")
+    coordinator, identity = walk.run.coordinator, walk.run.identities[walk.me]
+    head = coordinator.transcript.head
+    for stage, other_head, error in (
+        ("closing", head, UnexpectedMessageError),
+        ("setup", bytes(32), HistoryError),
+    ):
+        frame = wire.sign(Ready(coordinator.run_id, walk.me, stage, other_head), identity).frame
+        with pytest.raises(error) as caught:
+            coordinator.receive(frame, peer=walk.me)
+        assert caught.value.peer == walk.me.hex()
+    walk.finish()
+
+
+def test_a_repeated_message_changes_nothing_at_any_time() -> None:
+    walk = Walk(4)
+    said: list[tuple[bytes, bytes]] = []
+
+    def listen(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        if to is None:
+            said.append((_sender(walk, frame), frame))
+        return frame
+
+    walk.run.tamper = listen
+    for step in ("offer in", "accepted in", "deliver in", "closing setup in", "y in", "closing in"):
+        walk.to_step(step)
+        coordinator = walk.run.coordinator
+        before = (coordinator.state, coordinator.transcript, coordinator.missing)
+        for sender, frame in list(said):
+            if isinstance(wire.decode(frame).message, Refusal):
+                continue
+            assert coordinator.receive(frame, peer=sender) == sender
+        assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, step
+    walk.finish()
+
+
+def _sender(walk: Walk, frame: bytes) -> bytes:
+    message = wire.decode(frame).message
+    if isinstance(message, KeyStatement):
+        return next(
+            fp for fp, i in walk.run.identities.items() if i.public.key == message.identity_key
+        )
+    if isinstance(message, EnvelopeBundle):
+        return wire.expect(wire.decode(message.envelopes[0]), Envelope).sender
+    sender: bytes = message.sender  # type: ignore[attr-defined]
+    return sender
+
+
+def test_fewer_than_three_parties_are_refused() -> None:
+    with pytest.raises(TooFewPartiesError):
+        MemoryRun(2)
+
+
+def test_a_settlement_lists_what_every_party_sent() -> None:
+    run, liar, _ = collecting()
+    digests = {}
+    for seat in run.coordinator.seats:
+        (frame,) = run.parties[seat].contribute(vector())
+        digests[seat] = wire.decode(frame).digest
+        run.to_coordinator("y", seat, [frame])
+    run.coordinator.open_total()
+    settlement = wire.decode(run.coordinator.settle(released=True, result=b"labels")).message
+    assert isinstance(settlement, Settlement)
+    assert settlement.vector_digests == tuple(digests[seat] for seat in run.coordinator.seats)
+    assert (settlement.state, settlement.result) == ("released", b"labels")
+
+
+def test_the_coordinator_holds_one_total_and_no_y() -> None:
+    """Memory does not grow with the number of parties: nothing of a y stays but its digest."""
+    words, grown = 200_000, []
+    for parties in (3, 9):
+        run = MemoryRun(parties)
+        run.set_up()
+        plan = run.open_plan(words)
+        gc.collect()
+        tracemalloc.start()
+        for seat in run.coordinator.seats:
+            run.parties[seat].receive(plan, now=NOW)
+            (frame,) = run.parties[seat].contribute(np.zeros(words, dtype=np.int64))
+            run.journals[seat].erase(wire.decode(plan).digest)
+            run.coordinator.receive(frame, peer=seat)
+        del frame
+        gc.collect()
+        grown.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert max(grown) < 4 * words / 4, grown  # far less than one y

@@ -1,0 +1,264 @@
+"""Every message at every moment: what the tables do not list is refused and changes nothing."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import pytest
+
+from protocols import wire
+from protocols.errors import (
+    ConflictingMessageError,
+    LocalProtocolError,
+    UnexpectedMessageError,
+)
+from protocols.identity import SigningIdentity
+from protocols.messages import (
+    MESSAGE_TYPES,
+    Closing,
+    Confirmations,
+    Envelope,
+    EnvelopeBundle,
+    HeadBundle,
+    HeadStatement,
+    KeyStatement,
+    MaskedVector,
+    Message,
+    Plan,
+    Ready,
+    Refusal,
+    RunOffer,
+    RunRecord,
+    Settlement,
+    SetupClosing,
+)
+from protocols.rounds import (
+    COORDINATOR_TRANSITIONS,
+    PARTY_TRANSITIONS,
+    CoordinatorState,
+    PartyRound,
+    PartyState,
+)
+from tests.support.rounds import EXPIRES_AT, NOW
+from tests.support.walk import STEPS, WORDS, Walk, vector
+
+STATES = pytest.mark.parametrize("state", PartyState, ids=lambda state: state.value)
+
+
+def fresh() -> bytes:
+    return secrets.token_bytes(32)
+
+
+def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes) -> Message:
+    """A message of this run that nobody sent before, as good as its type allows."""
+    made: dict[type[Message], Message] = {
+        RunOffer: RunOffer(fresh(), fresh(), "additive", 32, "s", EXPIRES_AT, True),
+        KeyStatement: KeyStatement(fresh(), fresh(), fresh(), fresh(), "party", EXPIRES_AT),
+        RunRecord: RunRecord(
+            fresh(), fresh(), (b"x",), "additive", 32, "s", 3, 1, 0, EXPIRES_AT, True, b""
+        ),
+        Envelope: Envelope(run_id, sender, fresh(), b"sealed"),
+        EnvelopeBundle: EnvelopeBundle(run_id, (b"x", b"y")),
+        Confirmations: Confirmations(run_id, sender, (fresh(), fresh())),
+        SetupClosing: SetupClosing(run_id, (fresh(), fresh()), (fresh(), fresh(), fresh())),
+        Ready: Ready(run_id, sender, "elsewhere", head),
+        Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
+        MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
+        Refusal: Refusal(fresh(), sender, "PF-300"),
+        Settlement: Settlement(run_id, fresh(), "void", (b"", b"", b""), b""),
+        Closing: Closing(run_id, fresh()),
+        HeadStatement: HeadStatement(run_id, sender, head, 0),
+        HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
+    }
+    return made[kind]
+
+
+def framed(message: Message, identity: SigningIdentity) -> bytes:
+    signed = wire.sign(message, identity) if message.PURPOSE else wire.contain(message)
+    return signed.frame
+
+
+def snapshot(party: PartyRound, journal: Any) -> tuple[object, ...]:
+    return (party.state, party.transcript, party.epoch, party.run_id, tuple(journal.steps))
+
+
+# The party -------------------------------------------------------------------------------------
+
+
+def walked(state: PartyState) -> Walk:
+    walk = Walk()
+    if state is PartyState.STOPPED:
+        walk.to(PartyState.REVIEWING_RUN)
+        walk.run.parties[walk.me].refuse("PF-300")
+        return walk
+    return walk.to(state)
+
+
+def message_to(walk: Walk, kind: type[Message]) -> bytes:
+    """A message of the coordinator to the party under test."""
+    party = walk.run.parties[walk.me]
+    message = message_of(
+        kind, run_id=party.run_id or fresh(), sender=walk.me, head=party.transcript.head
+    )
+    return framed(message, walk.run.coordinator_identity)
+
+
+@STATES
+def test_a_party_refuses_what_its_state_does_not_list(state: PartyState) -> None:
+    walk = walked(state)
+    party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
+    before = snapshot(party, journal)
+    for kind in MESSAGE_TYPES.values():
+        if kind not in PARTY_TRANSITIONS[state] and not answered(kind, state):
+            with pytest.raises(UnexpectedMessageError):
+                party.receive(message_to(walk, kind), now=NOW)
+            assert snapshot(party, journal) == before, kind
+    if state is not PartyState.STOPPED:
+        walk.finish()
+
+
+COMES_IN = {
+    EnvelopeBundle: PartyState.SEALED,
+    SetupClosing: PartyState.CONFIRMED,
+    Closing: PartyState.REFUSED,
+    HeadBundle: PartyState.CLOSED,
+}
+"""Last state before a message that comes to a party once in a run."""
+
+
+def answered(kind: type[Message], state: PartyState) -> bool:
+    order = list(PartyState)
+    return (
+        kind in COMES_IN
+        and state is not PartyState.STOPPED
+        and order.index(state) > order.index(COMES_IN[kind])
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        pytest.param(kind, state, id=f"{kind.__name__} when {state.value}")
+        for kind in COMES_IN
+        for state in PartyState
+        if answered(kind, state)
+    ],
+)
+def test_a_second_body_of_what_comes_once_stops_the_party(
+    kind: type[Message], state: PartyState
+) -> None:
+    walk = walked(state)
+    party = walk.run.parties[walk.me]
+    with pytest.raises(ConflictingMessageError) as caught:
+        party.receive(message_to(walk, kind), now=NOW)
+    assert caught.value.peer == "coordinator"
+    assert party.state is PartyState.STOPPED
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], list[PartyState]]] = {
+    "accept_run": ((), [PartyState.REVIEWING_RUN]),
+    "contribute": ((vector(),), [PartyState.REVIEWING_PLAN]),
+    "refuse": (("PF-300",), [PartyState.REVIEWING_RUN, PartyState.REVIEWING_PLAN]),
+}
+
+
+@STATES
+def test_a_party_is_not_called_out_of_turn(state: PartyState) -> None:
+    walk = walked(state)
+    party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
+    before = snapshot(party, journal)
+    for call, (arguments, allowed) in CALLS.items():
+        if state not in allowed:
+            with pytest.raises(LocalProtocolError):
+                getattr(party, call)(*arguments)
+            assert snapshot(party, journal) == before, call
+    if state is not PartyState.STOPPED:
+        walk.finish()
+
+
+# The coordinator -------------------------------------------------------------------------------
+
+
+SAID_AT = {
+    KeyStatement: "offer in",
+    EnvelopeBundle: "accepted in",
+    Confirmations: "deliver in",
+    HeadStatement: "closing in",
+}
+"""Step at which a party said its only message of this type."""
+
+
+def stepped(step: str) -> Walk:
+    return Walk() if step == "begin" else Walk().to_step(step)
+
+
+def message_from(walk: Walk, kind: type[Message]) -> bytes:
+    """A message of the party under test to the coordinator."""
+    coordinator, identity = walk.run.coordinator, walk.run.identities[walk.me]
+    run_id = coordinator.run_id or fresh()
+    message = message_of(kind, run_id=run_id, sender=walk.me, head=coordinator.transcript.head)
+    if kind is KeyStatement:
+        message = KeyStatement(fresh(), identity.public.key, fresh(), fresh(), "party", 1)
+    return framed(message, identity)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_coordinator_refuses_what_it_does_not_wait_for(step: str) -> None:
+    walk = stepped(step)
+    coordinator = walk.run.coordinator
+    before = (coordinator.state, coordinator.transcript, coordinator.missing)
+    for kind in MESSAGE_TYPES.values():
+        if kind in COORDINATOR_TRANSITIONS[coordinator.state] and coordinator.missing:
+            continue  # waited for
+        said = kind in SAID_AT and STEPS.index(step) >= STEPS.index(SAID_AT[kind])
+        with pytest.raises(ConflictingMessageError if said else UnexpectedMessageError) as caught:
+            coordinator.receive(message_from(walk, kind), peer=walk.me)
+        assert caught.value.peer == walk.me.hex()
+        assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, kind
+    walk.finish()
+
+
+PLAN = {"batch": 0, "attempt": 0, "words": 1, "expires_at": 1, "terms": b""}
+COORDINATOR_CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "record": ({"terms": b"", "colluders": 1, "dropouts": 0}, ["offer in"]),
+    "deliver": ({}, ["accepted in"]),
+    "close_setup": ({}, ["deliver in"]),
+    "plan": (PLAN, ["closing setup in", "settled", "void"]),
+    "open_total": ({}, ["y in"]),
+    "settle": ({"released": True, "result": b""}, []),
+    "close": ({}, ["closing setup in", "settled", "void"]),
+    "compare": ({}, ["closing in"]),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_coordinator_is_not_called_out_of_turn(step: str) -> None:
+    walk = stepped(step)
+    coordinator = walk.run.coordinator
+    before = (coordinator.state, coordinator.transcript, coordinator.missing)
+    for call, (arguments, steps) in COORDINATOR_CALLS.items():
+        if step not in steps:
+            with pytest.raises(LocalProtocolError):
+                getattr(coordinator, call)(**arguments)
+            assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, call
+    walk.finish()
+
+
+# The tables ------------------------------------------------------------------------------------
+
+
+def test_every_state_has_a_row_and_no_row_leads_out_of_the_end() -> None:
+    assert set(PARTY_TRANSITIONS) == set(PartyState)
+    assert set(COORDINATOR_TRANSITIONS) == set(CoordinatorState)
+    for state in (PartyState.DONE, PartyState.STOPPED):
+        assert not PARTY_TRANSITIONS[state]
+    assert not COORDINATOR_TRANSITIONS[CoordinatorState.DONE]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [RunOffer, RunRecord, EnvelopeBundle, SetupClosing, Plan, Settlement, Closing, HeadBundle],
+)
+def test_some_state_of_a_party_takes_every_message_of_the_coordinator(kind: type[Message]) -> None:
+    assert any(kind in row for row in PARTY_TRANSITIONS.values())

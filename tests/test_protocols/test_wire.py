@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import cbor2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols import wire
+from protocols.errors import BadSignatureError, MalformedMessageError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    KIB,
+    MAX_PARTIES,
+    MAX_WORDS,
+    MESSAGE_TYPES,
+    PROTOCOL_VERSION,
+    Closing,
+    EnvelopeBundle,
+    HeadStatement,
+    MaskedVector,
+    Message,
+    Plan,
+    Refusal,
+    RunOffer,
+    Settlement,
+    field_types,
+)
+from tests.support.message_strategies import messages
+from tests.support.reference_crypto import cbor
+from tests.support.vectors import read_vectors
+
+VECTORS = read_vectors("wire_frames")
+GOOD = [
+    pytest.param(name, bytes.fromhex(item["frame"]), item["digest"], id=name)
+    for name, item in VECTORS["good"].items()
+]
+SPOILED = [pytest.param(bytes.fromhex(f), id=name) for name, f in VECTORS["spoiled"].items()]
+SIGNER = PublicIdentity(bytes.fromhex(VECTORS["signer"]))
+ME = SigningIdentity.generate()
+DIGEST = bytes(range(32))
+ALL_TYPES = pytest.mark.parametrize("kind", MESSAGE_TYPES.values(), ids=lambda kind: kind.__name__)
+
+
+def framed(message: Message) -> wire.Signed:
+    return wire.sign(message, ME) if message.PURPOSE else wire.contain(message)
+
+
+# Good frames -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "frame", "digest"), GOOD)
+def test_a_known_frame_decodes_to_its_type_digest_and_signature(
+    name: str, frame: bytes, digest: str
+) -> None:
+    signed = wire.decode(frame)
+    assert type(signed.message).__name__ == name
+    assert signed.digest.hex() == digest == wire.digest_of(signed.message).hex()
+    assert signed.frame == frame
+    if signed.message.PURPOSE:
+        signed.verify(SIGNER)
+
+
+def test_there_is_a_known_frame_of_every_type() -> None:
+    assert list(VECTORS["good"]) == [kind.__name__ for kind in MESSAGE_TYPES.values()]
+
+
+@ALL_TYPES
+@given(data=st.data())
+def test_decoding_gives_back_what_was_encoded(kind: type[Message], data: st.DataObject) -> None:
+    message = data.draw(messages(kind))
+    signed = framed(message)
+    again = wire.decode(signed.frame)
+    assert again.message == message
+    assert again == signed
+    if message.PURPOSE:
+        again.verify(ME.public)
+
+
+@given(messages())
+def test_frames_are_what_a_second_encoder_writes(message: Message) -> None:
+    values = [getattr(message, field) for field in field_types(type(message))]
+    signed = framed(message)
+    expected = b"\x84" + cbor(PROTOCOL_VERSION) + cbor(message.TYPE) + cbor(values)
+    assert signed.frame == expected + cbor(signed.signature)
+    body = b"\x83" + expected[1:]
+    assert signed.digest == hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
+
+
+@given(messages(), messages())
+def test_different_messages_have_different_digests(one: Message, other: Message) -> None:
+    assert (wire.digest_of(one) == wire.digest_of(other)) == (one == other)
+
+
+def test_numbers_of_types_are_their_own_encoding() -> None:
+    assert PROTOCOL_VERSION < 24
+    assert all(0 < number < 24 and number == kind.TYPE for number, kind in MESSAGE_TYPES.items())
+
+
+def test_purposes_of_signatures_differ() -> None:
+    purposes = [kind.PURPOSE for kind in MESSAGE_TYPES.values() if kind.PURPOSE]
+    assert len(set(purposes)) == len(purposes)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_words_of_a_vector_come_through_unchanged(bits: int) -> None:
+    words = np.arange(300).astype(f"<u{bits // 8}")
+    frame = wire.sign(MaskedVector(DIGEST, DIGEST, words.tobytes()), ME).frame
+    body = wire.expect(wire.decode(frame), MaskedVector).body
+    assert np.array_equal(np.frombuffer(body, dtype=words.dtype), words)
+
+
+# Spoiled frames --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", SPOILED)
+def test_a_spoiled_frame_is_malformed(frame: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.decode(frame)
+
+
+@pytest.mark.parametrize(("name", "frame", "digest"), GOOD)
+def test_no_flipped_bit_goes_unnoticed(name: str, frame: bytes, digest: str) -> None:
+    original = wire.decode(frame)
+    for place in range(len(frame)):
+        for bit in range(8):
+            changed = bytearray(frame)
+            changed[place] ^= 1 << bit
+            _assert_refused_or_other(bytes(changed), original)
+
+
+def _assert_refused_or_other(frame: bytes, original: wire.Signed) -> None:
+    try:
+        signed = wire.decode(frame)
+    except MalformedMessageError:
+        return
+    assert (signed.digest, signed.signature) != (original.digest, original.signature)
+    if signed.digest == original.digest:  # then the signature changed
+        with pytest.raises(BadSignatureError):
+            signed.verify(SIGNER)
+
+
+@pytest.mark.parametrize("name", ["Plan", "MaskedVector", "Settlement", "KeyStatement"])
+def test_a_flipped_bit_breaks_the_signature(name: str) -> None:
+    frame = bytes.fromhex(VECTORS["good"][name]["frame"])
+    accepted = 0
+    for place in range(3, len(frame), 3):
+        changed = bytearray(frame)
+        changed[place] ^= 0x10
+        try:
+            signed = wire.decode(bytes(changed))
+        except MalformedMessageError:
+            continue
+        accepted += 1
+        with pytest.raises(BadSignatureError):
+            signed.verify(SIGNER)
+    assert accepted
+
+
+@pytest.mark.parametrize(("name", "frame", "digest"), GOOD)
+def test_every_truncation_and_extension_is_malformed(name: str, frame: bytes, digest: str) -> None:
+    for size in range(len(frame)):
+        with pytest.raises(MalformedMessageError):
+            wire.decode(frame[:size])
+    for extra in (b"\0", b"\xff", frame):
+        with pytest.raises(MalformedMessageError):
+            wire.decode(frame + extra)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.decode(data)
+
+
+@given(st.sampled_from(sorted(MESSAGE_TYPES)), st.binary(max_size=300))
+def test_random_bytes_after_a_good_head_are_malformed(number: int, data: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.decode(bytes((0x84, PROTOCOL_VERSION, number)) + data)
+
+
+_plain: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(sorted(MESSAGE_TYPES)), st.lists(_plain, max_size=9), st.binary())
+def test_canonical_data_of_wrong_types_is_malformed(
+    number: int, fields: list[Any], signature: bytes
+) -> None:
+    frame = cbor2.dumps([PROTOCOL_VERSION, number, fields, signature], canonical=True)
+    with pytest.raises(MalformedMessageError):
+        wire.decode(frame)
+
+
+@ALL_TYPES
+@given(data=st.data())
+def test_a_field_of_another_type_is_malformed(kind: type[Message], data: st.DataObject) -> None:
+    good = data.draw(messages(kind))
+    name = data.draw(st.sampled_from(list(field_types(kind))))
+    old = getattr(good, name)
+    value = data.draw(_plain.filter(lambda new: type(new) is not type(old) and new is not None))
+    if type(value) is list and type(old) is tuple:
+        value = [[], *value]  # a list in place of an item
+    fields = [value if field == name else getattr(good, field) for field in field_types(kind)]
+    signature = bytes(64 if kind.PURPOSE else 0)
+    frame = cbor2.dumps([PROTOCOL_VERSION, kind.TYPE, fields, signature], canonical=True)
+    with pytest.raises(MalformedMessageError):
+        wire.decode(frame)
+
+
+@pytest.mark.parametrize(
+    "tag", [*range(40), 52, 54, 64, 100, 256, 258, 260, 261, 1004, 43000, 55799, 10**6, 2**63]
+)
+@pytest.mark.parametrize(
+    "content", [b"\x01", b"\x41\x01", b"\x61\x61", b"\x82\x01\x02", b"\xa0"], ids=bytes.hex
+)
+def test_no_tag_is_read(tag: int, content: bytes) -> None:
+    head = cbor2.dumps(cbor2.CBORTag(tag, 0))[:-1]
+    for data in (head + content, b"\x81" + head + content, b"\xa1" + head + content + b"\x01"):
+        with pytest.raises(MalformedMessageError):
+            wire.decode_value(data)
+
+
+# Bounds ----------------------------------------------------------------------------------------
+
+
+@ALL_TYPES
+def test_a_frame_over_its_bound_is_refused_before_it_is_parsed(
+    kind: type[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(data: bytes) -> object:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(wire, "_loads", parse)
+    monkeypatch.setattr(kind, "MAX_BYTES", min(kind.MAX_BYTES, 4 * KIB))
+    head = bytes((0x84, PROTOCOL_VERSION, kind.TYPE))
+    with pytest.raises(MalformedMessageError, match="at most"):
+        wire.decode(head + bytes(kind.MAX_BYTES - 2))
+    with pytest.raises(AssertionError, match="parsed"):
+        wire.decode(head + bytes(kind.MAX_BYTES - 3))
+
+
+@ALL_TYPES
+def test_the_largest_message_fits_its_bound(kind: type[Message]) -> None:
+    if kind is MaskedVector:  # a quarter of a gigabyte: reckoned
+        assert 4 * MAX_WORDS + 200 < MaskedVector.MAX_BYTES
+        return
+    most = {bytes: bytes, str: lambda n: "\u00e9" * n, int: lambda n: n}
+    values: list[Any] = []
+    for hint in field_types(kind).values():
+        base, bound = getattr(hint, "__origin__", hint), getattr(hint, "__metadata__", (None,))[0]
+        if base is bool:
+            values.append(True)
+        elif base in most:
+            values.append(most[base](bound.most))
+        else:
+            values.append((bytes(_item_bytes(kind)),) * bound.most)
+    signed = framed(kind(*values))
+    assert wire.decode(signed.frame) == signed
+
+
+def _item_bytes(kind: type[Message]) -> int:
+    """Size of one item of a tuple: of a digest, or of a real frame inside a container."""
+    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement"):
+        return 32
+    return 250 if kind.__name__ == "RunRecord" else 2500
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Closing(DIGEST[1:], DIGEST), "short digest"),
+        (lambda: Closing(DIGEST + b"\0", DIGEST), "long digest"),
+        (lambda: Closing(bytearray(DIGEST), DIGEST), "bytearray"),  # type: ignore[arg-type]
+        (lambda: Refusal(DIGEST, DIGEST, ""), "empty name"),
+        (lambda: Refusal(DIGEST, DIGEST, "x" * 65), "long name"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, -1), "negative count"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 2**32), "count of 2^32"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, True), "bool for a count"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 1.0), "float for a count"),  # type: ignore[arg-type]
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, np.int64(1)), "numpy count"),  # type: ignore[arg-type]
+        (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, 0, 1, b""), "no words"),
+        (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, MAX_WORDS + 1, 1, b""), "too many words"),
+        (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, 1, 1, bytes(512 * KIB + 1)), "long terms"),
+        (lambda: EnvelopeBundle(DIGEST, ()), "no envelopes"),
+        (lambda: EnvelopeBundle(DIGEST, (b"x",) * (MAX_PARTIES + 1)), "too many"),
+        (lambda: EnvelopeBundle(DIGEST, (bytes(4 * KIB + 1),)), "a long frame"),
+        (lambda: EnvelopeBundle(DIGEST, [b"x"]), "a list"),  # type: ignore[arg-type]
+        (lambda: EnvelopeBundle(DIGEST, ("x",)), "text in a tuple"),  # type: ignore[arg-type]
+        (lambda: Settlement(DIGEST, DIGEST, "void", (bytes(33),), b""), "long item"),
+        (lambda: RunOffer(DIGEST, DIGEST, "f", 33, "s", 1, True), "ring of 33 bits"),
+        (lambda: RunOffer(DIGEST, DIGEST, "f", 32, "s", 1, 1), "int for a bool"),  # type: ignore[arg-type]
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_value_out_of_its_bound_makes_no_message(make: Any, why: str) -> None:
+    with pytest.raises(MalformedMessageError):
+        make()
+
+
+# Signatures ------------------------------------------------------------------------------------
+
+
+def test_a_signature_covers_every_field() -> None:
+    plan = Plan(DIGEST, 1, 2, 3, 0, DIGEST, 10, 99, b"terms")
+    signed = wire.sign(plan, ME)
+    for name, hint in field_types(Plan).items():
+        value = getattr(plan, name)
+        other = value[:-1] + b"?" if isinstance(value, bytes) else value + 1
+        changed = dataclasses.replace(plan, **{name: other})
+        assert hint is not None
+        with pytest.raises(BadSignatureError):
+            ME.public.verify(
+                purpose=Plan.PURPOSE, digest=wire.digest_of(changed), signature=signed.signature
+            )
+
+
+def test_a_signature_for_one_type_is_worth_nothing_for_another() -> None:
+    closing = Closing(DIGEST, DIGEST)
+    signature = wire.sign(closing, ME).signature
+    for kind in MESSAGE_TYPES.values():
+        if kind.PURPOSE and kind is not Closing:
+            with pytest.raises(BadSignatureError):
+                ME.public.verify(
+                    purpose=kind.PURPOSE, digest=wire.digest_of(closing), signature=signature
+                )
+
+
+def test_expect_refuses_another_type() -> None:
+    signed = wire.sign(Closing(DIGEST, DIGEST), ME)
+    assert wire.expect(signed, Closing) == signed.message
+    with pytest.raises(MalformedMessageError):
+        wire.expect(signed, Plan)
+
+
+# Packets and plain data ------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=30), max_size=wire.MAX_PACKET_FRAMES))
+def test_unpacking_gives_back_what_was_packed(frames: list[bytes]) -> None:
+    assert wire.unpack(wire.pack(frames), max_bytes=10_000) == frames
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(cbor([b"x"] * (wire.MAX_PACKET_FRAMES + 1)), id="too many frames"),
+        pytest.param(cbor(["x"]), id="a text"),
+        pytest.param(cbor([[b"x"]]), id="a list"),
+        pytest.param(cbor(b"x"), id="no list"),
+        pytest.param(cbor([b"x"]) + b"\0", id="trailing byte"),
+        pytest.param(b"\x9f\x41x\xff", id="indefinite"),
+        pytest.param(cbor([bytes(2000)]), id="too long"),
+    ],
+)
+def test_a_bad_packet_is_malformed(packet: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.unpack(packet, max_bytes=1000)
+
+
+@given(_plain)
+def test_plain_data_comes_through_unchanged(value: Any) -> None:
+    data = wire.encode_value(value)
+    again = wire.decode_value(data)
+    assert wire.encode_value(again) == data  # NaN is not equal to itself
+    assert repr(again) == repr(value) or isinstance(value, dict | list)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\xf7", id="undefined"),
+        pytest.param(b"\xf8\x80", id="simple value"),
+        pytest.param(b"\xa1\x01\x02", id="number as key"),
+        pytest.param(b"\xa1\x41x\x02", id="bytes as key"),
+        pytest.param(b"\xa1\x80\x02", id="list as key"),
+        pytest.param(b"\x81\xa1\xf7\x02", id="undefined as key, inside a list"),
+        pytest.param(b"\xa2\x61a\x01\x61a\x02", id="a key twice"),
+        pytest.param(b"\xa2\x61b\x01\x61a\x02", id="keys out of order"),
+        pytest.param(b"\xfb" + bytes(8), id="a long zero"),
+        pytest.param(b"\x1b" + bytes(7) + b"\x07", id="a long seven"),
+        pytest.param(b"\x7f\x61a\xff", id="text in pieces"),
+        pytest.param(b"\xbf\xff", id="indefinite map"),
+        pytest.param(b"\xff", id="a lone break"),
+        pytest.param(b"\x81" * 9 + b"\x80", id="too deep"),
+        pytest.param(b"\x63\xed\xa0\x80", id="a surrogate"),
+        pytest.param(b"\x1c", id="reserved"),
+        pytest.param(b"\x5b" + b"\x7f" + b"\xff" * 7, id="claims 2^63 bytes"),
+        pytest.param(b"\xbb" + b"\x7f" + b"\xff" * 7, id="claims 2^63 pairs"),
+    ],
+)
+def test_data_that_is_not_plain_and_canonical_is_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.decode_value(data)
+
+
+@given(st.text(max_size=8), st.binary(max_size=8), st.text(max_size=8), st.binary(max_size=8))
+def test_labels_separate_digests(one: str, data: bytes, other: str, more: bytes) -> None:
+    same = (one, data) == (other, more)
+    equal = wire.digest_of_values(one, data) == wire.digest_of_values(other, more)
+    assert equal == same
