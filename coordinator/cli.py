@@ -159,7 +159,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     teacher: Annotated[
         str,
         typer.Option(
-            click_type=_choice("auto", "svm", "forest", "logistic", "network"),
+            click_type=_choice("auto", "nearest", "svm", "forest", "logistic", "network"),
             help="Kind of teacher.",
             rich_help_panel=_FEDERATION,
         ),
@@ -174,7 +174,11 @@ def simulate(  # noqa: PLR0917 - one argument per option
         ),
     ] = "additive",
     queries: Annotated[
-        int | None, typer.Option(help="Public inputs to ask about.", rich_help_panel=_MECHANISM)
+        int | None,
+        typer.Option(
+            help="Public inputs to ask about. [default: what the budget affords, at most 100]",
+            rich_help_panel=_MECHANISM,
+        ),
     ] = None,
     select: Annotated[
         str,

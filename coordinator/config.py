@@ -6,13 +6,17 @@ once the data are known, and refuses what contradicts itself.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from coordinator.errors import InvalidSettingError
-from pate_fed.data import DataSource
+from pate_fed.accounting import PrivacyEvent, PrivacyLedger
+from pate_fed.data import Dataset, DataSource
+from pate_fed.mechanisms import make_mechanism
 from pate_fed.partition import PartitionScheme
 from protocols.additive import AdditiveSum
 from protocols.errors import TooFewPartiesError
@@ -29,30 +33,33 @@ SIGMA2_SHARE: Final = 0.16
 class Defaults:
     """What a data set gets where nothing else is said.
 
-    The mechanism's parameters were chosen on simulated votes, never on private ones:
+    The mechanisms' parameters were chosen on simulated votes, never on private ones:
     `benchmarks/choose_parameters.py` says how.
 
     Attributes:
-        parties: Number of parties; None for one per hospital of the data.
-        teachers: Teachers per party.
-        queries: Queries asked.
-        vote_threshold, sigma1, sigma2: The mechanism's; None for a share of all teachers.
+        parties: Number of parties where the data name no hospitals.
+        teachers: Teachers per party; None for `TEACHERS_IN_ALL` shared out.
+        queries: Most queries asked; fewer where the budget affords fewer.
+        confident: Vote threshold, sigma1 and sigma2 for this many teachers, in votes; None for
+            shares of their number.
+        gnmax: Sigma of GNMax, likewise.
     """
 
-    parties: int | None
-    teachers: int
+    parties: int
+    teachers: int | None
     queries: int
-    vote_threshold: float | None = None
-    sigma1: float | None = None
-    sigma2: float | None = None
+    confident: tuple[float, float, float] | None = None
+    gnmax: float | None = None
 
 
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": Defaults(50, 1, 30, vote_threshold=20.0, sigma1=15.0, sigma2=8.0),
-    "breast-cancer": Defaults(40, 1, 20, vote_threshold=24.0, sigma1=12.0, sigma2=7.0),
+    "digits": Defaults(50, 1, 30, confident=(20.0, 10.0, 7.95), gnmax=6.95),
+    "breast-cancer": Defaults(50, 1, 30, confident=(30.0, 8.0, 8.75), gnmax=6.95),
     "mnist": Defaults(10, 25, 100),
-    "csv": Defaults(10, 5, 100),
+    "csv": Defaults(10, None, 100),
 }
+TEACHERS_IN_ALL: Final = 50
+LEAST_UNITS_PER_TEACHER: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,58 +166,94 @@ class SimulationSettings:
         if data.name != "mnist" and data.data_dir is not None:
             raise InvalidSettingError("--data-dir is for --data mnist", data.name)
 
-    def with_defaults(self) -> SimulationSettings:
-        """Fill in what depends on the name of the data set only."""
-        known = DEFAULTS[self.data.name]
-        by_column = self.partition == "column" or (
-            self.partition is None and self.data.hospital_column is not None
-        )
-        return replace(
-            self,
-            partition="column" if by_column else self.partition or "iid",
-            parties=self.parties if by_column else self.parties or known.parties,
-            teachers=self.teachers or known.teachers,
-            queries=self.queries or known.queries,
-        )
-
-    def with_numbers(self, *, parties: int, pool: int) -> SimulationSettings:
-        """Fill in what depends on the number of parties and on the pool.
+    def resolve(self, dataset: Dataset) -> SimulationSettings:
+        """Fill in everything that was left open, now that the data are known.
 
         Args:
-            parties: Parties there are.
-            pool: Public inputs there are.
+            dataset: The records, split.
 
         Raises:
             TooFewPartiesError: fewer parties than a secure sum needs.
             InvalidSettingError: more queries than the pool has.
+            BudgetExhaustedError: the budget does not afford a single query.
         """
-        if parties < LEAST_PARTIES:
-            raise TooFewPartiesError(received=parties, threshold=LEAST_PARTIES)
         known = DEFAULTS[self.data.name]
-        teachers = self.teachers or known.teachers
-        votes = parties * teachers
-        asked = min(self.queries or known.queries, pool)
-        if self.queries is not None and self.queries > pool and self.queries != known.queries:
-            raise InvalidSettingError(f"--queries must be at most the pool's {pool}", self.queries)
-        fits = (parties, teachers) == (known.parties, known.teachers)
-        threshold, sigma1, sigma2 = (
-            (known.vote_threshold, known.sigma1, known.sigma2) if fits else (None, None, None)
-        )
-        confident = self.mechanism == "confident"
-        return replace(
+        has_hospitals = dataset.private.hospitals is not None
+        scheme = self.partition or ("column" if has_hospitals else "iid")
+        parties = self._parties(dataset, known, scheme)
+        teachers = self.teachers or known.teachers or _shared_out(dataset, parties, scheme)
+        settled = replace(
             self,
+            partition=scheme,
             parties=parties,
             teachers=teachers,
-            queries=asked,
-            vote_threshold=_first(self.vote_threshold, threshold, VOTE_THRESHOLD_SHARE * votes)
-            if confident
-            else None,
-            sigma1=_first(self.sigma1, sigma1, SIGMA1_SHARE * votes) if confident else None,
-            sigma2=_first(self.sigma2, sigma2, SIGMA2_SHARE * votes),
             unit=self.unit or ("party" if teachers == 1 else "record"),
-            max_answers=min(self.max_answers or asked, asked),
-            max_refusals=min(self.max_refusals or asked, asked),
-            batch_size=min(self.batch_size or asked, asked),
+        )._with_mechanism(known)
+        return settled._with_queries(known, pool=len(dataset.pool.labels))
+
+    def _parties(self, dataset: Dataset, known: Defaults, scheme: PartitionScheme) -> int:
+        hospitals = dataset.private.hospitals
+        if scheme == "column" and hospitals is not None:
+            parties = self.parties or len(set(hospitals))
+        else:
+            parties = self.parties or known.parties
+        if parties < LEAST_PARTIES:
+            raise TooFewPartiesError(received=parties, threshold=LEAST_PARTIES)
+        return parties
+
+    def _with_mechanism(self, known: Defaults) -> SimulationSettings:
+        votes = (self.parties or 0) * (self.teachers or 0)
+        is_known_size = (self.parties, self.teachers) == (known.parties, known.teachers)
+        if self.mechanism == "gnmax":
+            usual = known.gnmax if is_known_size else None
+            return replace(self, sigma2=_first(self.sigma2, usual, SIGMA2_SHARE * votes))
+        threshold, sigma1, sigma2 = (known.confident if is_known_size else None) or (
+            VOTE_THRESHOLD_SHARE * votes,
+            SIGMA1_SHARE * votes,
+            SIGMA2_SHARE * votes,
+        )
+        return replace(
+            self,
+            vote_threshold=_first(self.vote_threshold, threshold),
+            sigma1=_first(self.sigma1, sigma1),
+            sigma2=_first(self.sigma2, sigma2),
+        )
+
+    def _with_queries(self, known: Defaults, *, pool: int) -> SimulationSettings:
+        if self.queries is not None and self.queries > pool:
+            raise InvalidSettingError(f"--queries must be at most the pool's {pool}", self.queries)
+        queries = self.queries or self._affordable(min(known.queries, pool))
+        return replace(
+            self,
+            queries=queries,
+            max_answers=min(self.max_answers or queries, queries),
+            max_refusals=min(self.max_refusals or queries, queries),
+            batch_size=min(self.batch_size or queries, queries),
+        )
+
+    def _affordable(self, most: int) -> int:
+        """Return how many queries the budget affords at the worst, at most `most`."""
+        mechanism = make_mechanism(
+            self.mechanism,
+            vote_threshold=self.vote_threshold,
+            sigma1=self.sigma1,
+            sigma2=_first(self.sigma2),
+        )
+        ledger = PrivacyLedger(self.epsilon, self.delta)
+        weight = float(self.teachers or 1) if self.unit == "party" else 1.0
+
+        def worst_case(queries: int) -> PrivacyEvent:
+            asks, answers = mechanism.caps(
+                queries,
+                max_answers=self.max_answers or queries,
+                max_refusals=self.max_refusals or queries,
+            )
+            return mechanism.worst_case_event(asks, answers, weight=weight)
+
+        ledger.reserve("one query", worst_case(1))  # says what a single one would cost
+        # The cost grows with the number of queries, so the affordable ones come first.
+        return bisect_left(
+            range(1, most + 1), True, key=lambda queries: not ledger.can_afford(worst_case(queries))
         )
 
     def as_table(self) -> dict[str, object]:
@@ -248,6 +291,18 @@ class SimulationSettings:
             "models": {"teacher": self.teacher_model, "student": self.student},
             "seed": self.seed,
         }
+
+
+def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
+    """Share `TEACHERS_IN_ALL` out, but leave every teacher a few units to learn from."""
+    private = dataset.private
+    if scheme == "column" and private.hospitals is not None:
+        held = zip(private.hospitals, private.unit_ids, strict=True)
+        smallest = min(Counter(hospital for hospital, _ in set(held)).values())
+    else:
+        smallest = private.unit_count // parties
+    wanted = -(-TEACHERS_IN_ALL // parties)
+    return max(1, min(wanted, smallest // LEAST_UNITS_PER_TEACHER))
 
 
 def _first(*values: float | None) -> float:

@@ -83,7 +83,9 @@ class Guard:
         """
         self._review_parties(record, seats=seats, me=me)
         terms = _read(RunTerms, record.terms)
-        self._review_terms(terms, quota=terms.quotas[seats.index(me)], seats=len(seats))
+        if len(terms.quotas) != len(seats):
+            raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.quotas))
+        self._review_terms(terms, quota=terms.quotas[seats.index(me)])
         return terms
 
     def review_batch(
@@ -165,9 +167,9 @@ class Guard:
         if not fits:
             raise RefusalError(Reason.FORM, "the form must be allowed and of all parties", "not")
 
-    def _review_terms(self, terms: RunTerms, *, quota: int, seats: int) -> None:
+    def _review_terms(self, terms: RunTerms, *, quota: int) -> None:
         policy = self.policy
-        if len(terms.quotas) != seats or quota != self.teachers:
+        if quota != self.teachers:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.teachers}", "another")
         if terms.unit == "party" and terms.unit_votes < self.teachers:
             raise RefusalError(Reason.UNIT, "the unit must cover all our teachers", "fewer")

@@ -147,7 +147,7 @@ class PartyNode:
             replies.append(self._refusal(error.code))
         except Exception as error:
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(Reason.FAULT))
+            replies.append(self._refusal(Reason.FAULT.value))
         return wire.pack(replies)
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
@@ -184,8 +184,8 @@ class PartyNode:
             terms = self._guard.review_run(
                 record, seats=self._round.seat_fingerprints, me=self._identity.fingerprint
             )
-        except RefusalError as refusal:
-            return self._round.refuse(refusal.reason)
+        except Exception as error:
+            return self._round.refuse(_reason_of(error).value)
         self._terms = terms
         self._answers_left, self._refusals_left = terms.max_answers, terms.max_refusals
         return self._round.accept_run()
@@ -202,8 +202,8 @@ class PartyNode:
                 ledger=self._ledger.load(),
             )
             batch = self._ask(terms)
-        except RefusalError as refusal:
-            return self._round.refuse(refusal.reason)
+        except Exception as error:
+            return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         entry_id = wire.digest_of(plan).hex()
         self._ledger.save(self._ledger.load().reserve(entry_id, event))
@@ -273,3 +273,11 @@ class PartyNode:
 
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
+
+
+def _reason_of(error: Exception) -> Reason:
+    """Turn whatever stopped a review into a refusal: any doubt is one (rule R14)."""
+    if isinstance(error, RefusalError):
+        return error.reason
+    _log.error("a review failed: %s", type(error).__name__)
+    return Reason.FAULT

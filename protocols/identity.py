@@ -73,6 +73,16 @@ class SigningIdentity:
         """Make a fresh identity from the operating system's random numbers."""
         return cls(Ed25519PrivateKey.generate())
 
+    @classmethod
+    def from_private_bytes(cls, private_bytes: bytes) -> SigningIdentity:
+        """Read back what `private_bytes` gave, 32 bytes."""
+        return cls(Ed25519PrivateKey.from_private_bytes(private_bytes))
+
+    @property
+    def private_bytes(self) -> bytes:
+        """The raw private key, 32 bytes. Secret: for the node's own storage only."""
+        return self.private_key.private_bytes_raw()
+
     @property
     def public(self) -> PublicIdentity:
         """The public half."""

@@ -11,17 +11,15 @@ import os
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coordinator import flower_app as server_side
 from coordinator.errors import InvalidSettingError
 from coordinator.local_grid import LocalGrid
+from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.transport import Transport
 from party import flower_app as client_side
 from pate_fed.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from party.node import PartyNode
 
 QUIET_FLOWER = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -51,21 +49,23 @@ def require_engine(name: str) -> None:
 def run_engine(
     name: str,
     main: Callable[[Transport], None],
-    nodes: list[PartyNode],
+    hospitals: HospitalsBlueprint,
     *,
     workers: int,
     timeout_s: float,
 ) -> None:
-    """Run the coordinator's `main` against all nodes; returns when it is done.
+    """Open all hospitals' nodes, run the coordinator's `main` against them, and return.
 
     Raises:
         Exception: whatever `main` raised.
     """
     os.environ.update(QUIET_FLOWER)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    for library in ("flwr", "ray"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     # A hospital's log is its own; here it would end up between the lines of standard error.
     logging.getLogger("party").addHandler(logging.NullHandler())
     failure: list[BaseException] = []
+    count = len(hospitals.hospitals)
 
     def guarded(transport: Transport) -> None:
         # Engines wrap or swallow what a ServerApp raises; it is carried out by hand.
@@ -74,12 +74,13 @@ def run_engine(
         except Exception as error:
             failure.append(error)
 
-    server_app = server_side.build(guarded, nodes=len(nodes), timeout_s=timeout_s)
+    server_app = server_side.build(guarded, nodes=count, timeout_s=timeout_s)
     if name == "ray":
-        _run_on_ray(server_app, nodes, workers=workers)
+        _run_on_ray(server_app, hospitals, workers=workers)
     else:
+        nodes = hospitals.open()
         client_app = client_side.build(lambda partition: nodes[partition])
-        LocalGrid(client_app, nodes=len(nodes), workers=workers).run_server(server_app)
+        LocalGrid(client_app, nodes=count, workers=workers).run_server(server_app)
     if failure:
         raise failure[0]
 
@@ -87,8 +88,8 @@ def run_engine(
 class _Hall:
     """All hospitals' nodes, in one Ray actor."""
 
-    def __init__(self, nodes: list[PartyNode]) -> None:
-        self._nodes = nodes
+    def __init__(self, hospitals: HospitalsBlueprint) -> None:
+        self._nodes = hospitals.open()
 
     def receive(self, partition: int, packet: bytes) -> bytes:
         return self._nodes[partition].receive(packet)
@@ -112,7 +113,7 @@ class _Door:
 _NAMESPACE = "pate-fed"
 
 
-def _run_on_ray(server_app: Any, nodes: list[PartyNode], *, workers: int) -> None:
+def _run_on_ray(server_app: Any, hospitals: HospitalsBlueprint, *, workers: int) -> None:
     import ray  # noqa: PLC0415 - an extra
     from flwr.simulation import run_simulation  # noqa: PLC0415 - imports Ray
 
@@ -121,18 +122,18 @@ def _run_on_ray(server_app: Any, nodes: list[PartyNode], *, workers: int) -> Non
         num_cpus=workers,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         namespace=_NAMESPACE,
     )
     try:
-        hall = ray.remote(num_cpus=0)(_Hall).options(name=hall_name).remote(nodes)
+        hall = ray.remote(num_cpus=0)(_Hall).options(name=hall_name).remote(hospitals)
         client_app = client_side.build(lambda partition: _Door(hall_name, partition))
         run_simulation(
             server_app,
             client_app,
-            num_supernodes=len(nodes),
+            num_supernodes=len(hospitals.hospitals),
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
-        ray.kill(hall)
+        del hall  # Flower has shut Ray down by now, and the actor with it
     finally:
         ray.shutdown()

@@ -33,17 +33,22 @@ Tick = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hospital:
-    """One simulated hospital.
+    """One simulated hospital, in a form that an engine can carry to another process.
 
     Attributes:
         name: What people call it.
-        identity: Its fresh identity.
+        private_bytes: Its fresh identity's private key.
         ensemble: Its trained teachers.
     """
 
     name: str
-    identity: SigningIdentity
+    private_bytes: bytes
     ensemble: TeacherEnsemble
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """Its identity."""
+        return SigningIdentity.from_private_bytes(self.private_bytes)
 
     def __repr__(self) -> str:
         return f"Hospital({self.name}, teachers={self.ensemble.teachers})"
@@ -77,38 +82,64 @@ def train_hospitals(
         ensemble = make_ensemble(model, dataset.kind)
         ensemble.fit(shards, classes=len(dataset.class_names), rng=generators[party])
         tick()
-        return Hospital(partition.party_names[party], SigningIdentity.generate(), ensemble)
+        private_bytes = SigningIdentity.generate().private_bytes
+        return Hospital(partition.party_names[party], private_bytes, ensemble)
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(train, range(partition.parties)))
 
 
-def open_hospitals(
-    hospitals: list[Hospital],
-    *,
-    coordinator: PublicIdentity,
-    pool: QueryPool,
-    policy: Policy,
-) -> list[PartyNode]:
-    """Give every hospital its node. In a simulation all pins count as checked."""
-    pins = {hospital.identity.fingerprint: hospital.identity.public for hospital in hospitals}
-    bodies = {hospital.identity.fingerprint: hospital.name for hospital in hospitals}
-    return [
-        PartyNode(
-            identity=hospital.identity,
-            coordinator=coordinator,
+@dataclass(frozen=True, slots=True, repr=False)
+class HospitalsBlueprint:
+    """All that is needed to open every hospital's node, wherever an engine wants them.
+
+    Attributes:
+        hospitals: The hospitals.
+        coordinator: The coordinator that all have pinned.
+        pool: The queries that all owners approved.
+        policy: What all owners allow.
+    """
+
+    hospitals: tuple[Hospital, ...]
+    coordinator: PublicIdentity
+    pool: QueryPool
+    policy: Policy
+
+    def open(self) -> list[PartyNode]:
+        """Give every hospital its node. In a simulation all pins count as checked."""
+        identities = [hospital.identity for hospital in self.hospitals]
+        pins = {identity.fingerprint: identity.public for identity in identities}
+        bodies = {
+            identity.fingerprint: hospital.name
+            for identity, hospital in zip(identities, self.hospitals, strict=True)
+        }
+        return [
+            self._open_one(hospital, identity, pins, bodies)
+            for hospital, identity in zip(self.hospitals, identities, strict=True)
+        ]
+
+    def _open_one(
+        self,
+        hospital: Hospital,
+        identity: SigningIdentity,
+        pins: Mapping[bytes, PublicIdentity],
+        bodies: Mapping[bytes, str],
+    ) -> PartyNode:
+        teachers = hospital.ensemble.teachers
+        budget = PrivacyLedger(self.policy.most_epsilon, self.policy.most_delta)
+        return PartyNode(
+            identity=identity,
+            coordinator=self.coordinator,
             pins=pins,
-            guard=Guard(policy=policy, teachers=hospital.ensemble.teachers, checked_peers=bodies),
-            pool=pool,
+            guard=Guard(policy=self.policy, teachers=teachers, checked_peers=bodies),
+            pool=self.pool,
             vote=partial(_vote, hospital.ensemble),
             forms={name: make() for name, make in FORMS.items()},
             journal=MemoryJournal(),
-            ledger=MemoryLedgerStore(PrivacyLedger(policy.most_epsilon, policy.most_delta)),
+            ledger=MemoryLedgerStore(budget),
             random_bytes=secrets.token_bytes,
             clock=time.time,
         )
-        for hospital in hospitals
-    ]
 
 
 def simulation_policy(

@@ -23,14 +23,13 @@ from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
     FORMS,
     Hospital,
-    open_hospitals,
+    HospitalsBlueprint,
     simulation_policy,
     train_hospitals,
     yardsticks,
 )
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
-from party.node import PartyNode
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
@@ -91,7 +90,7 @@ def simulate(settings: SimulationSettings, out: Path, *, progress: Progress) -> 
     settings.check()
     require_engine(settings.engine)
     refuse_existing(out)
-    rehearsal = _Rehearsal(settings.with_defaults(), progress)
+    rehearsal = _Rehearsal(settings, progress)
     rehearsal.prepare()
     rehearsal.label()
     return rehearsal.write(out)
@@ -125,10 +124,8 @@ class _Rehearsal:
         settings = self._settings
         with self._timed("data"):
             self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
+            self._settings = settings = settings.resolve(self._dataset)
             self._partition = self._deal()
-            self._settings = settings = settings.with_numbers(
-                parties=self._partition.parties, pool=len(self._dataset.pool.labels)
-            )
             self._manifest = self._prove_disjoint()
             self._pool = QueryPool(self._dataset.pool.features)
         with self._timed("queries"):
@@ -160,8 +157,8 @@ class _Rehearsal:
             delta=settings.delta,
             queries=len(self._queries),
         )
-        nodes: list[PartyNode] = open_hospitals(
-            self._hospitals, coordinator=identity.public, pool=self._pool, policy=policy
+        blueprint = HospitalsBlueprint(
+            tuple(self._hospitals), coordinator=identity.public, pool=self._pool, policy=policy
         )
         self._store = MemoryStore(PrivacyLedger(settings.epsilon, settings.delta))
         self._labels: _Labels | None = None
@@ -169,7 +166,7 @@ class _Rehearsal:
             run_engine(
                 settings.engine,
                 lambda transport: self._ask_all(transport, identity),
-                nodes,
+                blueprint,
                 workers=self._workers,
                 timeout_s=settings.timeout_s,
             )
@@ -304,7 +301,7 @@ class _Rehearsal:
         indices, classes = (
             np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
         )
-        student = make_student(self._settings.student)
+        student = make_student(self._settings.student, self._dataset.kind)
         student.fit(
             self._pool.inputs,
             indices,

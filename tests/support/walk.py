@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocols import wire
 from protocols.errors import RefusedError
+from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorState, PartyState
 from tests.support.rounds import MemoryRun
 
@@ -119,3 +123,10 @@ STEPS = (
 def vector() -> NDArray[np.int64]:
     """What every party contributes."""
     return np.arange(WORDS, dtype=np.int64) * 7 - 5
+
+
+def altered(frame: bytes, identity: SigningIdentity, **changed: Any) -> bytes:
+    """The message of a frame with other fields, truly signed by `identity`."""
+    message: Any = dataclasses.replace(wire.decode(frame).message, **changed)  # type: ignore[type-var]
+    signed = wire.sign(message, identity) if message.PURPOSE else wire.contain(message)
+    return signed.frame

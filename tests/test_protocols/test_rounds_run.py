@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from protocols import wire
 from protocols.errors import HistoryError
-from protocols.messages import MaskedVector, Plan
+from protocols.messages import MaskedVector
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorState, PartyState
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.walk import altered
 
 
 def ready_run(parties: int = 4) -> MemoryRun:
@@ -83,13 +84,6 @@ def test_y_is_not_the_vector_and_differs_between_runs_of_one_federation() -> Non
     assert bodies[0] != bodies[1]
 
 
-def other_plan(run: MemoryRun, frame: bytes, **changed: object) -> bytes:
-    """A plan that differs from the one given, truly signed by the coordinator."""
-    plan = wire.expect(wire.decode(frame), Plan)
-    fields = {name: getattr(plan, name) for name in Plan.__dataclass_fields__} | changed
-    return wire.sign(Plan(**fields), run.coordinator_identity).frame  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -105,7 +99,8 @@ def test_two_plans_for_two_groups_open_nothing(changed: dict[str, object]) -> No
     """A coordinator keeps the books of two stories itself: it adds what it got by hand."""
     run = ready_run(4)
     plan = run.open_plan(64)
-    plans = [plan, plan, other_plan(run, plan, **changed), other_plan(run, plan, **changed)]
+    other = altered(plan, run.coordinator_identity, **changed)
+    plans = [plan, plan, other, other]
     vectors = np.random.default_rng(3).integers(0, 9, size=(4, 64))
     ys = []
     for seat, vector, given_plan in zip(run.coordinator.seats, vectors, plans, strict=True):
@@ -131,18 +126,20 @@ def test_parties_that_were_told_different_things_are_told_apart_at_the_next_plan
             "vector", seat, list(run.parties[seat].contribute(np.zeros(4, np.int64)))
         )
     deceived = run.parties[seats[2]]
-    deceived.receive(other_plan(run, plan, terms=b"another"), now=NOW)
+    other = altered(plan, run.coordinator_identity, terms=b"another")
+    deceived.receive(other, now=NOW)
     deceived.contribute(np.zeros(4, dtype=np.int64))
-    deceived_digest = wire.digest_of(
-        wire.expect(wire.decode(other_plan(run, plan, terms=b"another")), Plan)
-    )
     settlement = run.coordinator.settle(released=False, result=b"")
     for seat in seats[:2]:
         run.parties[seat].receive(settlement, now=NOW)
-    from protocols.messages import Settlement  # noqa: PLC0415
-
-    lie = Settlement(run.coordinator.run_id, deceived_digest, "void", (b"", b"", b""), b"")
-    deceived.receive(wire.sign(lie, run.coordinator_identity).frame, now=NOW)
+    # The coordinator goes on with each story as it told it.
+    lie = altered(
+        settlement,
+        run.coordinator_identity,
+        plan_digest=wire.decode(other).digest,
+        vector_digests=(b"", b"", b""),
+    )
+    deceived.receive(lie, now=NOW)
     following = run.open_plan(4, batch=1)
     for seat in seats[:2]:
         assert run.parties[seat].receive(following, now=NOW).event is not None
@@ -157,12 +154,10 @@ def test_a_result_told_differently_to_one_party_comes_out_at_the_end() -> None:
     run = ready_run(3)
     run.sum([np.zeros(2, dtype=np.int64)] * 3)
     true = run.coordinator.settle(released=True, result=b"labels")
-    message = wire.decode(true).message
-    fields = {name: getattr(message, name) for name in type(message).__dataclass_fields__}  # type: ignore[attr-defined]
-    lie = wire.sign(type(message)(**fields | {"result": b"other labels"}), run.coordinator_identity)
+    lie = altered(true, run.coordinator_identity, result=b"other labels")
     seats = run.coordinator.seats
     for seat in seats:
-        run.parties[seat].receive(lie.frame if seat == seats[0] else true, now=NOW)
+        run.parties[seat].receive(lie if seat == seats[0] else true, now=NOW)
     closing = run.coordinator.close()
     with pytest.raises(HistoryError):
         run.parties[seats[0]].receive(closing, now=NOW)

@@ -1,0 +1,376 @@
+"""The veto: every doubt is a refusal with a public code, before a teacher runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.errors import PartyRefusedError, VoidBatchError
+from party.errors import Reason, RefusalError
+from party.guard import Guard, Policy
+from party.journal import MemoryJournal
+from pate_fed.accounting import ConfidentGaussianMaxEvent, PrivacyLedger
+from pate_fed.federation import BatchTerms
+from protocols import wire
+from protocols.messages import Plan, Refusal
+from protocols.rounds import PartyState
+from tests.support.federation import TEACHERS, Federation, messages
+
+OTHER_POOL = bytes(32)
+
+
+def refusal_of(answer: bytes) -> str:
+    """The code of an answer that is a refusal and nothing else."""
+    [message] = messages(answer)
+    assert isinstance(message, Refusal)
+    return message.reason
+
+
+def no_party_acted(federation: Federation) -> bool:
+    """Whether no party charged, noted or computed anything."""
+    return not any(federation.steps)
+
+
+RUN_REFUSALS = [
+    pytest.param({}, {"simulated": False}, Reason.SIMULATED, id="a simulation, not wanted"),
+    pytest.param({}, {"least_parties": 4}, Reason.TOO_FEW_PARTIES, id="below its floor"),
+    pytest.param({}, {"least_checked_peers": 3}, Reason.UNCHECKED_PEERS, id="too few checked"),
+    pytest.param({}, {"forms": frozenset({"masked"})}, Reason.FORM, id="a form it does not want"),
+    pytest.param({}, {"approved_pools": frozenset({OTHER_POOL})}, Reason.POOL, id="another pool"),
+    pytest.param({}, {"approved_pools": frozenset()}, Reason.POOL, id="no pool approved"),
+    pytest.param({"pool_digest": OTHER_POOL}, {}, Reason.POOL, id="terms name another pool"),
+    pytest.param({}, {"least_sigma1": 20.5}, Reason.MECHANISM, id="too quiet a check"),
+    pytest.param({}, {"least_sigma2": 20.5}, Reason.MECHANISM, id="too quiet a label"),
+    pytest.param(
+        {"sigma1": 40.0, "sigma2": 30.0, "unit_votes": 2},
+        {"least_sigma2": 20.0},
+        Reason.MECHANISM,
+        id="noise that is enough for one vote of a unit of two",
+    ),
+    pytest.param({"delta": 1e-4}, {}, Reason.MECHANISM, id="too large a delta"),
+    pytest.param({"epsilon": 5.1}, {}, Reason.BUDGET, id="too large an epsilon"),
+    pytest.param(
+        {"unit": "party", "unit_votes": TEACHERS - 1}, {}, Reason.UNIT, id="a unit too small for us"
+    ),
+    pytest.param(
+        {"quotas": (TEACHERS, TEACHERS, TEACHERS + 1)}, {}, Reason.UNIT, id="a wrong quota"
+    ),
+    pytest.param({"quotas": (TEACHERS, TEACHERS)}, {}, Reason.UNIT, id="a quota missing"),
+]
+
+
+class TestRun:
+    @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
+    def test_party_refuses_a_run_outside_its_policy(
+        self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
+    ) -> None:
+        federation = Federation(terms=terms, policy=policy)
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == reason
+        assert refusal.value.party in federation.names
+        assert no_party_acted(federation)
+        assert federation.coordinator_states == []
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_the_party_that_refuses_is_named(self, place: int) -> None:
+        federation = Federation(policies={place: {"most_epsilon": 1.0}})
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.party == federation.names[place]
+        assert refusal.value.cause == Reason.BUDGET
+
+    def test_every_seat_refuses_when_quotas_are_missing(self) -> None:
+        federation = Federation(terms={"quotas": (TEACHERS,)})
+        with pytest.raises(PartyRefusedError):
+            federation.run.set_up()
+        refusals = [answer for _, answer in federation.transport.answers[-3:]]
+        assert [refusal_of(answer) for answer in refusals] == [Reason.UNIT] * 3
+
+    def test_review_that_fails_is_a_refusal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        monkeypatch.setattr("party.guard.mechanism_of", lambda terms: 1 / 0)
+        with pytest.raises(VoidBatchError, match=Reason.FAULT) as void:
+            federation.ask(0)
+        assert void.value.reservation == "cancelled"
+        monkeypatch.undo()
+        assert federation.ask(0).answered == 1
+
+    def test_simulated_party_refuses_what_is_not_simulated(self) -> None:
+        federation = Federation(simulated=False)
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.SIMULATED
+
+    @pytest.mark.parametrize("policy", [{"least_parties": 1}, {"least_parties": 0}])
+    def test_no_policy_goes_below_three_parties(self, policy: dict[str, Any]) -> None:
+        federation = Federation(form="plain", parties=2, policy={**policy})
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.TOO_FEW_PARTIES
+
+    def test_plain_sum_is_refused_unless_the_owner_allows_it(self) -> None:
+        federation = Federation(form="plain", policy={"forms": Policy(frozenset()).forms})
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.FORM
+
+    def test_refused_run_ends_at_the_party_and_makes_room_for_another(self) -> None:
+        federation = Federation(policy={"most_epsilon": 1.0})
+        with pytest.raises(PartyRefusedError):
+            federation.run.set_up()
+        assert federation.nodes[0].state is PartyState.STOPPED
+        assert federation.nodes[0].receive(b"\x80") == b"\x80"
+
+
+class TestPeers:
+    """Who was checked by a party's own people (rule R2)."""
+
+    def record_and_seats(self, parties: int) -> tuple[Federation, Any, tuple[bytes, ...]]:
+        federation = Federation(parties=parties)
+        federation.run.set_up()
+        record = federation.nodes[0]._round.record
+        return federation, record, federation.run.round.seats
+
+    def review(self, parties: int, *, checked: dict[int, str], least: int = 2) -> None:
+        federation, record, seats = self.record_and_seats(parties)
+        policy = replace(federation.nodes[0]._guard.policy, least_checked_peers=least)
+        bodies = {seats[place]: body for place, body in checked.items()}
+        guard = Guard(policy=policy, teachers=TEACHERS, checked_peers=bodies)
+        guard.review_run(record, seats=seats, me=seats[0])
+
+    def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
+        self.review(4, checked={0: "ours", 1: "one", 3: "two"})
+
+    @pytest.mark.parametrize(
+        ("parties", "checked", "least"),
+        [
+            pytest.param(4, {}, 2, id="none checked"),
+            pytest.param(4, {0: "ours", 1: "one"}, 2, id="one and ourselves"),
+            pytest.param(4, {1: "one", 2: "one", 3: "one"}, 2, id="three parties of one body"),
+            pytest.param(4, {0: "ours", 1: "ours", 2: "one"}, 2, id="one of our own body"),
+            pytest.param(4, {1: "one"}, 0, id="a policy of none is still two"),
+            pytest.param(3, {1: "one", 2: "two"}, 4, id="a small run lowers no policy"),
+        ],
+    )
+    def test_party_refuses_too_few_independent_peers(
+        self, parties: int, checked: dict[int, str], least: int
+    ) -> None:
+        with pytest.raises(RefusalError) as refusal:
+            self.review(parties, checked=checked, least=least)
+        assert refusal.value.reason is Reason.UNCHECKED_PEERS
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"threshold": 3}, id="opened by fewer than all"),
+            pytest.param({"dropouts": 1}, id="drop-outs"),
+            pytest.param({"colluders": 0}, id="nobody may collude"),
+            pytest.param({"colluders": 3}, id="all but one may collude"),
+        ],
+    )
+    def test_party_refuses_a_form_with_other_numbers(self, changed: dict[str, int]) -> None:
+        federation, record, seats = self.record_and_seats(4)
+        guard = federation.nodes[0]._guard
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, **changed), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.FORM
+
+    @pytest.mark.parametrize(
+        "terms",
+        [
+            pytest.param(b"", id="empty"),
+            pytest.param(b"\xff\x00", id="no CBOR"),
+            pytest.param(wire.encode_value({}), id="no fields"),
+            pytest.param(wire.encode_value([1, 2]), id="a list"),
+        ],
+    )
+    def test_party_refuses_terms_that_cannot_be_read(self, terms: bytes) -> None:
+        federation, record, seats = self.record_and_seats(3)
+        guard = federation.nodes[0]._guard
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.TERMS
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"classes": 1}, id="one class"),
+            pytest.param({"classes": True}, id="a yes for a number"),
+            pytest.param({"epsilon": float("nan")}, id="epsilon no number"),
+            pytest.param({"epsilon": 5}, id="epsilon whole"),
+            pytest.param({"sigma2": float("inf")}, id="endless noise"),
+            pytest.param({"sigma2": -1.0}, id="negative noise"),
+            pytest.param({"sigma1": None}, id="no noise in the check"),
+            pytest.param({"noise_place": "nowhere"}, id="noise nowhere"),
+            pytest.param({"pricing": "joint"}, id="joint pricing"),
+            pytest.param({"unit": "hospital"}, id="unknown unit"),
+            pytest.param({"unit_votes": 0}, id="a unit without a vote"),
+            pytest.param({"max_answers": -1}, id="negative cap"),
+            pytest.param({"delta": 0.0}, id="delta 0"),
+            pytest.param({"quotas": [TEACHERS, TEACHERS, 2**30]}, id="more votes than the ring"),
+            pytest.param({"bonus": 1}, id="a field too many"),
+        ],
+    )
+    def test_party_refuses_terms_that_contradict_themselves(self, changed: dict[str, Any]) -> None:
+        federation, record, seats = self.record_and_seats(3)
+        guard = federation.nodes[0]._guard
+        terms = wire.encode_value({**federation.run.terms.as_record(), **changed})
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.TERMS
+
+
+class TestBatch:
+    def ready(self, **changed: Any) -> Federation:
+        federation = Federation(**changed)
+        federation.run.set_up()
+        return federation
+
+    def propose(self, federation: Federation, terms: object, *, words: int) -> str:
+        """Send one party a plan that the coordinator signed, and read its refusal."""
+        frame = federation.run.round.plan(
+            batch=0, attempt=0, words=words, expires_at=2_000, terms=wire.encode_value(terms)
+        )
+        code = refusal_of(federation.nodes[0].receive(wire.pack([frame])))
+        assert no_party_acted(federation)
+        assert federation.nodes[0].state is PartyState.REFUSED
+        return code
+
+    def test_party_refuses_a_query_that_it_answered_before(self) -> None:
+        federation = self.ready()
+        federation.ask(0, 1)
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES) as void:
+            federation.ask(1, 2)
+        assert void.value.reservation == "cancelled"
+        assert federation.steps[0].count("vote") == 1
+        assert federation.ask(2, 3).answered == 2  # its refusal left the rest open
+
+    @pytest.mark.parametrize("place", [0, 2])
+    def test_party_remembers_queries_over_runs(self, place: int) -> None:
+        federation = self.ready()
+        federation.nodes[place]._journal.claim(federation.pool.digest, [5])
+        with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
+            federation.ask(4, 5)
+        assert void.value.reservation == "forfeited"
+        assert Reason.QUERIES in str(void.value)
+
+    def test_party_refuses_more_queries_than_its_policy_allows(self) -> None:
+        federation = self.ready(policy={"most_queries": 3})
+        federation.ask(0, 1)
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+            federation.ask(2, 3)
+        assert federation.ask(2).answered == 1
+
+    def test_party_refuses_a_query_outside_the_pool(self) -> None:
+        federation = self.ready()
+        terms = BatchTerms(federation.run.terms, (0, len(federation.pool)))
+        assert self.propose(federation, terms.as_record(), words=6) == Reason.QUERIES
+
+    def test_party_refuses_a_query_that_comes_twice_in_a_plan(self) -> None:
+        federation = self.ready()
+        terms = {**BatchTerms(federation.run.terms, (0, 1)).as_record(), "indices": [1, 1]}
+        assert self.propose(federation, terms, words=6) == Reason.TERMS
+
+    @pytest.mark.parametrize("words", [1, 5, 7])
+    def test_party_refuses_a_vector_of_another_length_than_its_terms(self, words: int) -> None:
+        federation = self.ready()
+        terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
+        assert self.propose(federation, terms, words=words) == Reason.TERMS
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"sigma2": 0.5}, id="less noise"),
+            pytest.param({"epsilon": 4.0}, id="another budget"),
+            pytest.param({"vote_threshold": -1e9}, id="a threshold that answers always"),
+            pytest.param({"max_answers": 10**6}, id="another cap"),
+            pytest.param({"classes": 2}, id="other classes"),
+            pytest.param({"unit": "party"}, id="another unit"),
+        ],
+    )
+    def test_party_refuses_a_plan_whose_terms_differ_from_the_runs(
+        self, changed: dict[str, Any]
+    ) -> None:
+        federation = self.ready()
+        federation.run.terms = replace(federation.run.terms, **changed)
+        with pytest.raises(VoidBatchError, match=Reason.TERMS) as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "cancelled"
+        assert no_party_acted(federation)
+
+    def test_party_refuses_what_its_own_budget_cannot_bear(self) -> None:
+        federation = self.ready(budgets={1: 0.2})
+        with pytest.raises(VoidBatchError, match=federation.names[1]) as void:
+            federation.ask(0, 1, 2)
+        assert Reason.BUDGET in str(void.value)
+        assert void.value.reservation == "forfeited"
+        assert federation.steps[1] == []
+
+    def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
+        federation = self.ready(budgets={1: 0.75})
+        assert federation.ask(0, 1, 2).answered == 3
+        with pytest.raises(VoidBatchError, match=Reason.BUDGET):
+            federation.ask(3, 4, 5)
+
+    def test_party_refuses_a_batch_after_the_runs_caps(self) -> None:
+        # Else votes would leave for a charge of nothing.
+        federation = self.ready(terms={"max_answers": 2})
+        assert federation.ask(0, 1).answered == 2
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+            federation.ask(2, 3)
+        assert federation.steps[0].count("vote") == 1
+
+    def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
+        federation = self.ready(terms={"max_answers": 3, "max_refusals": 2})
+        federation.ask(0, 1)
+        federation.transport.on_query = lambda node, packet: packet
+        guard, node = federation.nodes[0]._guard, federation.nodes[0]
+        terms = BatchTerms(federation.run.terms, (2, 3, 4, 5))
+        plan = Plan(
+            bytes(32), 1, 0, 0, 0, bytes(32), terms.words, 0, wire.encode_value(terms.as_record())
+        )
+        _, event = guard.review_batch(
+            plan,
+            run_terms=federation.run.terms,
+            answers_left=1,
+            refusals_left=2,
+            queries=MemoryJournal(),
+            ledger=node.ledger,
+        )
+        assert event == ConfidentGaussianMaxEvent(asks=2, answers=1, sigma1=20.0, sigma2=20.0)
+
+    def test_guard_changes_neither_journal_nor_ledger(self) -> None:
+        federation = self.ready()
+        journal, ledger = MemoryJournal(), PrivacyLedger(5.0, 1e-5)
+        terms = BatchTerms(federation.run.terms, (2, 3))
+        plan = Plan(
+            bytes(32), 1, 0, 0, 0, bytes(32), terms.words, 0, wire.encode_value(terms.as_record())
+        )
+        federation.nodes[0]._guard.review_batch(
+            plan,
+            run_terms=federation.run.terms,
+            answers_left=5,
+            refusals_left=5,
+            queries=journal,
+            ledger=ledger,
+        )
+        assert ledger.entries == ()
+        assert journal.count(federation.pool.digest) == 0
+
+    def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
+        federation = self.ready(
+            terms={"sigma1": 1e-200, "sigma2": 1e-200},
+            policy={"least_sigma1": 0.0, "least_sigma2": 0.0},
+        )
+        terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
+        assert self.propose(federation, terms, words=6) == Reason.BUDGET
+
+
+def test_codes_are_public_and_differ() -> None:
+    codes = [str(reason) for reason in Reason]
+    assert len(set(codes)) == len(codes)
+    assert all(len(code) == 6 and code.startswith("PF-3") and code[3:].isdigit() for code in codes)

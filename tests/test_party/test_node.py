@@ -1,0 +1,406 @@
+"""A party: what it does in which order, and what of it can be seen from outside."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordinator.errors import VoidBatchError
+from party.errors import Reason
+from party.node import MAX_PACKET_BYTES
+from pate_fed.accounting import ConfidentGaussianMaxEvent
+from pate_fed.queries import QueryBatch
+from pate_fed.releases import NoisyRelease, Outcome
+from protocols import wire
+from protocols.identity import SigningIdentity
+from protocols.messages import Refusal, Settlement
+from protocols.rounds import PartyState
+from tests.support.federation import CLASSES, TEACHERS, Federation, kinds, messages
+
+CODE = re.compile(r"PF-\d{3}")
+
+
+def ready(**changed: Any) -> Federation:
+    federation = Federation(**changed)
+    federation.run.set_up()
+    return federation
+
+
+class TestOrder:
+    def test_party_charges_and_notes_before_it_votes_and_stores_before_it_sends(self) -> None:
+        federation = ready()
+        federation.ask(0, 1)
+        assert federation.steps[0] == ["ledger reserved", "claim", "vote", "begin", "keep"]
+
+    def test_party_charges_the_worst_case_first_and_what_was_released_later(self) -> None:
+        federation = ready(terms={"max_refusals": 2})
+        federation.ask(0, 1, 2)
+        [held] = federation.nodes[0].ledger.entries
+        worst = ConfidentGaussianMaxEvent(asks=3, answers=3, sigma1=20.0, sigma2=20.0)
+        assert (held.state.value, held.charged) == ("reserved", worst)
+        federation.run.close()
+        [entry] = federation.nodes[0].ledger.entries
+        assert entry.state.value == "committed"
+        [released] = [release for _, release in federation.store.releases().values()]
+        assert entry.release_digest == released.digest
+
+    def test_a_stored_answer_is_sent_again_and_never_computed_again(self) -> None:
+        federation = ready()
+        plans: list[bytes] = []
+
+        def twice(node: int, packet: bytes) -> bytes:
+            if node == 0 and "Plan" in kinds(packet):
+                plans.append(packet)
+            return packet
+
+        federation.transport.on_query = twice
+        federation.ask(0, 1)
+        first = [answer for node, answer in federation.transport.answers if node == 0][-1]
+        steps = list(federation.steps[0])
+        assert federation.nodes[0].receive(plans[0]) == first
+        assert federation.steps[0] == steps
+
+    def test_nothing_is_sent_again_once_a_plan_is_settled(self) -> None:
+        federation = ready()
+        federation.ask(0, 1)
+        [plan] = [p for p in federation.transport.packets if kinds(p) == ["Plan"]][:1]
+        federation.ask(2)
+        assert "MaskedVector" not in kinds(federation.nodes[0].receive(plan))
+
+    def test_plan_that_has_expired_is_not_served(self) -> None:
+        federation = ready(lifetime_s=10)
+        federation.now += 11
+        with pytest.raises(VoidBatchError, match=r"PF-225"):
+            federation.ask(0)
+        assert not any(federation.steps)
+
+    def test_run_that_has_expired_is_not_joined(self) -> None:
+        federation = Federation(lifetime_s=10)
+        federation.now += 11
+        answer = federation.nodes[0].receive(wire.pack([federation.run.round.offer()]))
+        assert kinds(answer) == ["Refusal"]
+
+
+BROKEN_TEACHERS = [
+    pytest.param(lambda batch: 1 / 0, id="raise"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), np.nan), id="no numbers"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), np.inf), id="endless"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), -1), id="negative"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), CLASSES), id="one class too many"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), 10**18), id="far out of range"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), 0.5), id="half a class"),
+    pytest.param(lambda batch: np.zeros((TEACHERS - 1, len(batch))), id="a teacher missing"),
+    pytest.param(lambda batch: np.zeros((TEACHERS, len(batch) + 1)), id="a query too many"),
+    pytest.param(lambda batch: np.zeros(TEACHERS), id="one axis"),
+    pytest.param(lambda batch: np.zeros((0, 0)), id="empty"),
+    pytest.param(lambda batch: None, id="nothing"),
+    pytest.param(lambda batch: [[1], [1, 2]], id="ragged"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), "setosa"), id="texts"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), {}, dtype=object), id="objects"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), 10**400, dtype=object), id="huge"),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), 1j), id="complex"),
+    pytest.param(
+        lambda batch: np.full((TEACHERS, len(batch)), np.datetime64("2020")), id="dates"
+    ),
+]
+
+
+class TestBrokenTeachers:
+    @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
+    def test_nothing_but_a_vector_is_seen_of_them(self, vote: Any) -> None:
+        # Every teacher of one party fails: its votes become the fixed class, rows stay whole, and
+        # the answer has the kind and size that it always has.
+        healthy, broken = ready(), ready(votes={1: vote})
+        expected, got = healthy.ask(0, 1, 3, 4), broken.ask(0, 1, 3, 4)
+        assert (expected.asked, got.asked) == (4, 4)
+        assert expected.labels.tolist() == [0, 1, 0, 1]
+        sizes = [
+            [(kinds(answer), len(answer)) for _, answer in federation.transport.answers]
+            for federation in (healthy, broken)
+        ]
+        assert sizes[0] == sizes[1]
+        assert broken.coordinator_states == ["committed"]
+        broken.run.close()
+        assert broken.party_states(1) == ["committed"]
+
+    @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
+    def test_their_votes_are_counted_for_one_fixed_class(self, vote: Any) -> None:
+        federation = ready(votes={0: vote})
+        federation.ask(1, 2)
+        counts = federation.nodes[0]._count(QueryBatch((1, 2), np.zeros((2, 2)))).counts
+        assert counts.tolist() == [[TEACHERS, 0, 0], [TEACHERS, 0, 0]]
+
+    def test_one_bad_vote_among_many_leaves_the_others_as_they_are(self) -> None:
+        def vote(batch: QueryBatch) -> Any:
+            votes = np.full((TEACHERS, len(batch)), 2.0)
+            votes[0, 0] = np.nan
+            return votes
+
+        federation = ready(votes={0: vote})
+        counts = federation.nodes[0]._count
+        federation.ask(2)
+        assert counts(QueryBatch((2,), np.zeros((1, 2)))).counts.tolist() == [[1, 0, TEACHERS - 1]]
+
+    def test_teachers_cannot_change_the_queries(self) -> None:
+        def vote(batch: QueryBatch) -> Any:
+            batch.inputs[0, 0] = 5.0
+
+        federation = ready(votes={0: vote})
+        assert federation.ask(0, 1).answered == 2
+        assert federation.pool.inputs[0, 0] == 0.0
+
+
+class TestSettlement:
+    """A coordinator that lies about what it released."""
+
+    def settle(self, federation: Federation, release: NoisyRelease | bytes) -> bytes:
+        """Settle the open plan by a list of the test's choice; return one party's answer."""
+        result = (
+            release
+            if isinstance(release, bytes)
+            else wire.encode_value(release.as_record())
+        )
+        assert federation.run._settlement is not None
+        honest = wire.decode(federation.run._settlement).message
+        assert isinstance(honest, Settlement)
+        lie = Settlement(
+            honest.run_id, honest.plan_digest, "released", honest.vector_digests, result
+        )
+        return federation.nodes[0].receive(
+            wire.pack([wire.sign(lie, federation.identity).frame])
+        )
+
+    def release(self, labels: list[int], outcomes: list[int]) -> NoisyRelease:
+        return NoisyRelease(np.array(labels, dtype=np.int64), np.array(outcomes, dtype=np.int8))
+
+    A, R, N = Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED
+
+    @pytest.mark.parametrize(
+        ("labels", "outcomes"),
+        [
+            pytest.param([0, 1], [A, A], id="fewer queries than were asked"),
+            pytest.param([0, 1, 2, 0], [A, A, A, A], id="more queries than were asked"),
+            pytest.param([], [], id="no query"),
+            pytest.param([0, 1, 3], [A, A, A], id="a label that is no class"),
+            pytest.param([-1, -1, -1], [N, N, N], id="nothing was looked at"),
+            pytest.param([0, -1, -1], [A, N, N], id="one was looked at"),
+            pytest.param([0, -1, -1], [A, R, N], id="stopped one short of every cap"),
+        ],
+    )
+    def test_list_that_no_run_can_have_refunds_nothing(
+        self, labels: list[int], outcomes: list[int]
+    ) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        [before] = federation.nodes[0].ledger.entries
+        answer = self.settle(federation, self.release(labels, outcomes))
+        assert [message.reason for message in messages(answer)] == ["PF-104"]  # type: ignore[attr-defined]
+        [after] = federation.nodes[0].ledger.entries
+        assert after.charged == before.reserved
+
+    @pytest.mark.parametrize(
+        "result",
+        [
+            pytest.param(b"", id="nothing"),
+            pytest.param(b"\xff", id="no CBOR"),
+            pytest.param(wire.encode_value({"labels": [0, 1, 2]}), id="half a list"),
+            pytest.param(
+                wire.encode_value({"labels": [0, -1, 2], "outcomes": [0, 0, 0]}),
+                id="an answer without a label",
+            ),
+            pytest.param(
+                wire.encode_value({"labels": [0, 1, 2], "outcomes": [0, 0, 7]}),
+                id="an outcome that nobody knows",
+            ),
+        ],
+    )
+    def test_list_that_cannot_be_read_refunds_nothing(self, result: bytes) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        answer = self.settle(federation, result)
+        assert kinds(answer) == ["Refusal"]
+        [entry] = federation.nodes[0].ledger.entries
+        assert entry.charged == entry.reserved
+
+    def test_refusals_cost_less_than_answers(self) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        self.settle(federation, self.release([-1, -1, 0], [self.R, self.R, self.A]))
+        [entry] = federation.nodes[0].ledger.entries
+        assert entry.charged == ConfidentGaussianMaxEvent(3, 1, 20.0, 20.0)
+
+    def test_a_cap_may_leave_the_rest_unasked(self) -> None:
+        federation = ready(terms={"max_answers": 1})
+        federation.ask(0, 1, 2)
+        self.settle(federation, self.release([0, -1, -1], [self.A, self.N, self.N]))
+        [entry] = federation.nodes[0].ledger.entries
+        assert entry.charged == ConfidentGaussianMaxEvent(1, 1, 20.0, 20.0)
+
+    def test_void_batch_stays_charged(self) -> None:
+        federation = ready()
+        federation.on_vectors_of(1, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1, 2)
+        federation.transport.on_answer = lambda node, answer: answer
+        federation.run.close()
+        [entry] = federation.nodes[0].ledger.entries
+        assert entry.state.value == "forfeited"
+        assert entry.charged == entry.reserved
+
+    def test_two_settlements_of_one_plan_stop_the_run(self) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        self.settle(federation, self.release([0, 1, 2], [self.A, self.A, self.A]))
+        answer = self.settle(federation, self.release([-1, -1, -1], [self.R, self.R, self.R]))
+        assert [message.reason for message in messages(answer)] == ["PF-223"]  # type: ignore[attr-defined]
+        assert federation.nodes[0].state is PartyState.STOPPED
+        [entry] = federation.nodes[0].ledger.entries
+        assert entry.charged == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
+
+    def test_settlement_by_another_key_changes_nothing(self) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        assert federation.run._settlement is not None
+        honest = wire.decode(federation.run._settlement).message
+        frame = wire.sign(honest, SigningIdentity.generate()).frame
+        answer = federation.nodes[0].receive(wire.pack([frame]))
+        assert [message.reason for message in messages(answer)] == ["PF-222"]  # type: ignore[attr-defined]
+        assert federation.party_states(0) == ["reserved"]
+
+    def test_what_follows_a_bad_settlement_in_one_packet_is_not_done(self) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        federation.run._settlement = wire.sign(
+            Settlement(
+                wire.decode(federation.run._settlement).message.run_id,  # type: ignore[attr-defined,arg-type]
+                bytes(32),
+                "released",
+                (b"",),
+                b"",
+            ),
+            federation.identity,
+        ).frame
+        with pytest.raises(VoidBatchError):
+            federation.ask(3)
+        assert federation.steps[0].count("vote") == 1
+
+
+@pytest.fixture(scope="module")
+def waiting() -> Federation:
+    """A federation that waits for a plan."""
+    return ready()
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Federation:
+    """A federation that waits for an offer."""
+    return Federation()
+
+
+def assert_codes_only(answer: bytes) -> None:
+    """An answer may hold signed refusals, and in them a code."""
+    for message in messages(answer):
+        assert isinstance(message, Refusal)
+        assert CODE.fullmatch(message.reason)
+
+
+class TestDoor:
+    """Whatever comes in, what goes out is a code (rule R10)."""
+
+    @settings(max_examples=150, deadline=None)
+    @given(packet=st.binary(max_size=300))
+    def test_random_bytes_are_answered_by_a_code(self, waiting: Federation, packet: bytes) -> None:
+        assert_codes_only(waiting.nodes[0].receive(packet))
+        assert waiting.nodes[0].state is PartyState.READY
+
+    @settings(max_examples=100, deadline=None)
+    @given(frames=st.lists(st.binary(max_size=80), max_size=18))
+    def test_random_frames_are_answered_by_a_code(
+        self, waiting: Federation, frames: list[bytes]
+    ) -> None:
+        assert_codes_only(waiting.nodes[0].receive(wire.pack(frames)))
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(place=st.integers(0, 10**6), bit=st.integers(0, 7), cut=st.integers(0, 40))
+    def test_damaged_offers_are_answered_by_a_code(
+        self, fresh: Federation, place: int, bit: int, cut: int
+    ) -> None:
+        frame = bytearray(fresh.run.round.offer())
+        frame[place % len(frame)] ^= 1 << bit
+        damaged = bytes(frame[: len(frame) - cut])
+        assert_codes_only(fresh.nodes[0].receive(wire.pack([damaged])))
+        assert fresh.nodes[0].state is PartyState.NEW
+
+    @pytest.mark.parametrize(
+        "packet",
+        [
+            pytest.param(None, id="None"),
+            pytest.param(7, id="a number"),
+            pytest.param("text", id="text"),
+            pytest.param(b"", id="no bytes"),
+            pytest.param(bytes(MAX_PACKET_BYTES + 1), id="too many bytes"),
+            pytest.param(b"\x81" * 5000, id="deeply nested"),
+            pytest.param(b"\x9b" + b"\xff" * 8, id="a list of 2^64"),
+            pytest.param(b"\x5b" + b"\xff" * 8, id="bytes of 2^64"),
+        ],
+    )
+    def test_what_is_no_packet_is_answered_by_a_code(self, fresh: Federation, packet: Any) -> None:
+        answer = fresh.nodes[0].receive(packet)
+        assert kinds(answer) == ["Refusal"]
+        assert_codes_only(answer)
+
+    def test_an_empty_packet_gets_an_empty_answer(self, fresh: Federation) -> None:
+        assert fresh.nodes[0].receive(wire.pack([])) == wire.pack([])
+
+    def test_text_of_an_exception_never_leaves(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        federation = ready()
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("patient 4711")
+
+        monkeypatch.setattr(federation.nodes[0]._journal, "claim", fail)
+        caplog.set_level("DEBUG")
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0)
+        assert Reason.FAULT in str(void.value)
+        assert "4711" not in str(void.value)
+        assert not any(b"4711" in packet for packet in federation.transport.packets)
+        assert "4711" not in caplog.text
+
+    def test_offer_by_another_coordinator_is_refused(self, fresh: Federation) -> None:
+        other = Federation()
+        answer = fresh.nodes[0].receive(wire.pack([other.run.round.offer()]))
+        assert [message.reason for message in messages(answer)] == ["PF-222"]  # type: ignore[attr-defined]
+        assert fresh.nodes[0].state is PartyState.NEW
+
+
+class TestRuns:
+    def test_a_finished_party_joins_another_run(self) -> None:
+        federation = ready()
+        federation.ask(0)
+        federation.run.close()
+        assert federation.nodes[0].state is PartyState.DONE
+        second = Federation()
+        for node in federation.nodes:
+            node._coordinator = second.identity.public
+        answer = federation.nodes[0].receive(wire.pack([second.run.round.offer()]))
+        assert kinds(answer) == ["KeyStatement"]
+
+    def test_repr_names_a_party_and_nothing_else(self) -> None:
+        node = Federation().nodes[0]
+        assert re.fullmatch(r"PartyNode\([0-9a-f]{16}, new\)", repr(node))
+
+    def test_heads_of_all_parties_and_the_coordinator_are_one(self) -> None:
+        federation = ready()
+        federation.ask(0, 1)
+        federation.ask(2)
+        federation.run.close()
+        heads = {node.transcript_head for node in federation.nodes}
+        assert heads == {federation.run.round.transcript.head}
