@@ -282,10 +282,12 @@ class LabelingRun:
                 failures.append(f"node {node}: {error} [{error.code}]")
             except SilenceError as error:
                 failures.append(f"node {node}: {error.code}")
-        missing = [self._members[seat].name for seat in self._round.missing]
+        missing = self._round.missing
         if failures or missing:
+            first = failures[0] if failures else f"no word of {self._members[missing[0]].name}"
             raise SetupError(
-                "every party must take part", "; ".join(failures) or f"no word of {missing[0]}"
+                f"all {len(self._round.seats)} parties must take part",
+                f"{len(self._round.seats) - len(missing)} of them ({first})",
             )
 
     def _collect(self, batch: int, terms: BatchTerms) -> SummedHistogram:

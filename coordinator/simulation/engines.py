@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -61,7 +62,8 @@ def run_engine(
     """
     os.environ.update(QUIET_FLOWER)
     for library in ("flwr", "ray"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+        # They log tracebacks, with what a party was doing; what matters comes back as a code.
+        logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     # A hospital's log is its own; here it would end up between the lines of standard error.
     logging.getLogger("party").addHandler(logging.NullHandler())
     failure: list[BaseException] = []
@@ -124,6 +126,7 @@ def _run_on_ray(server_app: Any, hospitals: HospitalsBlueprint, *, workers: int)
         log_to_driver=False,
         logging_level=logging.ERROR,
         namespace=_NAMESPACE,
+        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}},
     )
     try:
         hall = ray.remote(num_cpus=0)(_Hall).options(name=hall_name).remote(hospitals)

@@ -1,0 +1,120 @@
+"""No name, text or error shows a vote or a key."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+import numpy as np
+import pytest
+
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.messages import MaskedVector, Message
+from protocols.rounds import PartyRound, PartyState, Received
+from tests.support.walk import WORDS, Walk
+
+MARKER = 1_234_567_891
+MARKED = np.full(WORDS, MARKER, dtype=np.int64)
+NEEDLES = (str(MARKER), f"{MARKER:x}", np.array([MARKER], dtype="<u4").tobytes().hex())
+
+
+def shown(value: object) -> str:
+    return f"{value!r} {value!s} {value:}"
+
+
+def assert_hidden(text: str, secrets: list[bytes]) -> None:
+    for needle in NEEDLES:
+        assert needle not in text
+    for secret in secrets:
+        assert secret.hex() not in text
+        assert repr(secret)[2:-1] not in text
+
+
+def secrets_of(party: PartyRound) -> list[bytes]:
+    keys = [*party._halves.values(), *party._unconfirmed.values(), *party._roots._roots.values()]
+    if party._sealing_key is not None:
+        keys.append(party._sealing_key._private_key.private_bytes_raw())
+    keys.append(party._identity.private_key.private_bytes_raw())
+    return keys
+
+
+@pytest.mark.parametrize(
+    "state", [PartyState.STATED, PartyState.SEALED, PartyState.CONFIRMED, PartyState.READY, PartyState.SENT],
+    ids=lambda state: state.value,
+)  # fmt: skip
+def test_a_party_and_its_parts_show_no_key(state: PartyState) -> None:
+    walk = Walk().to(state)
+    party = walk.run.parties[walk.me]
+    secrets = secrets_of(party)
+    parts = (party, party._roots, party._sealing_key, party._identity, walk.run.coordinator)
+    for part in parts:
+        assert_hidden(shown(part), secrets)
+
+
+def test_what_carries_y_does_not_show_it() -> None:
+    walk = Walk().to(PartyState.REVIEWING_PLAN)
+    party = walk.run.parties[walk.me]
+    (frame,) = party.contribute(MARKED)
+    signed = wire.decode(frame)
+    body = wire.expect(signed, MaskedVector).body
+    plan = party._plan
+    assert plan is not None
+    for value in (signed, signed.message, Received((frame,)), party.receive(plan.frame, now=0)):
+        assert_hidden(shown(value), [body, body[:16]])
+    assert shown(signed.message).startswith(f"MaskedVector({4 * WORDS} bytes)")
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        pytest.param(MARKED[:-1], id="too short"),
+        pytest.param(MARKED * 2, id="outside the ring"),
+        pytest.param(MARKED.astype(np.float64), id="floats"),
+        pytest.param(MARKED.reshape(2, -1), id="two axes"),
+    ],
+)
+def test_an_error_about_a_vector_shows_none_of_it(vector: np.ndarray) -> None:
+    party = (walk := Walk().to(PartyState.REVIEWING_PLAN)).run.parties[walk.me]
+    with pytest.raises(ProtocolError) as caught:
+        party.contribute(vector)
+    text = "".join(traceback.format_exception(caught.value))
+    assert_hidden(text + repr(caught.value.args) + repr(vars(caught.value)), secrets_of(party))
+    assert str(MARKER * 2) not in text
+
+
+def test_no_message_of_a_run_holds_the_vector_and_nothing_is_logged(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    walk, seen = Walk(4), bytearray()
+
+    def listen(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        seen.extend(frame)
+        return frame
+
+    walk.run.tamper = listen
+    walk.to(PartyState.REVIEWING_PLAN)
+    for party in walk.run.parties.values():
+        frames = party.contribute(MARKED)
+        seen.extend(b"".join(frames))
+    for dtype in ("<u4", ">u4", "<i8", ">i8"):
+        assert np.array([MARKER], dtype=dtype).tobytes() not in seen
+    assert str(MARKER).encode() not in seen
+    secrets = [secret for party in walk.run.parties.values() for secret in secrets_of(party)]
+    assert not any(secret in seen for secret in secrets)
+    assert not caplog.records
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+def test_only_y_itself_is_kept_from_view() -> None:
+    """Digests, heads and names are public: hiding them would hide evidence."""
+    message: Message = wire.decode(wire.contain(_bundle()).frame).message
+    assert "run_id" in repr(message)
+
+
+def _bundle() -> Message:
+    from protocols.messages import HeadBundle  # noqa: PLC0415
+
+    return HeadBundle(bytes(32), (b"x",))
