@@ -158,6 +158,7 @@ class LabelingRun:
         self._voids = 0
         self._answers_left = self.terms.max_answers
         self._refusals_left = self.terms.max_refusals
+        self._asked: set[int] = set()
         self._looked: list[_Looked] = []
 
     # What others may know ---------------------------------------------------------------------
@@ -200,11 +201,14 @@ class LabelingRun:
             What was released; it is stored and charged already.
 
         Raises:
+            InvalidParameterError: a query was asked before, or is not in the pool.
             BudgetExhaustedError: its worst case does not fit the budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
                 was released, and the error says what became of its budget.
         """
         self._pool.ask(indices)
+        if not self._asked.isdisjoint(indices):
+            raise InvalidParameterError("no query may be asked twice", "one that was asked")
         terms = BatchTerms(self.terms, indices)
         entry_id = f"batch {self._batch}"
         asks, answers = self.mechanism.caps(
@@ -212,6 +216,7 @@ class LabelingRun:
         )
         worst = self.mechanism.worst_case_event(asks, answers, weight=self._weight)
         self._store.save_ledger(self._store.ledger().reserve(entry_id, worst))
+        self._asked.update(indices)
         batch, self._batch = self._batch, self._batch + 1
         try:
             summed = self._collect(batch, terms)

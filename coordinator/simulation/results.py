@@ -167,6 +167,7 @@ def privacy_table(
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(run, terms, outcomes),
         "ledger": _ledger(store),
+        "sum": settings.form,
         "trust": trust(settings.form, terms),
         "not_protected": list(not_protected(simulated=True)),
     }

@@ -62,6 +62,7 @@ def render_report(run: RunRecord) -> str:
         p=privacy,
         simulated=wording.is_simulated(metrics, privacy),
         data=run.settings.get("data"),
+        secrecy=wording.secrecy_text(privacy),
         unit=wording.unit_text(privacy),
         short_unit=wording.short_unit(privacy),
         neighbors=privacy["neighbors"].rstrip(". "),

@@ -148,6 +148,7 @@ _PRIVACY: Mapping[str, Rule] = {
     "ledger": _each(
         {"batch": _NAME, "state": _TEXT, "asked": _COUNT, "answered": _COUNT}, named=False
     ),
+    "sum": _TEXT,
     "trust": _TEXT,
     "not_protected": _TEXTS,
 }

@@ -44,8 +44,8 @@ def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     text = (
         f"{wording.plural(metrics['parties'], 'hospital')} with "
         f"{wording.plural(metrics['teachers'], 'teacher')} labelled {queries['answered']:,} of "
-        f"{wording.plural(queries['asked'], 'public query', 'public queries')}; none showed its "
-        f"records or its own votes to anyone."
+        f"{wording.plural(queries['asked'], 'public query', 'public queries')}; "
+        f"{wording.secrecy_text(privacy)}."
     )
     lines = ["SIMULATED RUN"] if wording.is_simulated(metrics, privacy) else []
     return [*lines, *_wrap(text, COLUMNS), ""]

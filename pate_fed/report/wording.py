@@ -112,6 +112,13 @@ def mechanism_text(privacy: Mapping[str, Any]) -> str:
     )
 
 
+def secrecy_text(privacy: Mapping[str, Any]) -> str:
+    """Say what of a hospital's others saw, as the rest of a sentence about all of them."""
+    if privacy["sum"] == "plain":
+        return "none showed its records, but each showed its votes to the coordinator"
+    return "none showed its records or its own votes to anyone"
+
+
 def is_worse_than_best(metrics: Mapping[str, Any]) -> bool:
     """Tell whether the best single hospital beats the student; False where one is unknown."""
     student, best = metrics["accuracy"]["student"], metrics["accuracy"]["best_single_party"]

@@ -174,6 +174,7 @@ class PartyRound:
                 this state or not of this run, or a plan that does not continue the history:
                 nothing changed. A `ConflictingMessageError`, and whatever is wrong with a bundle,
                 a settlement or a closing of this run, stops the run at this party.
+            TooFewPartiesError: a run record with fewer parties than its form needs.
         """
         signed = wire.decode(frame)
         if not isinstance(signed.message, _UNSIGNED):

@@ -110,6 +110,7 @@ def sample_privacy() -> dict[str, Any]:
             {"batch": 1, "state": "committed", "asked": 15, "answered": 11},
             {"batch": 2, "state": "committed", "asked": 15, "answered": 11},
         ],
+        "sum": "additive",
         "trust": (
             "The coordinator, for adding the declared noise and for keeping the exact sum of votes "
             "to itself. No hospital's own votes are seen by anyone while at least two hospitals "

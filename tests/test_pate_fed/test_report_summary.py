@@ -136,3 +136,10 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     shown = _render(metrics, privacy, text.replace("\x00", "") or "x")
     if warnings:
         assert "Warning" in shown or "more warning" in shown
+
+
+def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
+    metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
+    text = " ".join(render_summary(metrics, privacy, "run").split())
+    assert "each showed its votes to the coordinator" in text
+    assert "its own votes to anyone" not in text

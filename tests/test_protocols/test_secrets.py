@@ -10,7 +10,7 @@ import pytest
 
 from protocols import wire
 from protocols.errors import ProtocolError
-from protocols.messages import MaskedVector, Message
+from protocols.messages import MaskedVector
 from protocols.rounds import PartyRound, PartyState, Received
 from tests.support.walk import WORDS, Walk
 
@@ -40,9 +40,16 @@ def secrets_of(party: PartyRound) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "state", [PartyState.STATED, PartyState.SEALED, PartyState.CONFIRMED, PartyState.READY, PartyState.SENT],
+    "state",
+    [
+        PartyState.STATED,
+        PartyState.SEALED,
+        PartyState.CONFIRMED,
+        PartyState.READY,
+        PartyState.SENT,
+    ],
     ids=lambda state: state.value,
-)  # fmt: skip
+)
 def test_a_party_and_its_parts_show_no_key(state: PartyState) -> None:
     walk = Walk().to(state)
     party = walk.run.parties[walk.me]
@@ -106,15 +113,3 @@ def test_no_message_of_a_run_holds_the_vector_and_nothing_is_logged(
     assert not caplog.records
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")
-
-
-def test_only_y_itself_is_kept_from_view() -> None:
-    """Digests, heads and names are public: hiding them would hide evidence."""
-    message: Message = wire.decode(wire.contain(_bundle()).frame).message
-    assert "run_id" in repr(message)
-
-
-def _bundle() -> Message:
-    from protocols.messages import HeadBundle  # noqa: PLC0415
-
-    return HeadBundle(bytes(32), (b"x",))

@@ -1,0 +1,689 @@
+"""Whole runs in one process, with parties that fail, refuse, lie, or send what they should not."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from coordinator.errors import (
+    PartyFailedError,
+    PartyRefusedError,
+    SetupError,
+    VoidBatchError,
+)
+from coordinator.labeling import SETUP_ANSWER_BYTES
+from coordinator.transport import Silence
+from pate_fed.accounting import ConfidentGaussianMaxEvent
+from pate_fed.errors import BudgetExhaustedError
+from pate_fed.releases import ABSTAIN, Outcome
+from protocols import wire
+from protocols.identity import SigningIdentity
+from protocols.messages import MaskedVector, Refusal
+from protocols.rounds import PartyState
+from tests.support.federation import (
+    CLASSES,
+    TEACHERS,
+    Answer,
+    Federation,
+    expected_class,
+    holds_vector,
+    kinds,
+)
+
+CULPRIT = 1
+
+
+def ready(**changed: Any) -> Federation:
+    federation = Federation(**changed)
+    federation.run.set_up()
+    return federation
+
+
+def heal(federation: Federation) -> None:
+    """From here on every packet arrives as it was sent."""
+    federation.transport.on_answer = lambda node, answer: answer
+    federation.transport.on_query = lambda node, packet: packet
+
+
+class TestHonestRun:
+    @pytest.mark.parametrize("parties", [3, 4, 10])
+    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
+        federation = ready(parties=parties, terms={"mechanism": mechanism})
+        release = federation.ask(5, 0, 7)
+        assert release.labels.tolist() == [expected_class(index) for index in (5, 0, 7)]
+        federation.run.close()
+        assert all(node.state is PartyState.DONE for node in federation.nodes)
+
+    def test_teachers_that_disagree_get_no_answer(self) -> None:
+        federation = ready(
+            votes={
+                place: (lambda batch, place=place: np.full((TEACHERS, len(batch)), place))
+                for place in range(3)
+            }
+        )
+        release = federation.ask(0, 1)
+        assert release.outcomes.tolist() == [Outcome.REFUSED, Outcome.REFUSED]
+        assert release.labels.tolist() == [ABSTAIN, ABSTAIN]
+
+    def test_ledgers_of_the_parties_end_as_the_coordinators(self) -> None:
+        federation = ready(parties=4)
+        federation.ask(0, 1, 2)
+        federation.ask(3, 4)
+        federation.run.close()
+        entries = federation.store.ledger().entries
+        for node in federation.nodes:
+            assert [entry.charged for entry in node.ledger.entries] == [e.charged for e in entries]
+            assert [entry.release_digest for entry in node.ledger.entries] == [
+                entry.release_digest for entry in entries
+            ]
+            assert [entry.state for entry in node.ledger.entries] == [e.state for e in entries]
+
+    def test_a_run_takes_four_exchanges_one_per_batch_and_two(self) -> None:
+        federation = ready()
+        assert federation.transport.traffic.exchanges == 4
+        federation.ask(0)
+        federation.ask(1)
+        assert federation.transport.traffic.exchanges == 6
+        federation.run.close()
+        assert federation.transport.traffic.exchanges == 8
+
+    def test_keys_and_histories_are_fresh_in_every_run(self) -> None:
+        heads = set()
+        for _ in range(2):
+            federation = ready()
+            federation.ask(0)
+            heads.add(federation.run.round.transcript.head)
+            heads.add(federation.run.round.run_id)
+        assert len(heads) == 4
+
+    def test_same_noise_and_votes_give_the_same_labels(self) -> None:
+        terms = {"mechanism": "gnmax", "sigma2": 1e5}
+        releases = [ready(terms=terms).ask(*range(24)).labels.tolist() for _ in range(2)]
+        assert releases[0] == releases[1]
+
+    def test_noise_of_the_operating_system_differs_every_time(self) -> None:
+        # Noise 500 times the votes: 24 labels agree by chance once in 3^24 runs.
+        terms = {"mechanism": "gnmax", "sigma2": 3e5}
+        one, other = (
+            ready(terms=terms, noise=secrets.token_bytes).ask(*range(24)) for _ in range(2)
+        )
+        assert one.digest != other.digest
+
+
+class TestOrder:
+    def test_worst_case_is_charged_before_a_plan_leaves(self) -> None:
+        federation = ready()
+        federation.events.clear()
+        federation.ask(0, 1)
+        assert federation.events == ["ledger reserved", "exchange Plan", "release committed"]
+
+    def test_release_is_stored_before_anybody_hears_of_it(self) -> None:
+        federation = ready()
+        federation.ask(0, 1)
+        assert not any("Settlement" in event for event in federation.events)
+        federation.ask(2)
+        place = federation.events.index("release committed")
+        assert federation.events[place + 1 :] == [
+            "ledger reserved",
+            "exchange Settlement Plan",
+            "release committed",
+        ]
+
+    def test_what_is_reserved_is_the_worst_case_whatever_is_answered(self) -> None:
+        federation = ready()
+        federation.ask(0, 1, 2)
+        [entry] = federation.store.ledger().entries
+        assert entry.reserved == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
+
+    def test_batch_above_the_budget_reaches_no_party(self) -> None:
+        federation = ready(budget=0.3)
+        federation.events.clear()
+        with pytest.raises(BudgetExhaustedError):
+            federation.ask(*range(12))
+        assert federation.events == []
+        assert not any(federation.steps)
+        assert federation.store.ledger().entries == ()
+        assert federation.ask(0).answered == 1  # a smaller one fits
+
+    def test_noise_is_drawn_only_once_every_vector_is_in(self) -> None:
+        draws: list[int] = []
+
+        def noise(count: int) -> bytes:
+            draws.append(count)
+            return secrets.token_bytes(count)
+
+        federation = ready(noise=noise)
+        federation.on_vectors_of(CULPRIT, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        assert draws == []
+
+    def test_query_outside_the_pool_is_refused_before_a_charge(self) -> None:
+        federation = ready()
+        with pytest.raises(ValueError, match="queries must be"):
+            federation.ask(24)
+        assert federation.store.ledger().entries == ()
+
+
+# What one party may do to a batch. Each entry changes its answer; its code and name must come out.
+
+Attack = Callable[[Federation, bytes], Answer]
+
+
+def body_of_length(words: int) -> Attack:
+    def attack(federation: Federation, answer: bytes) -> bytes:
+        by = federation.identities[CULPRIT]
+        return federation.resigned(answer, lambda body: body[: 4 * words].ljust(4 * words), by=by)
+
+    return attack
+
+
+def odd_body(federation: Federation, answer: bytes) -> bytes:
+    return federation.resigned(answer, lambda body: body[:-1], by=federation.identities[CULPRIT])
+
+
+def other_bytes_again(federation: Federation, answer: bytes) -> bytes:
+    changed = federation.resigned(
+        answer, lambda body: bytes(len(body)), by=federation.identities[CULPRIT]
+    )
+    return wire.pack(wire.unpack(answer, max_bytes=10**6) + wire.unpack(changed, max_bytes=10**6))
+
+
+def by_another_key(federation: Federation, answer: bytes) -> bytes:
+    return federation.resigned(answer, lambda body: body, by=SigningIdentity.generate())
+
+
+def by_a_peers_key(federation: Federation, answer: bytes) -> bytes:
+    return federation.resigned(answer, lambda body: body, by=federation.identities[0])
+
+
+def peers_vector(federation: Federation, answer: bytes) -> bytes:
+    [vector] = wire.unpack(answer, max_bytes=10**6)
+    message = wire.decode(vector).message
+    assert isinstance(message, MaskedVector)
+    peer = federation.identities[0]
+    stolen = MaskedVector(message.plan_digest, peer.fingerprint, message.body)
+    return wire.pack([wire.sign(stolen, federation.identities[CULPRIT]).frame])
+
+
+def of_another_plan(federation: Federation, answer: bytes) -> bytes:
+    message = wire.decode(wire.unpack(answer, max_bytes=10**6)[0]).message
+    assert isinstance(message, MaskedVector)
+    other = MaskedVector(bytes(32), message.sender, message.body)
+    return wire.pack([wire.sign(other, federation.identities[CULPRIT]).frame])
+
+
+def refusal_afterwards(federation: Federation, answer: bytes) -> bytes:
+    me = federation.identities[CULPRIT]
+    plan = wire.decode(wire.unpack(answer, max_bytes=10**6)[0]).message
+    assert isinstance(plan, MaskedVector)
+    refusal = wire.sign(Refusal(plan.plan_digest, me.fingerprint, "PF-318"), me)
+    return wire.pack([*wire.unpack(answer, max_bytes=10**6), refusal.frame])
+
+
+def garbled(federation: Federation, answer: bytes) -> bytes:
+    [frame] = wire.unpack(answer, max_bytes=10**6)
+    return wire.pack([frame[:-1] + bytes([frame[-1] ^ 1])])
+
+
+BATCH_ATTACKS = [
+    pytest.param(body_of_length(5), "PF-224", id="a y that is too short"),
+    pytest.param(body_of_length(7), "PF-224", id="a y that is too long"),
+    pytest.param(body_of_length(1), "PF-224", id="a y of one word"),
+    pytest.param(odd_body, "PF-224", id="a y of broken words"),
+    pytest.param(other_bytes_again, "PF-223", id="a repeated message with other bytes"),
+    pytest.param(by_another_key, "PF-222", id="a message signed by another key"),
+    pytest.param(by_a_peers_key, "PF-222", id="a message signed by a peer's key"),
+    pytest.param(peers_vector, "PF-228", id="a message in a peer's name"),
+    pytest.param(of_another_plan, "PF-225", id="a y for another plan"),
+    pytest.param(refusal_afterwards, "PF-225", id="a refusal after its y"),
+    pytest.param(garbled, "PF-222", id="one bit of the signature"),
+    pytest.param(lambda f, answer: b"", "PF-221", id="no bytes"),
+    pytest.param(lambda f, answer: b"\xde\xad\xbe\xef" * 9, "PF-221", id="garbage"),
+    pytest.param(lambda f, answer: answer + b"\0", "PF-221", id="a trailing byte"),
+    pytest.param(lambda f, answer: answer[:-1], "PF-221", id="a byte missing"),
+    pytest.param(lambda f, answer: bytes(SETUP_ANSWER_BYTES + 1), "PF-221", id="too large"),
+    pytest.param(
+        lambda f, answer: wire.pack([bytes(100_000)]), "PF-224", id="a frame above the plan's bound"
+    ),
+    pytest.param(lambda f, answer: wire.pack([b""] * 17), "PF-221", id="seventeen frames"),
+    pytest.param(lambda f, answer: wire.pack([]), "no answer", id="an empty packet"),
+    pytest.param(lambda f, answer: None, "no answer in time", id="silence"),
+    pytest.param(
+        lambda f, answer: Silence("flower error 5"), "flower error 5", id="a node that is down"
+    ),
+]
+
+
+class TestOnePartyFails:
+    @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
+    def test_it_is_named_the_batch_is_void_and_the_next_goes_on(
+        self, attack: Attack, code: str
+    ) -> None:
+        federation = ready(parties=4)
+        federation.on_vectors_of(CULPRIT, lambda answer: attack(federation, answer))
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        error = void.value
+        assert error.code == "PF-411"
+        assert f"from {federation.names[CULPRIT]} [{code}]" in str(error)
+        assert error.reservation == "forfeited"
+        assert "its budget is forfeited" in str(error)
+        assert isinstance(error.__cause__, PartyFailedError)
+        assert (error.__cause__.party, error.__cause__.cause) == (
+            federation.names[CULPRIT],
+            code,
+        )
+        # No label, and the whole reservation is charged.
+        assert federation.store.releases() == {}
+        [entry] = federation.store.ledger().entries
+        assert (entry.state.value, entry.charged) == ("forfeited", entry.reserved)
+        # Void once: the run goes on, with other queries.
+        assert not federation.run.is_over
+        heal(federation)
+        assert federation.ask(2, 3).labels.tolist() == [2, 0]
+        federation.run.close()
+        assert federation.coordinator_states == ["forfeited", "committed"]
+        for place in range(4):
+            assert federation.party_states(place) == ["forfeited", "committed"]
+
+    def test_queries_of_a_void_batch_are_not_served_again(self) -> None:
+        federation = ready()
+        federation.on_vectors_of(CULPRIT, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        heal(federation)
+        with pytest.raises(VoidBatchError, match=r"PF-317"):
+            federation.ask(1, 2)
+
+    def test_after_two_void_batches_the_run_is_over(self) -> None:
+        federation = ready()
+        federation.on_vectors_of(CULPRIT, lambda answer: b"garbage")
+        for start, over in ((0, False), (2, True)):
+            with pytest.raises(VoidBatchError):
+                federation.ask(start, start + 1)
+            assert federation.run.is_over is over
+        assert federation.coordinator_states == ["forfeited", "forfeited"]
+        heal(federation)
+        federation.run.close()
+        assert federation.party_states(0) == ["forfeited", "forfeited"]
+
+    def test_party_that_never_heard_of_a_batch_cannot_serve_the_next(self) -> None:
+        # It remembers another history: its y would be noise, so it must not send one.
+        federation = ready()
+        federation.transport.on_query = lambda node, packet: None if node == CULPRIT else packet
+        with pytest.raises(VoidBatchError, match=r"hospital-1 \[no answer in time\]"):
+            federation.ask(0, 1)
+        heal(federation)
+        with pytest.raises(VoidBatchError, match=r"hospital-1 \[PF-225\]"):
+            federation.ask(2, 3)
+        assert federation.steps[CULPRIT] == []
+        assert federation.run.is_over
+
+    def test_void_batches_are_forfeited_even_if_only_one_party_may_have_sent(self) -> None:
+        federation = ready(policies={0: {"most_queries": 1}, 1: {"most_queries": 1}})
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "forfeited"
+
+    def test_refusal_that_got_lost_counts_as_a_share_that_may_have_left(self) -> None:
+        federation = ready(policy={"most_queries": 1})
+        federation.transport.on_answer = lambda node, answer: None if node == 0 else answer
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "forfeited"
+
+    def test_an_identical_frame_twice_changes_nothing(self) -> None:
+        federation = ready()
+
+        def twice(answer: bytes) -> bytes:
+            return wire.pack(wire.unpack(answer, max_bytes=10**6) * 2)
+
+        federation.on_vectors_of(CULPRIT, twice)
+        assert federation.ask(0, 1).labels.tolist() == [0, 1]
+
+
+class TestRefusals:
+    def test_refusal_of_one_party_forfeits(self) -> None:
+        federation = ready(policies={2: {"most_queries": 1}})
+        with pytest.raises(VoidBatchError, match=r"a refusal from hospital-2 \[PF-317\]") as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "forfeited"
+        assert isinstance(void.value.__cause__, PartyRefusedError)
+        assert federation.ask(2).answered == 1
+        federation.run.close()
+        assert federation.coordinator_states == ["forfeited", "committed"]
+        assert federation.party_states(0) == ["forfeited", "committed"]
+        assert federation.party_states(2) == ["committed"]
+
+    def test_refusal_of_all_parties_cancels(self) -> None:
+        federation = ready(policy={"most_queries": 1})
+        with pytest.raises(VoidBatchError, match="its budget is cancelled") as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "cancelled"
+        [entry] = federation.store.ledger().entries
+        assert (entry.state.value, entry.charged) == ("cancelled", None)
+        assert federation.ask(2).answered == 1
+        federation.run.close()
+        assert federation.party_states(0) == ["committed"]
+
+    def test_refusal_by_another_key_does_not_cancel(self) -> None:
+        federation = ready(policy={"most_queries": 1})
+
+        def forged(node: int, answer: bytes) -> bytes:
+            if node != CULPRIT or kinds(answer) != ["Refusal"]:
+                return answer
+            refusal = wire.decode(wire.unpack(answer, max_bytes=10**6)[0]).message
+            return wire.pack([wire.sign(refusal, federation.identities[0]).frame])
+
+        federation.transport.on_answer = forged
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "forfeited"
+
+    def test_text_in_place_of_a_code_is_not_passed_on(self) -> None:
+        federation = ready()
+        me = federation.identities[CULPRIT]
+
+        def chatty(answer: bytes) -> bytes:
+            vector = wire.decode(wire.unpack(answer, max_bytes=10**6)[0]).message
+            assert isinstance(vector, MaskedVector)
+            text = "\x1b[2J patient 4711 <script>"
+            refusal = Refusal(vector.plan_digest, me.fingerprint, text)
+            return wire.pack([wire.sign(refusal, me).frame])
+
+        federation.on_vectors_of(CULPRIT, chatty)
+        with pytest.raises(VoidBatchError, match=r"from hospital-1 \[PF-230\]") as void:
+            federation.ask(0, 1)
+        assert "4711" not in str(void.value)
+        assert "\x1b" not in str(void.value)
+
+
+class TestRowSums:
+    def lying(self, lie: list[int], **changed: Any) -> Federation:
+        federation = ready(**changed)
+        federation.nodes[CULPRIT].lie = np.array(lie, dtype=np.int64)
+        return federation
+
+    @pytest.mark.parametrize(
+        "lie",
+        [
+            pytest.param([1, 0, 0, 0, 0, 0], id="one vote more"),
+            pytest.param([0, 0, 0, 0, 0, -1], id="one vote fewer"),
+            pytest.param([1, 0, 0, -1, 0, 0], id="one row more and the other less"),
+            pytest.param([2**31, 0, 0, 0, 0, 0], id="half the ring"),
+            pytest.param([0, 2**31 - 1, 0, 0, 0, 0], id="the ring's edge"),
+        ],
+    )
+    def test_rows_that_miss_the_quota_void_the_batch_and_blame_nobody(self, lie: list[int]) -> None:
+        federation = self.lying(lie)
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "forfeited"
+        assert "whose row is wrong cannot be known" in str(void.value)
+        assert not any(name in str(void.value) for name in federation.names)
+        assert federation.store.releases() == {}
+        federation.nodes[CULPRIT].lie = None
+        assert federation.ask(2, 3).labels.tolist() == [2, 0]
+
+    def test_message_is_the_same_however_wrong_the_row_is(self) -> None:
+        messages = set()
+        for lie in ([1, 0, 0, 0, 0, 0], [-(2**31), 0, 0, 5, 0, 0], [7, 7, 7, 7, 7, 7]):
+            with pytest.raises(VoidBatchError) as void:
+                self.lying(lie).ask(0, 1)
+            messages.add(str(void.value))
+        assert len(messages) == 1
+
+    def test_quota_is_of_all_parties_together(self) -> None:
+        # A party with one teacher more than it said.
+        federation = ready()
+        federation.nodes[0]._guard.__class__  # noqa: B018 - the node's own quota stays as it is
+        lie = np.zeros(2 * CLASSES, dtype=np.int64)
+        lie[0] = lie[CLASSES] = 1
+        federation.nodes[0].lie = lie
+        with pytest.raises(VoidBatchError, match=f"{3 * TEACHERS} votes"):
+            federation.ask(0, 1)
+
+
+def seen(federation: Federation, *indices: int) -> dict[str, Any]:
+    """All that anybody can see of a run but its labels: outcomes, sizes, ledgers, exchanges."""
+    federation.run.set_up()
+    setup = len(federation.transport.packets)
+    release = federation.ask(*indices)
+    federation.run.close()
+    packets = federation.transport.packets[setup:]
+    return {
+        "outcomes": release.outcomes.tolist(),
+        "sizes": [len(packet) for packet in packets],
+        "kinds": [kinds(packet) for packet in packets],
+        "events": federation.events,
+        "steps": federation.steps,
+        "coordinator": [(e.state, e.reserved, e.spent) for e in federation.store.ledger().entries],
+        "parties": [
+            [(e.state, e.reserved, e.spent) for e in node.ledger.entries]
+            for node in federation.nodes
+        ],
+        "traffic": federation.transport.traffic,
+    }
+
+
+LIES = [
+    pytest.param([1, -1, 0], id="one vote moved"),
+    pytest.param([-TEACHERS, TEACHERS, 0], id="all its votes moved"),
+    pytest.param([-3 * TEACHERS, 3 * TEACHERS, 0], id="everybody's votes moved"),
+    pytest.param([-3 * TEACHERS - 1, 3 * TEACHERS + 1, 0], id="below zero"),
+    pytest.param([2**31 - 1, -(2**31) + 1, 0], id="the ring's edge"),
+    pytest.param([2**31 - 3 * TEACHERS, -(2**31) + 3 * TEACHERS, 0], id="the wrap itself"),
+    pytest.param([2**31 - 3 * TEACHERS - 1, 3 * TEACHERS + 1 - 2**31, 0], id="one before the wrap"),
+    pytest.param([2**31, -(2**31), 0], id="half way round"),
+    pytest.param([2**30, 2**30, -(2**31)], id="over three classes"),
+    pytest.param([2**31, 2**31, 0], id="all the way round in two classes"),
+]
+
+
+class TestSumPreservingLies:
+    """R11 and R12: what keeps the row sum is folded, and nothing visible depends on it."""
+
+    @pytest.mark.parametrize("lie", LIES)
+    def test_nothing_that_anybody_sees_depends_on_one(self, lie: list[int]) -> None:
+        terms = {"mechanism": "gnmax"}
+        honest, lying = Federation(terms=terms), Federation(terms=terms)
+        lying.nodes[CULPRIT].lie = np.tile(np.array(lie, dtype=np.int64), 4)
+        expected = seen(honest, 0, 1, 2, 3)
+        assert seen(lying, 0, 1, 2, 3) == expected
+        assert expected["outcomes"] == [Outcome.ANSWERED] * 4
+
+    @pytest.mark.parametrize("lie", LIES)
+    def test_a_check_answers_or_refuses_and_never_breaks(self, lie: list[int]) -> None:
+        federation = ready()
+        federation.nodes[CULPRIT].lie = np.tile(np.array(lie, dtype=np.int64), 4)
+        release = federation.ask(0, 1, 2, 3)
+        assert release.asked == 4
+        federation.run.close()
+        assert federation.coordinator_states == ["committed"]
+
+    def test_a_lie_at_the_wrap_cannot_turn_one_vote_into_a_label(self) -> None:
+        # Class 0 has n votes; the liar puts it at the ring's edge, so that n + 1 would wrap. On
+        # both sides of the wrap the folded count is (nearly) the same, hence so is the top count.
+        counts = []
+        for votes in (TEACHERS, TEACHERS - 1):
+            federation = ready(
+                votes={
+                    0: lambda batch, votes=votes: np.repeat(
+                        [[0], [1]], [votes, TEACHERS - votes], axis=0
+                    )
+                }
+            )
+            honest = np.array([3 * TEACHERS, 0, 0])
+            federation.nodes[CULPRIT].lie = np.array([2**31 - 1, 0, 1 - 2**31]) - honest
+            federation.ask(0)
+            [looked] = federation.run._looked
+            counts.append(looked.summed.counts[0])
+        assert np.abs(counts[0] - counts[1]).max() <= 1
+
+
+class TestCapsAndBudget:
+    def test_run_is_over_once_the_last_answer_is_given(self) -> None:
+        federation = ready(terms={"max_answers": 3})
+        assert federation.ask(0, 1).answered == 2
+        assert not federation.run.is_over
+        release = federation.ask(2, 3, 4)
+        assert release.outcomes.tolist() == [
+            Outcome.ANSWERED,
+            Outcome.NOT_ASKED,
+            Outcome.NOT_ASKED,
+        ]
+        assert federation.run.is_over
+        federation.run.close()
+        [_, last] = federation.nodes[0].ledger.entries
+        assert last.charged == ConfidentGaussianMaxEvent(1, 1, 20.0, 20.0)
+
+    def test_run_is_over_once_the_last_refusal_is_given(self) -> None:
+        federation = ready(terms={"max_refusals": 2, "vote_threshold": 1e9})
+        release = federation.ask(0, 1, 2)
+        assert release.outcomes.tolist() == [
+            Outcome.REFUSED,
+            Outcome.REFUSED,
+            Outcome.NOT_ASKED,
+        ]
+        assert federation.run.is_over
+        federation.run.close()
+        assert federation.party_states(0) == ["committed"]
+
+    def test_budget_for_the_first_batches_keeps_their_labels(self) -> None:
+        federation = ready(budget=0.62)
+        assert federation.ask(0, 1).answered == 2
+        with pytest.raises(BudgetExhaustedError):
+            federation.ask(*range(2, 12))
+        assert list(federation.store.releases()) == [0]
+        federation.run.close()
+        assert federation.party_states(0) == ["committed"]
+
+    def test_what_refusals_left_can_be_spent_on_more(self) -> None:
+        refusing, answering = (
+            ready(terms={"vote_threshold": threshold}, budget=0.62) for threshold in (1e9, -1e9)
+        )
+        for federation in (refusing, answering):
+            federation.ask(0, 1)
+        assert refusing.ask(2, 3).refused == 2
+        with pytest.raises(BudgetExhaustedError):
+            answering.ask(2, 3, 4, 5)
+
+    def test_per_instance_cost_needs_a_release(self) -> None:
+        federation = ready()
+        with pytest.raises(ValueError, match="something must have been released"):
+            federation.run.per_instance_cost()
+        federation.ask(0)
+        assert federation.run.per_instance_cost().epsilon > 0
+
+
+class TestSetup:
+    """Before any plan: nothing is charged, and the error says who."""
+
+    @pytest.mark.parametrize("stage", ["EnvelopeBundle", "Confirmations", "Ready"])
+    @pytest.mark.parametrize(
+        ("change", "code"),
+        [
+            pytest.param(lambda answer: None, "no answer in time", id="silence"),
+            pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
+            pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
+            pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
+        ],
+    )
+    def test_failing_party_is_named(
+        self, stage: str, change: Callable[[bytes], Answer], code: str
+    ) -> None:
+        federation = Federation()
+
+        def on_answer(node: int, answer: bytes) -> Answer:
+            hit = node == CULPRIT and stage in kinds(answer)
+            return change(answer) if hit else answer
+
+        federation.transport.on_answer = on_answer
+        with pytest.raises(PartyFailedError) as failed:
+            federation.run.set_up()
+        assert (failed.value.party, failed.value.cause) == ("hospital-1", code)
+        assert federation.store.ledger().entries == ()
+
+    def test_party_that_does_not_answer_the_offer_is_missed(self) -> None:
+        federation = Federation()
+        federation.transport.on_query = lambda node, packet: None if node == 2 else packet
+        with pytest.raises(SetupError, match="node 2: no answer in time"):
+            federation.run.set_up()
+
+    def test_node_that_answers_nothing_is_missed_by_its_partys_name(self) -> None:
+        federation = Federation()
+        federation.transport.on_answer = lambda node, a: wire.pack([]) if node == 2 else a
+        with pytest.raises(SetupError, match="no word of hospital-2"):
+            federation.run.set_up()
+
+    def test_stranger_is_refused(self) -> None:
+        federation, other = Federation(), Federation()
+        federation.nodes[1]._identity = other.identities[0]
+        federation.nodes[1]._round = federation.nodes[1]._new_round()
+        with pytest.raises(SetupError, match=r"PF-228"):
+            federation.run.set_up()
+
+    def test_one_party_cannot_take_two_seats(self) -> None:
+        federation = Federation()
+        federation.transport.on_answer = lambda node, answer: (
+            federation.transport.answers[0][1] if node == 1 else answer
+        )
+        with pytest.raises(SetupError, match="no word of hospital-1"):
+            federation.run.set_up()
+
+    @pytest.mark.parametrize("place", range(3))
+    def test_changed_envelope_stops_the_run(self, place: int) -> None:
+        federation = Federation()
+
+        def on_query(node: int, packet: bytes) -> bytes:
+            if node != place or kinds(packet) != ["EnvelopeBundle"]:
+                return packet
+            changed = bytearray(packet)
+            changed[-100] ^= 1
+            return bytes(changed)
+
+        federation.transport.on_query = on_query
+        with pytest.raises(PartyRefusedError) as refused:
+            federation.run.set_up()
+        assert refused.value.party == federation.names[place]
+        assert re.fullmatch(r"PF-2\d\d", refused.value.cause)
+        assert federation.nodes[place].state is PartyState.STOPPED
+
+    def test_two_coordinator_stories_have_no_common_sum(self) -> None:
+        # Two parties are shown different plans: each refuses or their streams do not cancel.
+        federation = ready()
+        other = ready()
+
+        def on_query(node: int, packet: bytes) -> bytes:
+            foreign = [p for p in other.transport.packets if kinds(p) == ["Plan"]]
+            return foreign[0] if node == 0 and kinds(packet) == ["Plan"] else packet
+
+        other.ask(0, 1)
+        federation.transport.on_query = on_query
+        with pytest.raises(VoidBatchError, match=r"hospital-0 \[PF-222\]"):
+            federation.ask(0, 1)
+
+
+def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:
+    federation = ready(parties=4)
+    federation.ask(0, 1)
+    bodies: list[NDArray[np.uint32]] = []
+    for _, answer in federation.transport.answers:
+        if holds_vector(answer):
+            message = wire.decode(wire.unpack(answer, max_bytes=10**6)[0]).message
+            assert isinstance(message, MaskedVector)
+            bodies.append(np.frombuffer(message.body, dtype="<u4"))
+    total = np.sum(bodies, axis=0, dtype=np.uint32)
+    assert total.tolist() == [4 * TEACHERS, 0, 0, 0, 4 * TEACHERS, 0]
+    # 24 words below 2^20 by chance: once in 2^288 runs; one word: once in 170.
+    for body in bodies:
+        assert (np.subtract(total, body, dtype=np.uint32) > 2**20).sum() >= 4
+        assert (body > 2**20).sum() >= 4
