@@ -35,7 +35,7 @@ class Policy:
         forms: Secure sums that it takes part in.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
-        most_queries: Most queries of a run.
+        most_queries: Most queries of one pool, over all runs.
         most_epsilon: Most that it may be charged, over all runs.
         most_delta: Largest delta.
         simulated: Whether it takes part in simulations, and then in nothing else.

@@ -65,7 +65,7 @@ class Ring:
             raise InvalidVectorError(
                 f"values must lie in [-2^{self.bits - 1}, 2^{self.bits - 1})", "one outside"
             )
-        return raw.astype(np.int64).astype(self.word_type)
+        return raw.astype(self.word_type)
 
     def decode(self, words: Words) -> NDArray[np.int64]:
         """Map ring elements back to signed integers; the inverse of `encode`."""

@@ -21,6 +21,7 @@ from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, Message
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature
+_LARGE = 4096
 _MAX_DEPTH = 8
 MAX_PACKET_FRAMES = 16
 
@@ -57,7 +58,7 @@ class Signed:
 
 def digest_of(message: Message) -> bytes:
     """Return SHA-256 over version, type and fields, 32 bytes."""
-    return _digest(_DIGESTED + _head(message), _encoded_fields(message))
+    return _digest(_DIGESTED, *_encoded(message))
 
 
 def digest_of_values(label: str, values: Value) -> bytes:
@@ -67,16 +68,16 @@ def digest_of_values(label: str, values: Value) -> bytes:
 
 def sign(message: Message, identity: SigningIdentity) -> Signed:
     """Sign a message and return it with its frame."""
-    body = _encoded_fields(message)
-    digest = _digest(_DIGESTED + _head(message), body)
+    pieces = _encoded(message)
+    digest = _digest(_DIGESTED, *pieces)
     signature = identity.sign(purpose=message.PURPOSE, digest=digest)
-    return _framed(message, body, digest, signature)
+    return _framed(message, pieces, digest, signature)
 
 
 def contain(message: Message) -> Signed:
     """Frame a container, whose parts are signed one by one."""
-    body = _encoded_fields(message)
-    return _framed(message, body, _digest(_DIGESTED + _head(message), body), b"")
+    pieces = _encoded(message)
+    return _framed(message, pieces, _digest(_DIGESTED, *pieces), b"")
 
 
 def decode(frame: bytes) -> Signed:
@@ -93,14 +94,10 @@ def decode(frame: bytes) -> Signed:
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
     if type(signature) is not bytes or len(signature) != expected:
         raise MalformedMessageError(f"a signature must have {expected} bytes", "another length")
-    canonical, tail = _encoded_fields(message), encode_value(signature)
-    start, end = len(_FRAMED) + 2, len(frame) - len(tail)
-    # Compared piece by piece: a frame may be hundreds of megabytes long.
-    if start + len(canonical) != end or not frame.startswith(canonical, start):
+    pieces = _encoded(message)
+    if not _consists_of(frame, (_FRAMED, *pieces, encode_value(signature))):
         raise MalformedMessageError("a frame must be in canonical form", "another form")
-    if not frame.endswith(tail):
-        raise MalformedMessageError("a frame must be in canonical form", "another form")
-    return Signed(message, signature, _digest(_DIGESTED + _head(message), canonical), frame)
+    return Signed(message, signature, _digest(_DIGESTED, *pieces), frame)
 
 
 def expect(signed: Signed, message_type: type[M]) -> M:
@@ -158,9 +155,18 @@ def decode_value(data: bytes) -> Any:
     return value
 
 
-def _framed(message: Message, body: bytes, digest: bytes, signature: bytes) -> Signed:
-    frame = b"".join((_FRAMED, _head(message), body, encode_value(signature)))
+def _framed(message: Message, pieces: list[bytes], digest: bytes, signature: bytes) -> Signed:
+    frame = b"".join((_FRAMED, *pieces, encode_value(signature)))
     return Signed(message, signature, digest, frame)
+
+
+def _consists_of(frame: bytes, pieces: tuple[bytes, ...]) -> bool:
+    place = 0
+    for piece in pieces:
+        if not frame.startswith(piece, place):
+            return False
+        place += len(piece)
+    return place == len(frame)
 
 
 def _digest(*pieces: bytes) -> bytes:
@@ -170,16 +176,24 @@ def _digest(*pieces: bytes) -> bytes:
     return state.digest()
 
 
-def _head(message: Message) -> bytes:
-    # Numbers below 24 are their own encoding.
-    return bytes((PROTOCOL_VERSION, message.TYPE))
+def _encoded(message: Message) -> list[bytes]:
+    """Version, type and fields in pieces, so that a vector of many megabytes is never copied."""
+    values = [getattr(message, field.name) for field in fields(message)]  # type: ignore[arg-type]
+    # Numbers below 24 are their own encoding, and so is the head of a list of fewer than 24.
+    pieces = [bytes((PROTOCOL_VERSION, message.TYPE, 0x80 | len(values)))]
+    for value in values:
+        if type(value) is bytes and len(value) >= _LARGE:
+            pieces += [_large_bytes_head(len(value)), value]
+        else:
+            pieces.append(cbor2.dumps(value, canonical=True))
+    return pieces
 
 
-def _encoded_fields(message: Message) -> bytes:
-    return cbor2.dumps(
-        [getattr(message, field.name) for field in fields(message)],  # type: ignore[arg-type]
-        canonical=True,
-    )
+def _large_bytes_head(size: int) -> bytes:
+    # RFC 8949, section 3: major type 2, the length in two bytes or in four.
+    if size < 2**16:
+        return b"\x59" + size.to_bytes(2, "big")
+    return b"\x5a" + size.to_bytes(4, "big")
 
 
 def _announced_type(frame: bytes) -> type[Message]:

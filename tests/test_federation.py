@@ -300,6 +300,10 @@ class TestOnePartyFails:
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
         heal(federation)
+        with pytest.raises(ValueError, match="no query may be asked twice"):
+            federation.ask(1, 2)
+        assert federation.coordinator_states == ["forfeited"]
+        federation.run._asked.clear()  # a coordinator that forgot
         with pytest.raises(VoidBatchError, match=r"PF-317"):
             federation.ask(1, 2)
 
@@ -444,7 +448,6 @@ class TestRowSums:
     def test_quota_is_of_all_parties_together(self) -> None:
         # A party with one teacher more than it said.
         federation = ready()
-        federation.nodes[0]._guard.__class__  # noqa: B018 - the node's own quota stays as it is
         lie = np.zeros(2 * CLASSES, dtype=np.int64)
         lie[0] = lie[CLASSES] = 1
         federation.nodes[0].lie = lie
@@ -522,7 +525,9 @@ class TestSumPreservingLies:
                 }
             )
             honest = np.array([3 * TEACHERS, 0, 0])
-            federation.nodes[CULPRIT].lie = np.array([2**31 - 1, 0, 1 - 2**31]) - honest
+            federation.nodes[CULPRIT].lie = (
+                np.array([2**31 - 1, 0, 3 * TEACHERS + 1 - 2**31]) - honest
+            )
             federation.ask(0)
             [looked] = federation.run._looked
             counts.append(looked.summed.counts[0])

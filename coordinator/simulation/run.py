@@ -30,7 +30,7 @@ from coordinator.simulation.hospitals import (
 )
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
-from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting import PrivacyLedger, delta_warning
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
@@ -174,6 +174,7 @@ class _Rehearsal:
     def write(self, out: Path) -> Simulation:
         """Train the student, measure, and write the run directory."""
         labels = self._known_labels()
+        labels.warnings.extend(self._delta_warnings())
         outcomes = results.outcomes_of(self._store)
         if not outcomes and labels.stopped_by is not None:
             raise labels.stopped_by
@@ -212,6 +213,12 @@ class _Rehearsal:
         return Simulation(out, metrics, privacy, labels.stopped_by)
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _delta_warnings(self) -> list[str]:
+        private = self._dataset.private
+        units = self._partition.parties if self._settings.unit == "party" else private.unit_count
+        warning = delta_warning(self._settings.delta, units=units)
+        return [] if warning is None else [warning]
 
     def _deal(self) -> Partition:
         settings = self._settings

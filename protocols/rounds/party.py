@@ -247,8 +247,9 @@ class PartyRound:
         form.ring.encode(vector)  # refuse what the ring cannot hold before a key is touched
         self._journal.begin(run_id=self._run_id, epoch=plan.epoch, plan_digest=signed.digest)
         self._roots.advance(plan.epoch)
-        masked = form.shard(vector, seat=self._seat(), pair_keys=self._keys_by_seat(signed.digest))
-        answer = wire.sign(MaskedVector(signed.digest, self._me, masked.tobytes()), self._identity)
+        keys = self._keys_by_seat(signed.digest)
+        masked = form.shard(vector, seat=self._seat(), pair_keys=keys).tobytes()
+        answer = wire.sign(MaskedVector(signed.digest, self._me, masked), self._identity)
         self._journal.keep(signed.digest, answer.frame)
         self._sent_digest = answer.digest
         self._transcript = self._transcript.append("plan", signed.digest)

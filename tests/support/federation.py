@@ -174,7 +174,7 @@ class LyingNode(PartyNode):
         counts = super()._count(batch).counts
         if self.lie is None:
             return SimpleNamespace(counts=counts)
-        wrapped = (counts + self.lie + 2**31) % 2**32 - 2**31
+        wrapped = (counts + self.lie.reshape(counts.shape) + 2**31) % 2**32 - 2**31
         return SimpleNamespace(counts=wrapped)
 
 

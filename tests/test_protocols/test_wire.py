@@ -91,6 +91,25 @@ def test_frames_are_what_a_second_encoder_writes(message: Message) -> None:
     assert signed.digest == hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
 
 
+@pytest.mark.parametrize("size", [4092, 4095, 4096, 4097, 2**16 - 1, 2**16, 2**16 + 1, 10**6])
+def test_large_vectors_are_framed_as_a_second_encoder_does(size: int) -> None:
+    signed = wire.sign(MaskedVector(DIGEST, DIGEST, bytes(size)), ME)
+    body = cbor(1) + cbor(MaskedVector.TYPE) + cbor([DIGEST, DIGEST, bytes(size)])
+    assert signed.frame == b"\x84" + body + cbor(signed.signature)
+    assert signed.digest == hashlib.sha256(b"pate-fed/1/message\0\x83" + body).digest()
+    assert wire.decode(signed.frame) == signed
+
+
+@pytest.mark.parametrize("size", [4096, 2**16])
+def test_a_large_vector_with_a_longer_head_is_malformed(size: int) -> None:
+    frame = wire.sign(MaskedVector(DIGEST, DIGEST, bytes(size)), ME).frame
+    head = cbor(bytes(size))[:-size]
+    longer = {4096: b"\x5a" + size.to_bytes(4, "big"), 2**16: b"\x5b" + size.to_bytes(8, "big")}
+    assert frame.count(head) == 1
+    with pytest.raises(MalformedMessageError):
+        wire.decode(frame.replace(head, longer[size]))
+
+
 @given(messages(), messages())
 def test_different_messages_have_different_digests(one: Message, other: Message) -> None:
     assert (wire.digest_of(one) == wire.digest_of(other)) == (one == other)
