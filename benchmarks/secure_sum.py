@@ -2,8 +2,8 @@
 
 Each row is a bar: our code beside its own limit (bare AES, a plain sum, SHA-256, bare
 `cryptography`), CPU time, rounds interleaved, medians. Ratios travel between machines; times do
-not. Run from the repository root: ``python -m benchmarks.secure_sum`` (about a minute; `--quick`
-for a look).
+not. Run from the repository root: ``python -m benchmarks.secure_sum`` (about a minute;
+`--quick` for a look).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -30,7 +31,8 @@ from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import MaskedVector
 from protocols.pair_keys import PairRoots
-from protocols.prg import BLOCK_BYTES, Keystream, ctr_keystream, gcm_keystream
+from protocols.prg import BLOCK_BYTES, Keystream, add_streams, ctr_keystream, gcm_keystream
+from protocols.ring import Ring
 from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
 
 NOW, EXPIRES_AT = 0.0, 1_000
@@ -53,12 +55,15 @@ class Row:
 
     @property
     def holds(self) -> bool:
+        """Whether the bar is kept."""
         more = self.better == ">="
         return self.measured >= self.limit if more else self.measured <= self.limit
 
     def line(self) -> str:
+        """Return the row as it is printed."""
         verdict = "holds" if self.holds else "MISSED"
-        return f"{self.bar:4} {self.what:66} {self.measured:9.2f}  {self.better} {self.limit:<8g} {verdict}"
+        bar = f"{self.better} {self.limit:<8.4g}"
+        return f"{self.bar:4} {self.what:72} {self.measured:9.2f}  {bar} {verdict}"
 
 
 def cpu_times(*actions: Action, rounds: int) -> list[float]:
@@ -120,65 +125,69 @@ def plain_sum(vectors: NDArray[np.uint32]) -> Action:
 
 def masking(parties: int, words: int, rounds: int) -> list[Row]:
     """A party's masking against bare AES and against the plain sum of all vectors."""
+    vectors = np.random.default_rng(1).integers(0, 25, size=(parties, words), dtype=np.uint32)
     rows = []
-    numbers = np.random.default_rng(1)
-    vectors = numbers.integers(0, 25, size=(parties, words), dtype=np.uint32)
-    vector = vectors[0].astype(np.int64)
-    me = bytes(32)
-    roots = {secrets.token_bytes(32): secrets.token_bytes(32) for _ in range(parties - 1)}
-    for name, (keystream, mode) in BACK_ENDS.items():
-        form = AdditiveSum(keystream=keystream)
-        keys = dict(enumerate((secrets.token_bytes(32) for _ in range(parties - 1)), start=1))
-
-        def mask(form: AdditiveSum = form, keys: dict[int, bytes] = keys) -> None:
-            form.shard(vector, seat=0, pair_keys=keys)
-
-        def derive_and_mask(form: AdditiveSum = form) -> None:
-            pairs = PairRoots(me, roots)
-            pairs.advance(1)
-            derived = pairs.keys_for(me)
-            form.shard(vector, seat=0, pair_keys=dict(enumerate(derived.values(), start=1)))
-
-        aes = bare_aes(parties, 4 * words, mode)
-        actions = [repeated(a) for a in (mask, derive_and_mask, aes, plain_sum(vectors))]
-        times = cpu_times(*(action for action, _ in actions), rounds=rounds)
-        kernel, whole, limit, curator = (
-            t / count for t, (_, count) in zip(times, actions, strict=True)
-        )
+    for name in BACK_ENDS:
+        kernel, whole, limit, curator, context = _masking_seconds(vectors, name, rounds)
         size = f"n={parties}, L={words:,}, {name}"
         if words >= 10**5:
             least = {"CTR": 0.65 if parties >= 10 else 0.55, "GCM": 0.50}[name]
             bar = "B1" if name == "CTR" else "B2"
             rows.append(Row(bar, f"bare AES / masking kernel; {size}", limit / kernel, least, ">="))
             most = {"CTR": 4.5, "GCM": 2.8}[name]
-            rows.append(Row("B3", f"masking with key derivation / plain sum; {size}", whole / curator, most, "<="))  # fmt: skip
+            what = f"encode, derive keys, mask / plain sum; {size}"
+            rows.append(Row("B3", what, whole / curator, most, "<="))
         else:
-            most = {"CTR": 13.0, "GCM": 9.0}[name]
-            microseconds = 1e6 * kernel / (parties - 1)
-            rows.append(Row("B4", f"microseconds per stream of 40 kB; {size}", microseconds, most, "<="))  # fmt: skip
+            per_stream = kernel / (parties - 1)
+            what = f"a stream of {4 * words // 1000} kB / bare cipher context; {size}"
+            rows.append(Row("B4", what, per_stream / context, 4, "<="))
     return rows
+
+
+def _masking_seconds(vectors: NDArray[np.uint32], name: str, rounds: int) -> list[float]:
+    """CPU time of: the kernel, the whole masking, bare AES, the plain sum, one cipher context."""
+    keystream, mode = BACK_ENDS[name]
+    parties, words = vectors.shape
+    form, ring, me = AdditiveSum(keystream=keystream), Ring(), bytes(32)
+    vector, masked = vectors[0].astype(np.int64), vectors[0].copy()
+    keys = [(1, secrets.token_bytes(32)) for _ in range(parties - 1)]
+    roots = {secrets.token_bytes(32): secrets.token_bytes(32) for _ in range(parties - 1)}
+
+    def whole() -> None:
+        pairs = PairRoots(me, roots)
+        pairs.advance(1)
+        derived = pairs.keys_for(me)
+        form.shard(vector, seat=0, pair_keys=dict(enumerate(derived.values(), start=1)))
+
+    actions = [
+        repeated(lambda: add_streams(masked, keys, ring=ring, keystream=keystream)),
+        repeated(whole),
+        repeated(bare_aes(parties, 4 * words, mode)),
+        repeated(plain_sum(vectors)),
+        repeated(lambda: keystream(me)),
+    ]
+    times = cpu_times(*(action for action, _ in actions), rounds=rounds)
+    return [seconds / count for seconds, (_, count) in zip(times, actions, strict=True)]
 
 
 # Whole runs: B5, B7, B9, B10 -------------------------------------------------------------------
 
 
 class ForgetfulJournal(RoundJournal):
-    """Keeps the last y only."""
-
-    def __init__(self) -> None:
-        self.frame: bytes | None = None
+    """Keeps nothing: a benchmark begins no plan twice and sends no y again."""
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        """Trust the benchmark not to begin twice."""
+        """See `RoundJournal.begin`."""
 
     def keep(self, plan_digest: bytes, frame: bytes) -> None:
-        self.frame = frame
+        """See `RoundJournal.keep`."""
 
-    def find(self, plan_digest: bytes) -> bytes | None:
-        return self.frame
+    def find(self, plan_digest: bytes) -> bytes | None:  # noqa: ARG002 - the contract's
+        """See `RoundJournal.find`."""
+        return None
 
     def erase(self, plan_digest: bytes) -> None:
-        self.frame = None
+        """See `RoundJournal.erase`."""
 
 
 class Federation:
@@ -193,14 +202,13 @@ class Federation:
         operator = SigningIdentity.generate()
         identities = [SigningIdentity.generate() for _ in range(parties)]
         pins: dict[bytes, PublicIdentity] = {i.fingerprint: i.public for i in identities}
-        self.journals = {fp: ForgetfulJournal() for fp in pins}
         self.parties = {
             identity.fingerprint: PartyRound(
                 identity=identity,
                 coordinator=operator.public,
                 pins=pins,
                 forms={"additive": AdditiveSum()},
-                journal=self.journals[identity.fingerprint],
+                journal=ForgetfulJournal(),
                 random_bytes=secrets.token_bytes,
             )
             for identity in identities
@@ -231,9 +239,7 @@ class Federation:
     def _exchange(self, frames: dict[bytes, bytes]) -> None:
         for fp, frame in frames.items():
             party = self.parties[fp]
-            self._answer(
-                fp, self._timed(fp, lambda p=party, f=frame: p.receive(f, now=NOW).replies)
-            )  # type: ignore[misc]
+            self._answer(fp, self._timed(fp, partial(_replies, party, frame)))
 
     def _timed(self, fp: bytes, act: Callable[[], tuple[bytes, ...]]) -> tuple[bytes, ...]:
         start = time.process_time()
@@ -263,6 +269,10 @@ class Federation:
             party.receive(frame, now=NOW)
 
 
+def _replies(party: PartyRound, frame: bytes) -> tuple[bytes, ...]:
+    return party.receive(frame, now=NOW).replies
+
+
 def enrolment(parties: int, rounds: int) -> Row:
     """A party's setup against the public-key work in it, done bare."""
     suite = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
@@ -277,10 +287,8 @@ def enrolment(parties: int, rounds: int) -> Row:
             suite.decrypt(sealed, key, message)
             verifier.verify(signature, message)
 
-    ours = []
     (limit,) = cpu_times(bare, rounds=rounds)
-    for _ in range(3):
-        ours.append(Federation(parties).party_seconds)
+    ours = [Federation(parties).party_seconds for _ in range(3)]
     what = f"a party's setup / (n-1) x (seal + open + verify); n={parties}"
     return Row("B5", what, median(ours) / limit, 1.2, "<=")
 
@@ -315,21 +323,11 @@ def collecting(parties: int, words: int, rounds: int) -> list[Row]:
         federation.settle()
     size = f"n={parties}, L={words:,}"
     reference = 1.3 * median(limits) + median(sums)
+    taking = f"coordinator takes y's / (1.3 x SHA-256 + plain sum); {size}"
+    beyond = f"bytes of a party's batch beyond 4L; {size}"
     return [
-        Row(
-            "B7",
-            f"coordinator, all checks / (1.3 x SHA-256 + plain sum); {size}",
-            median(ours) / reference,
-            1.0,
-            "<=",
-        ),  # fmt: skip
-        Row(
-            "B9",
-            f"bytes of a party's batch beyond 4L; {size}",
-            sent - 4 * words,
-            100 * (parties - 1) + 2048,
-            "<=",
-        ),  # fmt: skip
+        Row("B7", taking, median(ours) / reference, 1.0, "<="),
+        Row("B9", beyond, sent - 4 * words, 100 * (parties - 1) + 2048, "<="),
     ]
 
 
@@ -353,22 +351,10 @@ def memory(words: int) -> list[Row]:
     y = 4 * words / 2**20
     party, coordinator = peaks[10]
     drift = max(abs(peaks[100][i] - peaks[10][i]) for i in range(2))
-    size = f"L={words:,} (y has {y:.1f} MiB)"
+    size = f"L={words:,}, y {y:.1f} MiB"
     return [
-        Row(
-            "B10",
-            f"MiB that a party's answer takes, beside its vector; {size}",
-            party,
-            2 * y + 1,
-            "<=",
-        ),  # fmt: skip
-        Row(
-            "B10",
-            f"MiB that the coordinator takes for one more y; {size}",
-            coordinator,
-            2 * y + 8,
-            "<=",
-        ),  # fmt: skip
+        Row("B10", f"MiB a party's answer takes beside its vector; {size}", party, y + 1, "<="),
+        Row("B10", f"MiB the coordinator takes for one y; {size}", coordinator, 2 * y + 8, "<="),
         Row("B10", f"MiB by which n=100 differs from n=10; {size}", drift, 1.0, "<="),
     ]
 
@@ -382,7 +368,7 @@ def main() -> None:
     sizes = [(3, 10**5), (10, 10**5), (10, 10**4)]
     if not quick:
         sizes += [(10, 10**6), (100, 10**5), (100, 10**4)]
-    print(f"{'bar':4} {'what':66} {'measured':>9}  {'bar':11} verdict")
+    print(f"{'bar':4} {'what':72} {'measured':>9}  {'bar':11} verdict")
     rows = [row for parties, words in sizes for row in masking(parties, words, rounds)]
     rows.append(enrolment(10 if quick else 30, rounds))
     rows += collecting(10, 10**5 if quick else 10**6, rounds)

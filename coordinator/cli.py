@@ -40,6 +40,7 @@ from pate_fed.errors import (
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
+_INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -359,7 +360,10 @@ def report(
 def main() -> None:
     """Run the command line; every way out is one line with a code, and a stable exit code."""
     try:
-        sys.exit(app(standalone_mode=False) or EXIT_DONE)
+        ended = app(standalone_mode=False)
+        if ended == _INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.exit(ended or EXIT_DONE)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.UsageError as error:

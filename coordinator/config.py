@@ -135,8 +135,10 @@ class SimulationSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidSettingError(f"{_option(name)} must be above 0 and finite", value)
-        if self.vote_threshold is not None and not abs(self.vote_threshold) < float("inf"):
-            raise InvalidSettingError("--vote-threshold must be finite", self.vote_threshold)
+        if self.vote_threshold is not None and not 0 <= self.vote_threshold < float("inf"):
+            raise InvalidSettingError(
+                "--vote-threshold must be at least 0 and finite", self.vote_threshold
+            )
         if not 0 < self.delta < 1:
             raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
         if self.seed is not None and self.seed < 0:

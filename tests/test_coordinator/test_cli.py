@@ -1,0 +1,548 @@
+"""The command line as a tired person uses it: one line per error, nothing half done."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import cli
+from pate_fed import __version__
+from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
+
+__all__ = ["pate_fed"]  # a fixture
+
+REPOSITORY = Path(__file__).parents[2]
+RUN_FILES = {
+    "run.toml",
+    "manifest.json",
+    "metrics.json",
+    "privacy.json",
+    "labels.csv",
+    "transcript.jsonl",
+    "report.html",
+    "student",
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "table.csv")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+class TestRun:
+    def test_a_run_writes_one_directory_and_one_screen(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, out))
+        assert (ended.code, ended.err) == (0, "")
+        assert {path.name for path in out.iterdir()} == RUN_FILES
+        lines = ended.out.splitlines()
+        assert len(lines) <= 24
+        assert max(map(len, lines)) <= 80
+        assert "\x1b" not in ended.out
+        assert leftovers(out.parent, table, out) == []
+
+    def test_json_is_one_object_on_standard_output_and_nothing_else(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, out), "--format", "json")
+        assert (ended.code, ended.err) == (0, "")
+        assert set(ended.json) == {"run_dir", "metrics", "privacy"}
+        assert ended.json["run_dir"] == str(out)
+        for name in ("metrics", "privacy"):
+            assert ended.json[name] == json.loads((out / f"{name}.json").read_text())
+
+    def test_report_of_a_run_has_the_same_bytes_again(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        pate_fed(*small_run(table, out))
+        page = (out / "report.html").read_bytes()
+        summary = pate_fed("report", out)
+        assert (summary.code, summary.err) == (0, "")
+        assert (out / "report.html").read_bytes() == page
+        (out / "report.html").unlink()
+        assert pate_fed("report", out, "--format=json").json["run_dir"] == str(out)
+        assert (out / "report.html").read_bytes() == page
+        assert {path.name for path in out.iterdir()} == RUN_FILES
+
+    def test_missing_folders_above_are_made(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        deep = tmp_path / "a" / "b" / "run"
+        assert pate_fed(*small_run(table, deep)).code == 0
+        assert deep.is_dir()
+
+    def test_default_place_is_named_for_the_data(
+        self,
+        pate_fed: Command,
+        table: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert pate_fed(*small_run(table, tmp_path / "x")[:-2]).code == 0
+        [run] = (tmp_path / "runs").iterdir()
+        assert run.name.startswith("csv-20")
+
+
+class TestWrongUsage:
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            pytest.param(["--data", "cifar"], "cifar", id="unknown data"),
+            pytest.param(["--mechanism", "best"], "best", id="unknown mechanism"),
+            pytest.param(["--partition", "fair"], "fair", id="unknown partition"),
+            pytest.param(["--student", "gan"], "gan", id="unknown student"),
+            pytest.param(["--teacher", "human"], "human", id="unknown teacher"),
+            pytest.param(["--engine", "spark"], "spark", id="unknown engine"),
+            pytest.param(["--unit", "cell"], "cell", id="unknown unit"),
+            pytest.param(["--format", "xml"], "xml", id="unknown format"),
+            pytest.param(["--secret"], "--secret", id="unknown option"),
+            pytest.param(["extra"], "extra", id="an argument too many"),
+            pytest.param(["--parties"], "--parties", id="missing value"),
+            pytest.param(["--parties", "many"], "many", id="a word for a number"),
+            pytest.param(["--parties", "3.5"], "3.5", id="half a party"),
+            pytest.param(["--parties", "0"], "0", id="no party"),
+            pytest.param(["--parties", "-3"], "-3", id="fewer than no party"),
+            pytest.param(["--teachers", "0"], "0", id="no teacher"),
+            pytest.param(["--queries", "0"], "0", id="no query"),
+            pytest.param(["--queries", "1000000"], "1000000", id="more queries than the pool"),
+            pytest.param(["--batch-size", "0"], "0", id="empty batches"),
+            pytest.param(["--max-answers", "0"], "0", id="no answer"),
+            pytest.param(["--max-refusals", "0"], "0", id="no refusal"),
+            pytest.param(["--epsilon", "0"], "0", id="epsilon 0"),
+            pytest.param(["--epsilon", "nan"], "nan", id="epsilon no number"),
+            pytest.param(["--epsilon", "inf"], "inf", id="epsilon endless"),
+            pytest.param(["--delta", "0"], "0", id="delta 0"),
+            pytest.param(["--delta", "1"], "1", id="delta 1"),
+            pytest.param(["--delta", "nan"], "nan", id="delta no number"),
+            pytest.param(["--sigma1", "-1"], "-1", id="negative noise"),
+            pytest.param(["--sigma2", "0"], "0", id="no noise"),
+            pytest.param(["--vote-threshold", "nan"], "nan", id="threshold no number"),
+            pytest.param(["--seed", "-1"], "-1", id="negative seed"),
+            pytest.param(["--mechanism", "gnmax", "--sigma1", "3"], "gnmax", id="contradiction"),
+            pytest.param(["--data", "csv"], "less", id="csv without a file"),
+            pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
+            pytest.param(["--label", "x"], "digits", id="a label for digits"),
+            pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),
+            pytest.param(["--vote-threshold", "-1"], "-1", id="threshold below zero"),
+            pytest.param(["--sigma1", "1e-300", "--sigma2", "1e300"], "", id="absurd numbers"),
+        ],
+    )
+    def test_it_ends_in_one_line_with_a_code(
+        self, pate_fed: Command, out: Path, arguments: list[str], told: str
+    ) -> None:
+        ended = pate_fed("simulate", "--out", out, *arguments)
+        assert ended.code in (2, 3) if "1e-300" in arguments else ended.code == 2
+        assert ended.out == ""
+        assert ended.error_code.startswith("PF-")
+        assert told in ended.err
+        assert leftovers(out.parent) == []
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            pytest.param(["--mechanism", "lnmax"], id="LNMax"),
+            pytest.param(["--mechanism", "interactive"], id="interactive"),
+            pytest.param(["--sum", "masked"], id="masked sum"),
+            pytest.param(["--noise", "parties"], id="noise at the parties"),
+            pytest.param(["--select", "least-confident"], id="least confident"),
+        ],
+    )
+    def test_later_work_is_absent_from_help_and_refused(
+        self, pate_fed: Command, out: Path, arguments: list[str]
+    ) -> None:
+        ended = pate_fed("simulate", "--out", out, *arguments)
+        assert (ended.code, ended.error_code) == (2, "PF-402")
+        shown = pate_fed("simulate", "--help")
+        assert (shown.code, shown.err) == (0, "")
+        choices = [
+            part.strip(" │|[]")
+            for line in shown.out.splitlines()
+            for part in line.replace("|", " ").replace("[", " ").replace("]", " ").split()
+        ]
+        assert arguments[0] in choices
+        assert not set(choices) & {"lnmax", "interactive", "masked", "least-confident"}
+        assert "[parties]" not in shown.out
+        assert "|parties" not in shown.out
+
+    def test_unknown_command_is_one_line(self, pate_fed: Command) -> None:
+        ended = pate_fed("simulat")
+        assert (ended.code, ended.error_code) == (2, "PF-402")
+
+    @pytest.mark.parametrize("how", [["--format", "json"], ["--format=json"]])
+    @pytest.mark.parametrize(
+        ("arguments", "code", "exit_code"),
+        [
+            pytest.param(["--parties", "2"], "PF-240", 3, id="a refusal"),
+            pytest.param(["--nonsense"], "PF-402", 2, id="a wrong option"),
+            pytest.param(["--epsilon", "-1"], "PF-401", 2, id="a wrong number"),
+        ],
+    )
+    def test_errors_are_json_where_json_was_asked_for(
+        self,
+        pate_fed: Command,
+        out: Path,
+        how: list[str],
+        arguments: list[str],
+        code: str,
+        exit_code: int,
+    ) -> None:
+        ended = pate_fed("simulate", "--out", out, *how, *arguments)
+        assert (ended.code, ended.out) == (exit_code, "")
+        assert ended.err.count("\n") == 1
+        error = json.loads(ended.err)
+        assert set(error) == {"code", "must", "got"}
+        assert error["code"] == code
+
+    def test_existing_directory_is_refused_and_left_alone(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        out.mkdir()
+        (out / "mine.txt").write_text("mine")
+        ended = pate_fed(*small_run(table, out))
+        assert (ended.code, ended.error_code) == (2, "PF-140")
+        assert [path.name for path in out.iterdir()] == ["mine.txt"]
+
+    @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
+    def test_whatever_stands_in_its_place_is_refused(
+        self, pate_fed: Command, table: Path, out: Path, make: Callable[[Path], None]
+    ) -> None:
+        make(out)
+        ended = pate_fed(*small_run(table, out))
+        assert (ended.code, ended.error_code) == (2, "PF-140")
+
+    def test_a_place_below_a_file_is_refused(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, table / "run"))
+        assert (ended.code, ended.error_code) == (2, "PF-140")
+
+    def test_line_stays_one_line_whatever_was_typed(self, pate_fed: Command, out: Path) -> None:
+        ended = pate_fed("simulate", "--out", out, "--data", "two\nlines\x1b[31m")
+        assert (ended.code, ended.error_code) == (2, "PF-402")
+        assert "\x1b" not in ended.err
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("parties", [1, 2])
+    def test_fewer_than_three_parties_are_refused(
+        self, pate_fed: Command, table: Path, out: Path, parties: int
+    ) -> None:
+        ended = pate_fed(*small_run(table, out), "--parties", parties)
+        assert (ended.code, ended.error_code) == (3, "PF-240")
+        assert leftovers(out.parent, table) == []
+
+    def test_fewer_than_three_hospitals_are_refused(
+        self, pate_fed: Command, tmp_path: Path, out: Path
+    ) -> None:
+        table = write_table(tmp_path / "two.csv", hospitals=2)
+        ended = pate_fed(
+            "simulate",
+            *("--data", "csv", "--data-file", table, "--label", "sick", "--hospital", "clinic"),
+            *("--teachers", 2, "--out", out),
+        )
+        assert (ended.code, ended.error_code) == (3, "PF-240")
+        assert leftovers(tmp_path, table) == []
+
+    def test_budget_for_nothing_leaves_nothing(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, out), "--epsilon", 0.01)
+        assert (ended.code, ended.error_code) == (3, "PF-131")
+        assert ended.out == ""
+        assert leftovers(out.parent, table) == []
+
+    def test_budget_for_the_first_batch_keeps_its_labels(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, out), "--batch-size", 2, "--epsilon", 3)
+        assert (ended.code, ended.error_code) == (3, "PF-131")
+        assert {path.name for path in out.iterdir()} == RUN_FILES
+        metrics = json.loads((out / "metrics.json").read_text())
+        queries = metrics["queries"]
+        assert 2 <= queries["asked"] < 8
+        assert queries["asked"] + queries["not_asked"] == 8
+        assert queries["void"] == 0
+        assert len((out / "labels.csv").read_text().splitlines()) == 1 + queries["asked"]
+        privacy = json.loads((out / "privacy.json").read_text())
+        assert [entry["state"] for entry in privacy["ledger"]] == ["committed"] * (
+            queries["asked"] // 2
+        )
+
+    def test_budget_error_in_json_leaves_one_object_on_each_stream(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        ended = pate_fed(
+            *small_run(table, out), "--batch-size", 2, "--epsilon", 3, "--format", "json"
+        )
+        assert ended.code == 3
+        assert ended.json["run_dir"] == str(out)
+        assert json.loads(ended.err)["code"] == "PF-131"
+
+    @pytest.mark.parametrize("cap", ["--max-answers", "--max-refusals"])
+    def test_cap_ends_a_run_that_is_done(
+        self, pate_fed: Command, table: Path, out: Path, cap: str
+    ) -> None:
+        threshold = 0 if cap == "--max-answers" else 100
+        ended = pate_fed(
+            *small_run(table, out),
+            *(cap, 3, "--batch-size", 2),
+            *("--vote-threshold", threshold, "--sigma1", 0.5, "--epsilon", 500),
+        )
+        assert (ended.code, ended.err) == (0, "")
+        queries = json.loads((out / "metrics.json").read_text())["queries"]
+        kind = "answered" if cap == "--max-answers" else "refused"
+        assert (queries["asked"], queries[kind]) == (3, 3)
+        assert (queries["not_asked"], queries["void"]) == (5, 0)
+
+    def test_missing_ray_is_one_line(
+        self, pate_fed: Command, table: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("coordinator.simulation.engines.find_spec", lambda name: None)
+        ended = pate_fed(*small_run(table, out), "--engine", "ray")
+        assert (ended.code, ended.error_code) == (2, "PF-150")
+        assert "pate-fed[ray]" in ended.err
+        assert leftovers(out.parent, table) == []
+
+
+def lines_of(table: Path) -> list[str]:
+    return table.read_text().splitlines()
+
+
+def rare_class(table: Path) -> None:
+    lines = lines_of(table)
+    lines[5] = lines[5].rsplit(",", 1)[0] + ",unsure"
+    table.write_text("\n".join(lines))
+
+
+def keep_rows(count: int) -> Callable[[Path], None]:
+    def keep(table: Path) -> None:
+        table.write_text("\n".join(lines_of(table)[: 1 + count]) + "\n")
+
+    return keep
+
+
+def directory(table: Path) -> None:
+    table.unlink()
+    table.mkdir()
+
+
+BROKEN_TABLES: list[Any] = [
+    pytest.param(lambda t: t.unlink(), "PF-111", id="missing"),
+    pytest.param(directory, "PF-111", id="a directory"),
+    pytest.param(lambda t: t.write_bytes(bytes(range(256)) * 20), "PF-111", id="binary"),
+    pytest.param(lambda t: t.write_bytes(b""), "PF-111", id="empty"),
+    pytest.param(
+        lambda t: t.write_bytes(gzip.compress(t.read_bytes())[:-20]), "PF-111", id="half a gzip"
+    ),
+    pytest.param(
+        lambda t: t.write_text(t.read_text().replace("yes", 'y"es', 1)), "PF-1", id="a quote"
+    ),
+    pytest.param(lambda t: t.write_text("a;b\n1;2\n"), "PF-112", id="semicolons"),
+    pytest.param(
+        lambda t: t.write_text(t.read_text().replace("sick", "ill", 1)), "PF-112", id="no label"
+    ),
+    pytest.param(rare_class, "PF-114", id="a class that appears once"),
+    pytest.param(keep_rows(3), "PF-113", id="3 rows"),
+    pytest.param(keep_rows(0), "PF-1", id="a header only"),
+    pytest.param(
+        lambda t: t.write_text(t.read_text().replace("yes", "no")), "PF-110", id="one class"
+    ),
+    pytest.param(
+        lambda t: t.write_text(t.read_text().replace(",yes", ",", 1)), "PF-115", id="no label once"
+    ),
+    pytest.param(lambda t: t.write_text(t.read_text() + "p9,c\n"), "PF-111", id="a short row"),
+]
+
+
+class TestBrokenInput:
+    @pytest.mark.parametrize(("spoil", "code"), BROKEN_TABLES)
+    def test_it_ends_in_one_line_and_leaves_nothing(
+        self,
+        pate_fed: Command,
+        table: Path,
+        out: Path,
+        spoil: Callable[[Path], object],
+        code: str,
+    ) -> None:
+        spoil(table)
+        ended = pate_fed(*small_run(table, out))
+        assert ended.code == 5, ended.err
+        assert ended.error_code.startswith(code)
+        assert ended.out == ""
+        assert leftovers(out.parent, table) == []
+
+    @pytest.mark.parametrize("option", ["--patient-id", "--hospital"])
+    def test_column_that_is_not_there(
+        self, pate_fed: Command, table: Path, out: Path, option: str
+    ) -> None:
+        ended = pate_fed(*small_run(table, out), option, "nowhere")
+        assert (ended.code, ended.error_code) == (5, "PF-112")
+
+    def test_hospitals_that_the_data_lack(self, pate_fed: Command, out: Path) -> None:
+        ended = pate_fed("simulate", "--partition", "column", "--out", out)
+        assert (ended.code, ended.error_code) == (5, "PF-112")
+        assert leftovers(out.parent) == []
+
+    def test_more_teachers_than_patients(self, pate_fed: Command, table: Path, out: Path) -> None:
+        ended = pate_fed(*small_run(table, out), "--teachers", 500)
+        assert ended.code == 5
+        assert ended.error_code == "PF-113"
+        assert leftovers(out.parent, table) == []
+
+    def test_cells_of_a_row_are_never_shown(
+        self, pate_fed: Command, table: Path, out: Path
+    ) -> None:
+        lines = lines_of(table)
+        lines[9] = 'Jane Doe,"broken,cell'
+        table.write_text("\n".join(lines))
+        ended = pate_fed(*small_run(table, out))
+        assert ended.code == 5
+        assert "Jane" not in ended.err
+        assert "cell" not in ended.err.replace("too long a cell", "")
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param(lambda run: (run / "metrics.json").unlink(), id="a file missing"),
+            pytest.param(lambda run: (run / "metrics.json").write_text("{"), id="half a file"),
+            pytest.param(lambda run: (run / "labels.csv").write_text("x"), id="other labels"),
+            pytest.param(
+                lambda run: (run / "privacy.json").write_text('{"schema_version": 9}'),
+                id="a later version",
+            ),
+        ],
+    )
+    def test_report_of_a_broken_run(
+        self, pate_fed: Command, table: Path, out: Path, spoil: Callable[[Path], object]
+    ) -> None:
+        pate_fed(*small_run(table, out))
+        spoil(out)
+        page = (out / "report.html").read_bytes()
+        ended = pate_fed("report", out)
+        assert (ended.code, ended.error_code, ended.out) == (5, "PF-140", "")
+        assert (out / "report.html").read_bytes() == page
+
+    def test_report_of_no_run(self, pate_fed: Command, tmp_path: Path) -> None:
+        ended = pate_fed("report", tmp_path / "nothing")
+        assert (ended.code, ended.error_code) == (5, "PF-140")
+
+
+STAGES = [
+    pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
+    pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
+    pytest.param("coordinator.labeling.open_sum", id="labeling"),
+    pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
+    pytest.param("coordinator.simulation.run.render_report", id="writing"),
+]
+
+
+class TestInterruptions:
+    @pytest.mark.parametrize("stage", STAGES)
+    @pytest.mark.parametrize(
+        "error",
+        [
+            pytest.param(KeyboardInterrupt(), id="Ctrl-C"),
+            pytest.param(ValueError("7919 votes\nof patient 4711"), id="our fault"),
+            pytest.param(MemoryError(), id="no memory"),
+            pytest.param(RecursionError("deep"), id="too deep"),
+        ],
+    )
+    def test_nothing_is_left_and_nothing_is_told(
+        self,
+        pate_fed: Command,
+        table: Path,
+        out: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        stage: str,
+        error: BaseException,
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(stage, fail)
+        ended = pate_fed(*small_run(table, out))
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.error_code == "PF-490"
+        assert "4711" not in ended.err
+        assert leftovers(out.parent, table) == []
+
+    @pytest.mark.parametrize("place", ["mkdtemp", "_publish"])
+    def test_full_disk_is_one_line(
+        self,
+        pate_fed: Command,
+        table: Path,
+        out: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+    ) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        owner = "tempfile.mkdtemp" if place == "mkdtemp" else "pate_fed.report.run_directory"
+        monkeypatch.setattr(owner if place == "mkdtemp" else f"{owner}.{place}", full)
+        ended = pate_fed(*small_run(table, out))
+        assert (ended.code, ended.error_code) == (2, "PF-140")
+        assert "No space left" in ended.err
+        assert leftovers(out.parent, table) == []
+
+
+class TestWhole:
+    """As its own process: what only that can show."""
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from coordinator.cli import main; main()",
+                *map(str, arguments),
+            ],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            timeout=120,
+            check=False,
+        )
+
+    def test_json_alone_on_standard_output(self, table: Path, out: Path) -> None:
+        done = self.run(*small_run(table, out), "--format", "json")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.count("\n") == 1
+        assert json.loads(done.stdout)["run_dir"] == str(out)
+
+    def test_refusal_is_one_line_and_exit_code_3(self, out: Path) -> None:
+        done = self.run("simulate", "--parties", 2, "--out", out)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("pate-fed: PF-240: ")
+        assert done.stderr.count("\n") == 1
+        assert not out.exists()
+
+
+def test_help_names_both_commands(pate_fed: Command) -> None:
+    ended = pate_fed("--help")
+    assert ended.code == 0
+    assert "simulate" in ended.out
+    assert "report" in ended.out
+
+
+def test_version_is_the_distributions(pate_fed: Command) -> None:
+    ended = pate_fed("--version")
+    assert (ended.code, ended.out) == (0, f"pate-fed {__version__}\n")
+
+
+def test_tracebacks_never_show_local_variables() -> None:
+    assert cli.app.pretty_exceptions_enable is False

@@ -1,0 +1,238 @@
+"""Packets over a Flower grid, and what a transport makes of answers that are none."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from coordinator import flower_app
+from coordinator.flower_app import MESSAGE_TYPE, GridTransport
+from coordinator.local_grid import LocalGrid
+from coordinator.transport import Silence, Transport
+from party.flower_app import ACTION
+
+TIMEOUT_S = 5.0
+
+
+def saved(array: object, **options: Any) -> bytes:
+    """Bytes of an array file."""
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
+
+
+def zipped() -> bytes:
+    """Bytes of a whole archive of arrays."""
+    stream = io.BytesIO()
+    np.savez(stream, body=np.zeros(3, dtype=np.uint8))
+    return stream.getvalue()
+
+
+def record(array: Array, *, name: str = "packet", key: str = "body") -> RecordDict:
+    return RecordDict({name: ArrayRecord({key: array})})
+
+
+def body(values: object) -> RecordDict:
+    return record(Array(np.asarray(values)))
+
+
+def raw(data: bytes, *, kind: str = "numpy.ndarray") -> RecordDict:
+    return record(Array("uint8", (3,), kind, data))
+
+
+def grid_of(answer: Callable[[Message], RecordDict], *, nodes: int = 2) -> LocalGrid:
+    app = ClientApp()
+
+    @app.query(ACTION)
+    def exchange(message: Message, _: Any) -> Message:
+        return Message(answer(message), reply_to=message)
+
+    return LocalGrid(app, nodes=nodes, workers=2)
+
+
+def answers_to(grid: LocalGrid, packet: bytes = b"packet") -> dict[int, bytes | Silence]:
+    transport = GridTransport(grid, nodes=len(list(grid.get_node_ids())), timeout_s=TIMEOUT_S)
+    return transport.exchange(dict.fromkeys(transport.nodes(), packet))
+
+
+def one_answer(content: RecordDict) -> bytes | Silence:
+    [answer] = answers_to(grid_of(lambda message: content, nodes=1)).values()
+    return answer
+
+
+def test_bytes_go_there_and_back() -> None:
+    def answer(message: Message) -> RecordDict:
+        packet = message.content["packet"]["body"].numpy()  # type: ignore[union-attr]
+        return body(packet[::-1].copy())
+
+    answers = answers_to(grid_of(answer), b"\0\xff abc")
+    assert list(answers.values()) == [b"cba \xff\0"] * 2
+
+
+def test_both_apps_speak_of_the_same_message() -> None:
+    assert MESSAGE_TYPE == f"query.{ACTION}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(body(np.zeros(3, dtype=np.int8)), id="signed bytes"),
+        pytest.param(body(np.zeros(3, dtype=np.uint32)), id="words"),
+        pytest.param(body(np.zeros(3)), id="floats"),
+        pytest.param(body(np.array(["abc"])), id="text"),
+        pytest.param(body(np.zeros((1, 3), dtype=np.uint8)), id="two axes"),
+        pytest.param(body(np.uint8(3)), id="no axis"),
+        pytest.param(RecordDict(), id="nothing"),
+        pytest.param(record(Array(np.zeros(3, dtype=np.uint8)), name="parcel"), id="other record"),
+        pytest.param(record(Array(np.zeros(3, dtype=np.uint8)), key="head"), id="other array"),
+        pytest.param(RecordDict({"packet": ConfigRecord({"body": b"abc"})}), id="bytes, no array"),
+        pytest.param(RecordDict({"packet": MetricRecord({"body": 1})}), id="a number"),
+        pytest.param(raw(b""), id="no bytes"),
+        pytest.param(raw(b"abc"), id="no array file"),
+        pytest.param(raw(saved(np.zeros(3, dtype=np.uint8))[:-1]), id="an array file cut short"),
+        pytest.param(raw(saved(np.zeros(3, dtype=np.uint8))[:20]), id="half a header"),
+        pytest.param(raw(zipped()), id="an archive of arrays"),
+        pytest.param(raw(b"PK\x03\x04 no archive"), id="a broken archive"),
+        pytest.param(
+            raw(saved(np.zeros(3, dtype=np.uint8)).replace(b"(3,)", b"(9" + b"9" * 15 + b",)")),
+            id="a header without end",
+        ),
+        pytest.param(raw(saved(np.array([{}]), allow_pickle=True)), id="a pickle"),
+        pytest.param(raw(saved(np.zeros(3, dtype=np.uint8)), kind="pickle"), id="another kind"),
+        pytest.param(RecordDict({"fault": ConfigRecord({"code": "secret"})}), id="text for a code"),
+        pytest.param(
+            RecordDict({"fault": ConfigRecord({"code": "PF-301\n7919"})}), id="more than a code"
+        ),
+        pytest.param(RecordDict({"fault": ConfigRecord({"code": 301})}), id="a number for a code"),
+        pytest.param(RecordDict({"fault": ConfigRecord({"code": [b"PF-301"]})}), id="a list"),
+        pytest.param(RecordDict({"fault": ConfigRecord()}), id="a fault without a code"),
+        pytest.param(RecordDict({"fault": MetricRecord({"code": 1})}), id="a fault of numbers"),
+    ],
+)
+def test_what_is_no_packet_is_silence(content: RecordDict) -> None:
+    assert one_answer(content) == Silence("no packet")
+
+
+def test_code_of_a_fault_is_passed_on() -> None:
+    fault = RecordDict({"fault": ConfigRecord({"code": "PF-301"})})
+    assert one_answer(fault) == Silence("PF-301")
+
+
+def test_exception_of_a_node_is_silence_without_its_text() -> None:
+    def answer(message: Message) -> RecordDict:
+        raise RuntimeError("patient 4711")
+
+    [silence] = answers_to(grid_of(answer, nodes=1)).values()
+    assert silence == Silence("flower error 2")
+
+
+def test_one_silent_node_leaves_the_other_answers_alone() -> None:
+    grid = grid_of(lambda message: body(np.frombuffer(b"ok", dtype=np.uint8)))
+    grid._is_down = lambda partition: partition == 0
+    assert list(answers_to(grid).values()) == [Silence("flower error 5"), b"ok"]
+
+
+def test_traffic_is_counted() -> None:
+    grid = grid_of(lambda message: body(np.zeros(7, dtype=np.uint8)))
+    transport = GridTransport(grid, nodes=2, timeout_s=TIMEOUT_S)
+    transport.exchange(dict.fromkeys(transport.nodes(), b"abc"))
+    traffic = transport.traffic
+    assert (traffic.exchanges, traffic.sent, traffic.received) == (1, 6, 14)
+
+
+class ScriptedGrid(LocalGrid):
+    """A grid whose answers are the test's."""
+
+    def __init__(self) -> None:
+        super().__init__(ClientApp(), nodes=2, workers=1)
+        self.pushed: list[Message] = []
+        self.ids: list[str | None] = ["first", "second"]
+        self.replies: Iterator[list[Message]] = iter([])
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        self.pushed = list(messages)
+        return self.ids  # type: ignore[return-value]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return next(self.replies, [])
+
+    def reply(self, place: int, *, to: str, content: RecordDict) -> Message:
+        message = Message(content, reply_to=self.pushed[place])
+        message.metadata.__dict__["_reply_to_message_id"] = to
+        return message
+
+
+class TestTime:
+    def test_messages_live_no_longer_than_the_exchange(self) -> None:
+        grid = ScriptedGrid()
+        GridTransport(grid, nodes=2, timeout_s=0.05).exchange({1000: b"a", 1001: b"b"})
+        assert [message.metadata.ttl for message in grid.pushed] == [0.05, 0.05]
+        assert [message.metadata.dst_node_id for message in grid.pushed] == [1000, 1001]
+
+    def test_node_that_never_answers_is_silent(self) -> None:
+        grid = ScriptedGrid()
+        answers = GridTransport(grid, nodes=2, timeout_s=0.05).exchange({1000: b"a", 1001: b"b"})
+        assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
+
+    def test_message_that_could_not_be_sent_is_silence(self) -> None:
+        grid = ScriptedGrid()
+        grid.ids = [None, None]
+        answers = GridTransport(grid, nodes=2, timeout_s=9.0).exchange({1000: b"a", 1001: b"b"})
+        assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
+
+    def test_answers_are_known_by_what_they_answer_and_count_once(self) -> None:
+        grid = ScriptedGrid()
+
+        def script() -> Iterator[list[Message]]:
+            one, two = (body(np.frombuffer(data, dtype=np.uint8)) for data in (b"one", b"two"))
+            yield [
+                grid.reply(0, to="second", content=two),
+                grid.reply(0, to="second", content=one),
+                grid.reply(0, to="unknown", content=one),
+            ]
+            yield [grid.reply(1, to="first", content=one)]
+
+        grid.replies = script()
+        answers = GridTransport(grid, nodes=2, timeout_s=5.0).exchange({1000: b"a", 1001: b"b"})
+        assert answers == {1000: b"one", 1001: b"two"}
+
+    def test_transport_waits_for_nodes_no_longer_than_it_must(self) -> None:
+        assert len(GridTransport(ScriptedGrid(), nodes=2, timeout_s=60.0).nodes()) == 2
+        assert len(GridTransport(ScriptedGrid(), nodes=3, timeout_s=0.0).nodes()) == 2
+
+
+class HalfDeaf(Transport):
+    """Answers the first node only."""
+
+    def nodes(self) -> list[int]:
+        return [1, 2]
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        return {min(packets): b"answer"}
+
+
+def test_transport_has_an_answer_or_a_reason_for_every_node() -> None:
+    answers = HalfDeaf().exchange({1: b"a", 2: b"b"})
+    assert answers == {1: b"answer", 2: Silence("no answer in time")}
+
+
+def test_app_hands_its_transport_to_the_plain_call() -> None:
+    transports: list[Transport] = []
+    app: ServerApp = flower_app.build(transports.append, nodes=2, timeout_s=1.0)
+    LocalGrid(ClientApp(), nodes=2, workers=1).run_server(app)
+    [transport] = transports
+    assert isinstance(transport, GridTransport)
+    assert transport.nodes() == [1000, 1001]
+
+
+def test_error_reply_needs_no_content() -> None:
+    message = Message(RecordDict(), dst_node_id=5, message_type=MESSAGE_TYPE)
+    reply = Message(Error(code=5, reason="node is down: 4711"), reply_to=message)
+    assert flower_app._body(reply) == Silence("flower error 5")

@@ -1,0 +1,325 @@
+"""The documentation holds what it says: links, commands, codes, keys, diagrams, examples, tests."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import typer
+
+from coordinator.cli import app as coordinator_app
+from coordinator.config import DEFAULTS
+from coordinator.errors import CoordinatorError
+from party.cli import app as party_app
+from party.errors import PartyError, Reason
+from pate_fed.data.tables import load_csv
+from pate_fed.errors import PateFedError
+from pate_fed.report import shapes
+from pate_fed.students import make_student
+from protocols.errors import ProtocolError
+from protocols.messages import MESSAGE_TYPES
+from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
+from protocols.transcript import Transcript
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+INDEX = DOCS / "README.md"
+ABOUT = tuple(
+    ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+)
+PAGES = (*ABOUT, *sorted(DOCS.rglob("*.md")))
+PROGRAMS = {
+    "pate-fed": typer.main.get_command(coordinator_app),
+    "pate-party": typer.main.get_command(party_app),
+}
+
+every_page = pytest.mark.parametrize(
+    "page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
+)
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def fenced(page: Path, language: str) -> list[str]:
+    return [body for found, body in FENCE.findall(read(page)) if found == language]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", read(page))
+
+
+def local_links(page: Path) -> list[tuple[Path, str]]:
+    """Linked file and anchor of every link that stays in the repository."""
+    links = [link for link in LINK.findall(prose(page)) if "://" not in link]
+    split = [link.partition("#")[::2] for link in links]
+    return [((page.parent / path).resolve() if path else page, anchor) for path, anchor in split]
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+# Pages and links --------------------------------------------------------------------------------
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in local_links(page):
+        assert target.is_relative_to(ROOT), target
+        assert target.is_file(), target
+        assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached, waiting = set(), [INDEX]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += [target for target, _ in local_links(page) if target.suffix == ".md"]
+    assert not set(PAGES) - reached
+
+
+@every_page
+def test_no_page_names_a_place_of_somebodys_machine(page: Path) -> None:
+    places = re.findall(r"(?<![\w.])/(?:work|tmp|root|home|opt|usr|mnt|Users)\b", read(page))
+    assert not places
+    assert "shared/" not in read(page)
+
+
+@every_page
+def test_every_table_row_has_as_many_cells_as_its_head(page: Path) -> None:
+    width = 0
+    for line in prose(page).splitlines():
+        cells = line.count("|") - 1 if line.startswith("|") else 0
+        assert not (cells and width) or cells == width, line
+        width = cells
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+def shown_commands() -> list[tuple[Path, list[str]]]:
+    shown = []
+    for page in PAGES:
+        for block in fenced(page, "sh"):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words and words[0] in PROGRAMS:
+                    shown.append((page, words))
+    return shown
+
+
+COMMANDS = shown_commands()
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, id=" ".join(words)) for _, words in COMMANDS]
+)
+def test_every_shown_command_parses(words: list[str]) -> None:
+    group = PROGRAMS[words[0]]
+    assert isinstance(group, click.Group)
+    outer = group.make_context(words[0], words[1:])
+    name, command, rest = group.resolve_command(outer, [*outer._protected_args, *outer.args])
+    assert command is not None
+    assert command.make_context(name, rest, parent=outer) is not None
+
+
+def test_commands_are_shown_where_readers_begin() -> None:
+    pages = {page for page, _ in COMMANDS}
+    assert {ROOT / "README.md", DOCS / "tutorial" / "first-run.md"} <= pages
+    assert len(COMMANDS) >= 8
+
+
+def options_of(command: click.Command) -> set[str]:
+    found = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    commands = command.commands.values() if isinstance(command, click.Group) else ()
+    return {name for name in found if name.startswith("-")}.union(*map(options_of, commands))
+
+
+def test_every_option_named_in_the_text_exists() -> None:
+    known = set().union(*map(options_of, PROGRAMS.values())) | {"--help"}
+    for page in PAGES:
+        for quoted in re.findall(r"`([^`\n]+)`", prose(page)):
+            named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", quoted))
+            assert named <= known, f"{page.name}: {sorted(named - known)}"
+
+
+def test_the_reference_lists_every_option() -> None:
+    page = read(DOCS / "reference" / "command-line.md")
+    listed = set(re.findall(r"`(--?[a-z][a-z0-9-]*)`", page))
+    assert set().union(*map(options_of, PROGRAMS.values())) <= listed
+
+
+def test_the_reference_lists_every_choice_of_an_option() -> None:
+    rows = {
+        name: row
+        for row in read(DOCS / "reference" / "command-line.md").splitlines()
+        for name in re.findall(r"^\| `(--[a-z0-9-]+)` \|", row)
+    }
+    group = PROGRAMS["pate-fed"]
+    assert isinstance(group, click.Group)
+    for param in group.commands["simulate"].params:
+        if isinstance(param.type, click.Choice):
+            for choice in param.type.choices:
+                word = getattr(choice, "value", choice)
+                assert f"`{word}`" in rows[param.opts[0]], f"{param.opts[0]} {word}"
+
+
+def test_the_reference_has_the_defaults_of_every_data_set() -> None:
+    page = read(DOCS / "reference" / "command-line.md")
+    for name, known in DEFAULTS.items():
+        confident = (
+            "share of n"
+            if known.confident is None
+            else ", ".join(f"{value:g}" for value in known.confident)
+        )
+        cells = [
+            f"`{name}`",
+            str(known.parties),
+            "shared out" if known.teachers is None else str(known.teachers),
+            str(known.queries),
+            confident,
+            "share of n" if known.gnmax is None else f"{known.gnmax:g}",
+        ]
+        assert f"| {' | '.join(cells)} |" in page
+
+
+# Errors, keys, messages -------------------------------------------------------------------------
+
+
+def codes_of(error: type[Exception]) -> set[str]:
+    code: str = vars(error).get("code", "")
+    return ({code} if code else set()).union(*map(codes_of, error.__subclasses__()))
+
+
+def test_the_reference_explains_every_code_and_no_other() -> None:
+    page = read(DOCS / "reference" / "errors.md")
+    explained = re.findall(r"^\| (PF-\d{3}) \|", page, re.MULTILINE)
+    bases = (PateFedError, ProtocolError, PartyError, CoordinatorError)
+    assert sorted(explained) == sorted(set().union(*map(codes_of, bases)) | set(Reason))
+
+
+def test_every_code_named_in_the_text_exists() -> None:
+    explained = set(re.findall(r"PF-\d{3}", read(DOCS / "reference" / "errors.md")))
+    for page in PAGES:
+        assert set(re.findall(r"PF-\d{3}", read(page))) <= explained, page
+
+
+def test_the_reference_explains_every_key_of_a_run_directory() -> None:
+    page = read(DOCS / "reference" / "run-directory.md")
+    for table in (shapes._METRICS, shapes._PRIVACY):
+        for key in table:
+            assert f"`{key}`" in page, key
+
+
+def drawn_transitions(block: str) -> set[tuple[str, str, str]]:
+    """Arrows of a diagram that messages make; calls of the node end in "()"."""
+    arrows = re.findall(r"^ +(\w+) --> (\w+): (\w+)$", block, re.MULTILINE)
+    return {(state, message, following) for state, following, message in arrows}
+
+
+def test_the_diagrams_draw_the_transitions_that_the_code_has() -> None:
+    drawn = [drawn_transitions(block) for block in fenced(MESSAGES, "mermaid")]
+    coded = [
+        {
+            (state.name, message.__name__, following.name)
+            for state, row in table.items()
+            for message, following in row.items()
+        }
+        for table in (PARTY_TRANSITIONS, COORDINATOR_TRANSITIONS)
+    ]
+    assert drawn == coded
+
+
+MESSAGES = DOCS / "reference" / "messages.md"
+
+
+def test_the_messages_are_listed_with_their_numbers() -> None:
+    listed = re.findall(r"^\| (\d+) \| (\w+) \|", read(MESSAGES), re.MULTILINE)
+    assert {int(number): name for number, name in listed} == {
+        number: kind.__name__ for number, kind in MESSAGE_TYPES.items()
+    }
+
+
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    tests = "".join(read(file) for file in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"def (test_\w+)\(", tests))
+    named = set(re.findall(r"`(test_\w+)`", read(DOCS / "explanation" / "threat-model.md")))
+    assert len(named) > 40
+    assert not named - defined
+
+
+def test_the_threat_model_has_a_row_for_every_rule() -> None:
+    page = read(DOCS / "explanation" / "threat-model.md")
+    rows = re.findall(r"^\| R(\d+) .*`test_\w+`", page, re.MULTILINE)
+    assert [int(number) for number in rows] == list(range(1, 15))
+
+
+# Examples ---------------------------------------------------------------------------------------
+
+EXAMPLES = [
+    pytest.param(body, id=f"{page.relative_to(ROOT)} {number}")
+    for page in PAGES
+    for number, body in enumerate(fenced(page, "python"), start=1)
+]
+
+
+@pytest.fixture
+def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What examples read: the transcript and the student of a run in `runs/first`."""
+    run = tmp_path / "runs" / "first"
+    (run / "student").mkdir(parents=True)
+    chain = Transcript().append("run record", bytes(32)).append("setup", bytes(range(32)))
+    lines = [
+        json.dumps({"kind": entry.kind, "digest": entry.digest.hex(), "head": entry.head.hex()})
+        for entry in chain.entries
+    ]
+    (run / "transcript.jsonl").write_text("\n".join(lines) + "\n")
+    rng = np.random.default_rng(5)
+    inputs = rng.normal(size=(40, 3))
+    student = make_student("supervised", "table")
+    asked = np.arange(20)
+    student.fit(inputs, asked, (inputs[asked, 0] > 0).astype(np.int64), classes=2, rng=rng)
+    student.save(run / "student")
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.usefixtures("finished_run")
+def test_every_example_runs(example: str) -> None:
+    # What an example claims, it asserts itself.
+    exec(compile(example, "example", "exec"), {"__name__": "example"})  # noqa: S102 - ours
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_the_table_of_the_howto_is_one_that_its_command_can_use() -> None:
+    page = DOCS / "how-to" / "use-your-own-table.md"
+    exec(compile(fenced(page, "python")[0], "example", "exec"), {})  # noqa: S102 - ours
+    (words,) = [words for shown, words in COMMANDS if shown == page]
+    value = dict(zip(words[2::2], words[3::2], strict=True))
+    dataset = load_csv(
+        Path(value["--data-file"]),
+        label_column=value["--label"],
+        patient_column=value["--patient-id"],
+        hospital_column=value["--hospital"],
+        rng=np.random.default_rng(7),
+    )
+    assert dataset.class_names == ("benign", "malignant")
+    assert len(set(dataset.private.hospitals or ())) == 4
