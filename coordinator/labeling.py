@@ -14,8 +14,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from coordinator.errors import (
     CoordinatorError,
     PartyFailedError,
@@ -25,7 +23,7 @@ from coordinator.errors import (
 )
 from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
-from pate_fed.accounting import PerInstanceCost, per_instance_epsilon
+from pate_fed.accounting import PerInstanceCost, PerInstanceMeter
 from pate_fed.errors import InvalidParameterError, PateFedError
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes, make_mechanism
@@ -77,14 +75,6 @@ class Settings:
     terms: Callable[[tuple[int, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _Looked:
-    """A batch as the operator's own accounting needs it. Secret: holds the exact sum."""
-
-    summed: SummedHistogram
-    release: NoisyRelease
 
 
 class SilenceError(Exception):
@@ -159,7 +149,7 @@ class LabelingRun:
         self._answers_left = self.terms.max_answers
         self._refusals_left = self.terms.max_refusals
         self._asked: set[int] = set()
-        self._looked: list[_Looked] = []
+        self._meter = PerInstanceMeter(self.mechanism, delta=self.terms.delta, weight=self._weight)
 
     # What others may know ---------------------------------------------------------------------
 
@@ -234,7 +224,7 @@ class LabelingRun:
         self._store.save_release(ledger, batch=batch, indices=indices, release=release)
         self._answers_left -= release.answered
         self._refusals_left -= release.refused
-        self._looked.append(_Looked(summed, release))
+        self._meter.add(summed.counts, release)
         self._settlement = self._round.settle(
             released=True, result=wire.encode_value(release.as_record())
         )
@@ -249,24 +239,10 @@ class LabelingRun:
         self._require(self._broadcast(self._settled_then(self._round.close())))
         self._require(self._broadcast([self._round.compare()]))
 
+    @property
     def per_instance_cost(self) -> PerInstanceCost:
-        """Bound what the run cost on the votes that it met. Private: not to be published.
-
-        Raises:
-            InvalidParameterError: nothing was released.
-        """
-        counts = [looked.summed.counts for looked in self._looked]
-        labels = [looked.release.labels for looked in self._looked]
-        outcomes = [looked.release.outcomes for looked in self._looked]
-        if not counts:
-            raise InvalidParameterError("something must have been released", "nothing")
-        return per_instance_epsilon(
-            np.concatenate(counts),
-            NoisyRelease(np.concatenate(labels), np.concatenate(outcomes)),
-            self.mechanism,
-            delta=self.terms.delta,
-            weight=self._weight,
-        )
+        """What the run cost on the votes that it met. Private: not to be published."""
+        return self._meter.cost
 
     # Helpers ----------------------------------------------------------------------------------
 

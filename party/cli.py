@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import click
 import typer
 
+from party.errors import UsageError
 from pate_fed import __version__
 
 app = typer.Typer(
@@ -39,5 +41,12 @@ def root(
 
 
 def main() -> None:
-    """Run the command line."""
-    sys.exit(app())
+    """Run the command line; a wrong one is one line with a code, and exit code 2."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.UsageError as error:
+        wrong = UsageError("the command line must be right", error.format_message())
+        typer.echo(f"pate-party: {wrong.code}: {wrong}", err=True)
+        sys.exit(2)

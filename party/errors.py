@@ -3,6 +3,7 @@
 A code is all that leaves the site: no text of an exception, no number, no name::
 
     PartyError           PF-300
+    |- UsageError        PF-302  a command line that cannot be read
     `- RefusalError      the code of its `Reason`
 """
 
@@ -43,6 +44,12 @@ class PartyError(Exception):
         self.must = must
         self.got = str(got)
         super().__init__(f"{must}, got {self.got}")
+
+
+class UsageError(PartyError, ValueError):
+    """A command line that cannot be read."""
+
+    code = "PF-302"
 
 
 class RefusalError(PartyError):

@@ -33,6 +33,7 @@ class Policy:
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
             checked, at least 2: a smaller run is refused.
         forms: Secure sums that it takes part in.
+        mechanisms: Rules from votes to labels that it takes part in.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries of one pool, over all runs.
@@ -45,6 +46,7 @@ class Policy:
     least_parties: int = 3
     least_checked_peers: int = 4
     forms: frozenset[str] = frozenset({"additive"})
+    mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
     most_queries: int = 10_000
@@ -158,11 +160,13 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
+        # Whoever was not checked may be the coordinator's invention, and counts as its ally.
+        unchecked = sum(peer not in self.checked_peers for peer in peers)
         fits = (
             record.form in policy.forms
             and record.threshold == len(seats)
             and record.dropouts == 0
-            and 1 <= record.colluders <= len(seats) - 2
+            and max(1, unchecked) <= record.colluders <= len(seats) - 2
         )
         if not fits:
             raise RefusalError(Reason.FORM, "the form must be allowed and of all parties", "not")
@@ -178,7 +182,7 @@ class Guard:
         sigma1 = policy.least_sigma1 * terms.unit_votes
         sigma2 = policy.least_sigma2 * terms.unit_votes
         quiet = terms.sigma2 < sigma2 or (terms.sigma1 is not None and terms.sigma1 < sigma1)
-        if quiet or terms.delta > policy.most_delta:
+        if quiet or terms.delta > policy.most_delta or terms.mechanism not in policy.mechanisms:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
         if terms.epsilon > policy.most_epsilon:
             raise RefusalError(

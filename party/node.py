@@ -209,7 +209,11 @@ class PartyNode:
         self._ledger.save(self._ledger.load().reserve(entry_id, event))
         self._journal.claim(terms.run.pool_digest, terms.indices)
         self._served = _Served(entry_id, len(batch))
-        return self._round.contribute(self._count(batch).counts.ravel())
+        try:
+            return self._round.contribute(self._count(batch).counts.ravel())
+        except Exception as error:
+            _log.error("a vote could not be sent: %s", type(error).__name__)
+            return ()
 
     def _ask(self, terms: BatchTerms) -> QueryBatch:
         if terms.run.pool_digest != self._pool.digest:

@@ -49,7 +49,7 @@ class SummedHistogram:
     """The exact sum of all parties' votes. Exists where noise is the coordinator's to add.
 
     Secret: in memory only, at the coordinator; never stored, logged, printed or counted.
-    Only `pate_fed.mechanisms.noise.NoisePlan` reads it.
+    Two things read it: `pate_fed.mechanisms.noise.NoisePlan`, and the per-instance cost.
 
     Attributes:
         counts: Votes after the fold of `open_sum`; int64, shape (queries, classes), read-only,

@@ -386,6 +386,9 @@ def _check(value: object, hint: Any, name: str) -> None:
         raise MalformedMessageError(
             f"{name} must have length {bound.least} to {bound.most}", len(value)
         )
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+        # A name reaches logs and screens: no control characters, no letters that look alike.
+        raise MalformedMessageError(f"{name} must be printable ASCII", "another character")
     if (
         isinstance(bound, Range)
         and isinstance(value, int)

@@ -30,7 +30,6 @@ from pate_fed.releases import Outcome
 from protocols.transcript import Transcript
 
 SCHEMA_VERSION = 1
-SETUP_EXCHANGES, CLOSING_EXCHANGES = 4, 2
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
 Outcomes = list[tuple[int, int, Outcome]]
@@ -56,6 +55,7 @@ def metrics_table(
     student_accuracy: float | None,
     yardsticks: Mapping[str, float],
     traffic: Traffic,
+    exchanges: Mapping[str, int],
     batches: int,
     seconds: Mapping[str, float],
     warnings: list[str],
@@ -84,17 +84,17 @@ def metrics_table(
         },
         "parties": settings.parties,
         "teachers": teachers,
+        "batches": batches,
         "exchanges": {
-            "setup": SETUP_EXCHANGES,
-            "per_batch": 1,
-            "closing": CLOSING_EXCHANGES,
+            "setup": exchanges["setup"],
+            "per_batch": exchanges["batches"] // max(batches, 1),
+            "closing": exchanges["closing"],
         },
         "per_class": _per_class(dataset, answered, refused),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "bytes": {
             "to_parties": traffic.sent,
             "from_parties": traffic.received,
-            "batches": batches,
         },
         "warnings": warnings,
     }
@@ -132,7 +132,7 @@ def privacy_table(
     )
     worst = run.mechanism.worst_case_event(asks, answers, weight=float(terms.unit_votes))
     formal = formal_cost(worst, delta=terms.delta, budget_epsilon=terms.epsilon)
-    instance = run.per_instance_cost()
+    instance = run.per_instance_cost
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": True,

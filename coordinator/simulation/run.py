@@ -101,7 +101,8 @@ class _Labels:
     """What came out of the labeling."""
 
     run: LabelingRun
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: Traffic
+    exchanges: dict[str, int] = field(default_factory=dict)
     void: int = 0
     stopped_by: Exception | None = None
     warnings: list[str] = field(default_factory=list)
@@ -205,6 +206,7 @@ class _Rehearsal:
             student_accuracy=self._accuracy(student),
             yardsticks=measured,
             traffic=labels.traffic,
+            exchanges=labels.exchanges,
             batches=len(self._store.ledger().entries),
             seconds=self._seconds,
             warnings=labels.warnings,
@@ -233,7 +235,7 @@ class _Rehearsal:
         )
 
     def _prove_disjoint(self) -> Manifest:
-        """Build the manifest under a key that is forgotten, and check it against the records."""
+        """Build the manifest under a key that is written nowhere, and check it."""
         key = self._chance.bytes_of("manifest key")
         manifest = build_manifest(self._dataset.private, self._partition, key=key)
         verify_manifest(manifest, self._dataset.private, self._partition, key=key)
@@ -257,6 +259,7 @@ class _Rehearsal:
         )
         self._labels = labels = _Labels(run, transport.traffic)
         run.set_up()
+        labels.exchanges["setup"] = transport.traffic.exchanges
         size = self._settings.batch_size or len(self._queries)
         tick = self._ticker("labeling", -(-len(self._queries) // size))
         for start in range(0, len(self._queries), size):
@@ -273,11 +276,14 @@ class _Rehearsal:
                 labels.void += len(batch)
                 labels.warnings.append(f"A batch is void: {error}")
             tick()
+        labels.exchanges["batches"] = transport.traffic.exchanges - labels.exchanges["setup"]
         try:
             run.close()
         except CoordinatorError as error:
             labels.stopped_by = labels.stopped_by or error
             labels.warnings.append(f"The run could not be closed by all parties: {error}")
+        before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
+        labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
     def _terms(self, quotas: tuple[int, ...]) -> RunTerms:
         return RunTerms.from_record(

@@ -29,7 +29,11 @@ from pate_fed.accounting.pate_bounds import (
     threshold_log_q,
     threshold_rdp,
 )
-from pate_fed.accounting.per_instance import PerInstanceCost, per_instance_epsilon
+from pate_fed.accounting.per_instance import (
+    PerInstanceCost,
+    PerInstanceMeter,
+    per_instance_epsilon,
+)
 from pate_fed.accounting.statement import (
     NOT_PROTECTED,
     FormalCost,
@@ -53,6 +57,7 @@ __all__ = [
     "GaussianMaxEvent",
     "LedgerEntry",
     "PerInstanceCost",
+    "PerInstanceMeter",
     "PrivacyEvent",
     "PrivacyLedger",
     "RenyiAccountant",

@@ -12,8 +12,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.conversion import DENSE_ORDERS, convert_curve
-from pate_fed.accounting.ranges import vote_counts
+from pate_fed.accounting.conversion import DENSE_ORDERS, convert_at_orders, convert_curve
+from pate_fed.accounting.ranges import probability, vote_counts
 from pate_fed.errors import InvalidParameterError
 from pate_fed.releases import NoisyRelease, Outcome
 
@@ -91,3 +91,45 @@ def per_instance_epsilon(
 
     best = convert_curve(curve, delta=delta, method="mironov")
     return PerInstanceCost(best.epsilon, best.order, is_at_edge=best.is_at_edge)
+
+
+class PerInstanceMeter:
+    """Adds a run's cost up batch by batch, so that no batch's votes need to be kept.
+
+    Private, as the cost itself.
+
+    Args:
+        mechanism: The rule of the run.
+        delta: In (0, 1).
+        weight: Votes that one neighboring change can move.
+    """
+
+    def __init__(self, mechanism: InstanceBound, *, delta: float, weight: float = 1.0) -> None:
+        self._mechanism = mechanism
+        self._delta = probability("delta", delta)
+        self._weight = weight
+        self._rdp = np.zeros(len(DENSE_ORDERS))
+
+    def add(self, counts: ArrayLike, release: NoisyRelease) -> None:
+        """Add a batch: its votes, shape (queries, classes), and what was released of it.
+
+        Raises:
+            InvalidVotesError: `counts` is not what teachers can have cast.
+            InvalidParameterError: shapes differ.
+        """
+        votes = vote_counts(counts)
+        if len(votes) != len(release):
+            raise InvalidParameterError(f"counts must have {len(release)} rows", len(votes))
+        asked = release.outcomes != Outcome.NOT_ASKED
+        self._rdp = self._rdp + self._mechanism.instance_rdp(
+            votes[asked], release.outcomes[asked], DENSE_ORDERS, weight=self._weight
+        )
+
+    @property
+    def cost(self) -> PerInstanceCost:
+        """Cost of all batches so far, on the dense grid of orders."""
+        best = convert_at_orders(self._rdp, DENSE_ORDERS, delta=self._delta, method="mironov")
+        return PerInstanceCost(best.epsilon, best.order, is_at_edge=best.is_at_edge)
+
+    def __repr__(self) -> str:
+        return "PerInstanceMeter()"

@@ -51,6 +51,9 @@ SIMULATED_NOT_PROTECTED: Final = (
     "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
     "noise can be recomputed by whoever knows the seed. The numbers say what a real run with the "
     "same settings would guarantee.",
+    "The yardsticks of a simulation (average teacher, best single hospital, all records without "
+    "privacy) and the number of records of each teacher: they were taken from private records "
+    "without noise.",
 )
 """What a simulation adds to `NOT_PROTECTED`."""
 

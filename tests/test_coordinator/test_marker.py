@@ -1,0 +1,365 @@
+"""No message, log, file, traceback or repr holds one party's votes (rule R10, PROTOCOL section 6).
+
+One party's teachers cast a marker histogram; then everything that a run leaves behind is searched
+for it. The canaries show that the search finds what it looks for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from coordinator.errors import VoidBatchError
+from coordinator.simulation.hospitals import Hospital, HospitalsBlueprint
+from party.node import PartyNode
+from pate_fed.data import Records
+from pate_fed.queries import QueryBatch
+from pate_fed.teachers import TeacherEnsemble
+from protocols import wire
+from protocols.identity import SigningIdentity
+from tests.support.command import Command, pate_fed, write_table
+from tests.support.federation import CLASSES, Federation, unanimous
+from tests.support.marker import (
+    MARKED_TEACHERS,
+    MARKERS,
+    findings,
+    findings_in_files,
+    held_in_memory,
+    marked_votes,
+    printed,
+)
+
+__all__ = ["pate_fed"]  # a fixture
+
+MARKED = 1
+SIGMA = 20_000.0
+
+CANARIES = [
+    pytest.param(np.array(MARKERS, dtype="<i8").tobytes(), id="int64 little-endian"),
+    pytest.param(np.array(MARKERS, dtype=">i8").tobytes(), id="int64 big-endian"),
+    pytest.param(np.array(MARKERS, dtype="<u4").tobytes(), id="uint32 little-endian"),
+    pytest.param(np.array(MARKERS, dtype=">u4").tobytes(), id="uint32 big-endian"),
+    pytest.param(np.array(MARKERS, dtype="<f8").tobytes(), id="float64"),
+    pytest.param(json.dumps(list(MARKERS)).encode(), id="JSON"),
+    pytest.param(json.dumps({"votes": list(map(float, MARKERS))}).encode(), id="JSON of floats"),
+    pytest.param(pickle.dumps(list(MARKERS)), id="pickled list"),
+    pytest.param(pickle.dumps(np.array(MARKERS)), id="pickled array"),
+    pytest.param(wire.encode_value(list(MARKERS)), id="CBOR"),
+    pytest.param(str(np.array([MARKERS])).encode(), id="printed array"),
+    pytest.param(repr(np.array(MARKERS, dtype=float)).encode(), id="printed floats"),
+    pytest.param(f"{MARKERS[0]:,} votes".encode(), id="text with commas"),
+    pytest.param(f"got {MARKERS[2]}; otherwise".encode(), id="a message"),
+    pytest.param(hex(MARKERS[1]).encode(), id="hexadecimal"),
+]
+
+
+class TestSearch:
+    @pytest.mark.parametrize("leak", CANARIES)
+    def test_it_finds_what_is_there(self, leak: bytes) -> None:
+        assert findings(b"before\0" + leak + b"\nafter")
+
+    def test_it_finds_nothing_in_numbers_alike(self) -> None:
+        digests = b"104729aa 0104729 f350377 224737e9 1047290"
+        assert findings(digests) == []
+
+    def test_it_finds_what_an_object_holds(self) -> None:
+        class Holder:
+            def __init__(self) -> None:
+                self.votes = {"deep": [np.array([MARKERS], dtype=np.int32)]}
+
+        assert held_in_memory(Holder())
+
+    def test_it_finds_a_plain_sum_on_the_wire(self) -> None:
+        # The same run without hiding: every form of search must strike.
+        federation = marked_federation(form="plain")
+        federation.run.set_up()
+        federation.ask(0, 1)
+        assert any(findings(packet) for packet in federation.transport.packets)
+
+    def test_it_finds_a_vector_that_was_kept(self) -> None:
+        federation = marked_federation()
+        federation.run.set_up()
+        federation.nodes[MARKED]._kept = marked_votes(QueryBatch((0,), np.zeros((1, 2))))  # type: ignore[attr-defined]
+        federation.nodes[MARKED]._kept = federation.nodes[MARKED]._guard  # type: ignore[attr-defined]
+        assert not held_in_memory(*federation.nodes)
+        federation.nodes[MARKED]._kept = np.array([MARKERS])  # type: ignore[attr-defined]
+        assert held_in_memory(*federation.nodes)
+
+
+def marked_federation(**changed: Any) -> Federation:
+    """A federation whose second party votes the marker histogram; others are unanimous."""
+    votes = {
+        place: unanimous(MARKED_TEACHERS, CLASSES) if place != MARKED else marked_votes
+        for place in range(3)
+    }
+    terms = {"sigma1": SIGMA, "sigma2": SIGMA}
+    return Federation(teachers=MARKED_TEACHERS, votes=votes, terms=terms, **changed)
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Every record of every logger, at the lowest level."""
+    caplog.set_level(logging.DEBUG)
+    for name in list(logging.root.manager.loggerDict):
+        caplog.set_level(logging.DEBUG, logger=name)
+    return caplog
+
+
+def assert_clean(*texts: str | bytes) -> None:
+    for text in texts:
+        data = text.encode() if isinstance(text, str) else text
+        assert findings(data) == []
+
+
+class TestRun:
+    def test_no_packet_log_or_repr_holds_a_marker(
+        self, everything_logged: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        federation = marked_federation()
+        federation.run.set_up()
+        federation.ask(0, 1)
+        packets_while_open = len(federation.transport.packets)
+        federation.ask(2, 3)
+        federation.run.close()
+        federation.run.per_instance_cost()
+        assert packets_while_open > 24
+        assert_clean(*federation.transport.packets)
+        assert_clean(everything_logged.text, *capfd.readouterr())
+        roots = (federation.run, federation.run.round, federation.store, *federation.nodes)
+        shown = list(printed(*roots))
+        assert len(shown) > 100
+        assert_clean(*shown)
+
+    def test_no_party_keeps_its_votes_and_the_coordinator_never_has_them(self) -> None:
+        federation = marked_federation()
+        federation.run.set_up()
+        federation.ask(0, 1)
+        # The open batch: y is journalled, the sum is in the coordinator's memory.
+        assert held_in_memory(*federation.nodes) == []
+        assert held_in_memory(federation.run, federation.store) == []
+        federation.run.close()
+        assert held_in_memory(*federation.nodes, federation.run, federation.store) == []
+
+    def test_exact_sum_is_never_sent_stored_logged_or_printed(
+        self, everything_logged: pytest.LogCaptureFixture
+    ) -> None:
+        federation = marked_federation()
+        federation.run.set_up()
+        federation.ask(0, 1)
+        federation.run.close()
+        summed = [looked.summed for looked in federation.run._looked]
+        secret = tuple(
+            int(count)
+            for count in np.unique(np.concatenate([value.counts for value in summed]))
+            if 0 < count < 3 * MARKED_TEACHERS
+        )
+        assert len(secret) >= 3
+        for packet in federation.transport.packets:
+            assert findings(packet, secret) == []
+        assert findings(everything_logged.text.encode(), secret) == []
+        for text in printed(federation.run, federation.store):
+            assert findings(text.encode(), secret) == []
+
+    @pytest.mark.parametrize("answer", [None, b"garbage"])
+    def test_failed_batch_tells_nothing(
+        self, answer: bytes | None, everything_logged: pytest.LogCaptureFixture
+    ) -> None:
+        federation = marked_federation()
+        federation.run.set_up()
+        federation.on_vectors_of(0, lambda _: answer)
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        assert_clean(everything_logged.text, *traceback.format_exception(void.value))
+        assert_clean(*federation.transport.packets)
+        assert_clean(*printed(federation.run, federation.store, *federation.nodes))
+        assert held_in_memory(*federation.nodes, federation.run, federation.store) == []
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            pytest.param("party.node.count_votes", id="while counting"),
+            pytest.param("protocols.additive.add_streams", id="while hiding"),
+        ],
+    )
+    def test_error_at_a_party_that_quotes_its_votes_leaves_as_a_code(
+        self,
+        place: str,
+        monkeypatch: pytest.MonkeyPatch,
+        everything_logged: pytest.LogCaptureFixture,
+    ) -> None:
+        federation = marked_federation()
+        federation.run.set_up()
+        monkeypatch.setattr(place, raising_with_votes)
+        with pytest.raises(VoidBatchError, match=r"PF-301") as void:
+            federation.ask(0, 1)
+        assert_clean(str(void.value), everything_logged.text, *federation.transport.packets)
+
+
+def raising_with_votes(*_: object, **__: object) -> None:
+    """Fail as carelessly as a library may, with the votes in the text and in local variables."""
+    votes = np.array(MARKERS)
+    raise ValueError(f"could not add {votes.tolist()}", votes)
+
+
+class Marked(TeacherEnsemble):
+    """Teachers that vote the marker histogram on queries, and something plain on test records."""
+
+    @property
+    def teachers(self) -> int:
+        return MARKED_TEACHERS
+
+    def vote(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+        # Two classes here: the third marker goes to class 0 as well.
+        batch = QueryBatch(tuple(range(len(inputs))), inputs)
+        return marked_votes(batch) % 2
+
+    def _learn(self, *_: object, **__: object) -> object:
+        raise AssertionError("never trained")
+
+    def _predict(self, *_: object) -> NDArray[np.int64]:
+        raise AssertionError("never asked")
+
+
+COUNTS = (MARKERS[0] + MARKERS[2], MARKERS[1])
+"""The marked hospitals' histogram over two classes."""
+
+SECRETS = (*MARKERS, *COUNTS, *(3 * count for count in COUNTS))
+"""One hospital's counts, and the exact sum of three."""
+
+
+def marked_hospitals(*_: object, **__: object) -> list[Hospital]:
+    return [
+        Hospital(f"hospital-{place}", SigningIdentity.generate().private_bytes, Marked())
+        for place in range(3)
+    ]
+
+
+def arguments(table: Path, out: Path) -> list[object]:
+    return [
+        "simulate",
+        *("--data", "csv", "--data-file", table, "--label", "sick", "--parties", 3),
+        *("--teachers", 4, "--queries", 3, "--sigma1", SIGMA, "--sigma2", SIGMA),
+        *("--vote-threshold", 10, "--seed", 7, "--out", out),
+    ]
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
+    """Arguments of a run whose hospitals all cast marker histograms."""
+    monkeypatch.setattr("coordinator.simulation.run.train_hospitals", marked_hospitals)
+    return arguments(write_table(tmp_path / "table.csv"), tmp_path / "run")
+
+
+class TestCommandLine:
+    @pytest.mark.parametrize("how", ["text", "json"])
+    def test_no_file_log_or_line_holds_a_count(
+        self,
+        pate_fed: Command,
+        marked: list[object],
+        tmp_path: Path,
+        everything_logged: pytest.LogCaptureFixture,
+        how: str,
+    ) -> None:
+        ended = pate_fed(*marked, "--format", how)
+        assert (ended.code, ended.err) == (0, "")
+        assert len(list((tmp_path / "run").rglob("*"))) >= 8
+        assert findings_in_files(tmp_path / "run", SECRETS) == []
+        for text in (ended.out, ended.err, everything_logged.text):
+            assert findings(text.encode(), SECRETS) == []
+
+    def test_files_would_be_searched(self, pate_fed: Command, marked: list[object]) -> None:
+        # The quotas are public and in no file; the budget's numbers are: the search reads files.
+        pate_fed(*marked)
+        assert findings_in_files(Path(str(marked[-1])), (20_000,))
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            pytest.param("coordinator.labeling.open_sum", id="opening the sum"),
+            pytest.param("coordinator.labeling.NoisePlan", id="adding noise"),
+            pytest.param("coordinator.labeling.per_instance_epsilon", id="pricing"),
+            pytest.param("coordinator.simulation.results.formal_cost", id="writing down"),
+            pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
+        ],
+    )
+    @pytest.mark.parametrize("how", ["text", "json"])
+    def test_error_where_votes_are_held_is_one_coded_line(
+        self,
+        pate_fed: Command,
+        marked: list[object],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        everything_logged: pytest.LogCaptureFixture,
+        place: str,
+        how: str,
+    ) -> None:
+        monkeypatch.setattr(place, raising_with_votes)
+        ended = pate_fed(*marked, "--format", how)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.count("\n") == 1
+        assert "PF-490" in ended.err
+        assert "a ValueError at test_marker.py:" in ended.err
+        assert findings(ended.err.encode(), SECRETS) == []
+        assert findings(everything_logged.text.encode(), SECRETS) == []
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        "place", ["party.node.count_votes", "protocols.additive.add_streams"]
+    )
+    def test_error_at_a_hospital_is_a_void_batch_and_exit_code_4(
+        self,
+        pate_fed: Command,
+        marked: list[object],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+    ) -> None:
+        monkeypatch.setattr(place, raising_with_votes)
+        ended = pate_fed(*marked)
+        assert (ended.code, ended.error_code) == (4, "PF-411")
+        assert "PF-301" in ended.err
+        assert findings(ended.err.encode(), SECRETS) == []
+        assert not (tmp_path / "run").exists()
+
+    def test_teachers_that_fail_are_seen_nowhere(
+        self, pate_fed: Command, marked: list[object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        votes = Marked.vote
+
+        def fail_on_queries(self: Marked, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+            return votes(self, inputs) if len(inputs) > 3 else raising_with_votes()  # type: ignore[return-value]
+
+        monkeypatch.setattr(Marked, "vote", fail_on_queries)
+        ended = pate_fed(*marked)
+        assert (ended.code, ended.err) == (0, "")
+
+
+def test_nodes_of_a_simulation_print_no_votes(
+    pate_fed: Command, marked: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[PartyNode] = []
+    opened = HospitalsBlueprint.open
+
+    def keep(self: HospitalsBlueprint) -> list[PartyNode]:
+        kept.extend(opened(self))
+        return kept
+
+    monkeypatch.setattr(HospitalsBlueprint, "open", keep)
+    assert pate_fed(*marked).code == 0
+    assert len(kept) == 3
+    for text in printed(*kept):
+        assert findings(text.encode(), SECRETS) == []
+    assert held_in_memory(*kept, numbers=COUNTS) == []
+
+
+def test_records_are_secret_too() -> None:
+    records = Records(np.array([[4711.0]]), np.array([1]), ("patient 4711",))
+    assert "4711" not in repr(records)
