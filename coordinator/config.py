@@ -18,6 +18,7 @@ from pate_fed.accounting import PrivacyEvent, PrivacyLedger
 from pate_fed.data import Dataset, DataSource
 from pate_fed.mechanisms import make_mechanism
 from pate_fed.partition import PartitionScheme
+from pate_fed.queries import QueryPool
 from protocols.additive import AdditiveSum
 from protocols.errors import TooFewPartiesError
 
@@ -191,7 +192,7 @@ class SimulationSettings:
             teachers=teachers,
             unit=self.unit or ("party" if teachers == 1 else "record"),
         )._with_mechanism(known)
-        return settled._with_queries(known, pool=len(dataset.pool.labels))
+        return settled._with_queries(known, pool=len(QueryPool(dataset.pool.features).distinct))
 
     def _parties(self, dataset: Dataset, known: Defaults, scheme: PartitionScheme) -> int:
         hospitals = dataset.private.hospitals
@@ -223,7 +224,9 @@ class SimulationSettings:
 
     def _with_queries(self, known: Defaults, *, pool: int) -> SimulationSettings:
         if self.queries is not None and self.queries > pool:
-            raise InvalidSettingError(f"--queries must be at most the pool's {pool}", self.queries)
+            raise InvalidSettingError(
+                f"--queries must be at most the pool's {pool} distinct inputs", self.queries
+            )
         queries = self.queries or self._affordable(min(known.queries, pool))
         return replace(
             self,

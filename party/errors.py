@@ -27,6 +27,7 @@ class Reason(StrEnum):
     QUERIES = "PF-317"  # a query asked before, outside the pool, or too many
     BUDGET = "PF-318"  # its own budget would be exceeded
     SIMULATED = "PF-319"  # simulated where it must not be, or the reverse
+    VOIDS = "PF-320"  # too many batches of the run were void
 
 
 class PartyError(Exception):

@@ -13,14 +13,19 @@ from typing import TypeVar
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal
 from pate_fed.accounting import PrivacyEvent, PrivacyLedger
-from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
+from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidTermsError
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import Mechanism, make_mechanism
+from pate_fed.queries import QueryBatch, QueryPool
 from protocols.errors import MalformedMessageError
 from protocols.messages import Plan, RunRecord
 from protocols.wire import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
+
+
+MOST_VOID_BATCHES = 2
+"""Void batches after which a run is over for this party: each burns queries and budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Policy:
         mechanisms: Rules from votes to labels that it takes part in.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
-        most_queries: Most queries of one pool, over all runs.
+        most_queries: Most queries, over all runs.
         most_epsilon: Most that it may be charged, over all runs.
         most_delta: Largest delta.
         simulated: Whether it takes part in simulations, and then in nothing else.
@@ -97,9 +102,11 @@ class Guard:
         run_terms: RunTerms,
         answers_left: int,
         refusals_left: int,
+        void_batches: int,
+        pool: QueryPool,
         queries: QueryJournal,
         ledger: PrivacyLedger,
-    ) -> tuple[BatchTerms, PrivacyEvent]:
+    ) -> tuple[QueryBatch, PrivacyEvent]:
         """Decide on a batch.
 
         Args:
@@ -107,11 +114,13 @@ class Guard:
             run_terms: What the run was agreed to be.
             answers_left: Answers that the run's cap still allows, by signed outcomes alone.
             refusals_left: Refusals likewise.
+            void_batches: Batches of this run that were void so far.
+            pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
             ledger: What it was charged before.
 
         Returns:
-            The terms, and the worst case to be charged before anything is sent.
+            What is asked, and the worst case to be charged before anything is sent.
 
         Raises:
             RefusalError: with the reason to send.
@@ -119,12 +128,16 @@ class Guard:
         terms = _read(BatchTerms, plan.terms)
         if terms.run != run_terms or terms.words != plan.words:
             raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
-        pool = run_terms.pool_digest
-        if queries.count(pool) + len(terms.indices) > self.policy.most_queries:
+        if void_batches >= MOST_VOID_BATCHES:
+            raise RefusalError(
+                Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
+            )
+        if queries.count() + len(terms.indices) > self.policy.most_queries:
             raise RefusalError(
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
-        if queries.any_answered(pool, terms.indices):
+        batch = _ask(pool, terms)
+        if queries.any_answered(batch.digests):
             raise RefusalError(Reason.QUERIES, "no query may be asked twice", "one that was")
         mechanism = mechanism_of(run_terms)
         asks, answers = mechanism.caps(
@@ -137,7 +150,7 @@ class Guard:
             ledger.reserve("review", event)
         except BudgetExhaustedError as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
-        return terms, event
+        return batch, event
 
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
         policy = self.policy
@@ -188,6 +201,15 @@ class Guard:
             raise RefusalError(
                 Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", terms.epsilon
             )
+
+
+def _ask(pool: QueryPool, terms: BatchTerms) -> QueryBatch:
+    if terms.run.pool_digest != pool.digest:
+        raise RefusalError(Reason.POOL, "the pool must be the one at this party", "another")
+    try:
+        return pool.ask(terms.indices)
+    except InvalidParameterError as error:
+        raise RefusalError(Reason.QUERIES, error.must, error.got) from error
 
 
 def mechanism_of(terms: RunTerms) -> Mechanism:

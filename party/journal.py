@@ -16,20 +16,24 @@ class QueryJournal(ABC):
     """Every query that a party ever answered, over all runs and federations (rule R3)."""
 
     @abstractmethod
-    def claim(self, pool_digest: bytes, indices: Sequence[int]) -> None:
+    def claim(self, queries: Sequence[bytes]) -> None:
         """Note that these queries are about to be answered.
 
+        Args:
+            queries: `QueryBatch.digests`: what is asked about, not where it stands in which
+                pool, since the same input in another pool would be the same question.
+
         Raises:
-            KeyReuseError: one of them was claimed before; none is noted.
+            KeyReuseError: one of them was claimed before, or comes twice; none is noted.
         """
 
     @abstractmethod
-    def any_answered(self, pool_digest: bytes, indices: Sequence[int]) -> bool:
-        """Tell whether one of these queries was claimed before."""
+    def any_answered(self, queries: Sequence[bytes]) -> bool:
+        """Tell whether one of these queries was claimed before, or comes twice."""
 
     @abstractmethod
-    def count(self, pool_digest: bytes) -> int:
-        """Return the number of queries of this pool that were claimed."""
+    def count(self) -> int:
+        """Return the number of queries that were claimed."""
 
 
 class Journal(RoundJournal, QueryJournal):
@@ -43,7 +47,7 @@ class MemoryJournal(Journal):
         self._epochs: dict[bytes, int] = {}
         self._plans: set[bytes] = set()
         self._frames: dict[bytes, bytes] = {}
-        self._queries: dict[bytes, set[int]] = {}
+        self._queries: set[bytes] = set()
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
@@ -66,19 +70,19 @@ class MemoryJournal(Journal):
         """See `RoundJournal.erase`."""
         self._frames.pop(plan_digest, None)
 
-    def claim(self, pool_digest: bytes, indices: Sequence[int]) -> None:
+    def claim(self, queries: Sequence[bytes]) -> None:
         """See `QueryJournal.claim`."""
-        if self.any_answered(pool_digest, indices):
+        if self.any_answered(queries):
             raise KeyReuseError("no query may be answered twice", "one that was")
-        self._queries.setdefault(pool_digest, set()).update(indices)
+        self._queries.update(queries)
 
-    def any_answered(self, pool_digest: bytes, indices: Sequence[int]) -> bool:
+    def any_answered(self, queries: Sequence[bytes]) -> bool:
         """See `QueryJournal.any_answered`."""
-        return not self._queries.get(pool_digest, set()).isdisjoint(indices)
+        return len(set(queries)) != len(queries) or not self._queries.isdisjoint(queries)
 
-    def count(self, pool_digest: bytes) -> int:
+    def count(self) -> int:
         """See `QueryJournal.count`."""
-        return len(self._queries.get(pool_digest, ()))
+        return len(self._queries)
 
     def __repr__(self) -> str:
         return f"MemoryJournal(plans={len(self._plans)})"

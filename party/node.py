@@ -19,8 +19,8 @@ from party.errors import Reason, RefusalError
 from party.guard import Guard, mechanism_of
 from party.journal import Journal
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.errors import InvalidTermsError, PateFedError
+from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import INVALID_VOTE_CLASS, VoteHistogram, count_votes
@@ -118,7 +118,7 @@ class PartyNode:
         self._clock = clock
         self._round = self._new_round()
         self._terms: RunTerms | None = None
-        self._answers_left = self._refusals_left = 0
+        self._answers_left = self._refusals_left = self._void_batches = 0
         self._served: _Served | None = None
 
     @property
@@ -187,41 +187,39 @@ class PartyNode:
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         self._terms = terms
+        self._void_batches = 0
         self._answers_left, self._refusals_left = terms.max_answers, terms.max_refusals
         return self._round.accept_run()
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         assert self._terms is not None
         try:
-            terms, event = self._guard.review_batch(
+            batch, event = self._guard.review_batch(
                 plan,
                 run_terms=self._terms,
                 answers_left=self._answers_left,
                 refusals_left=self._refusals_left,
+                void_batches=self._void_batches,
+                pool=self._pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
             )
-            batch = self._ask(terms)
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         entry_id = wire.digest_of(plan).hex()
         self._ledger.save(self._ledger.load().reserve(entry_id, event))
-        self._journal.claim(terms.run.pool_digest, terms.indices)
+        self._journal.claim(batch.digests)
         self._served = _Served(entry_id, len(batch))
         try:
-            return self._round.contribute(self._count(batch).counts.ravel())
+            vector = self._count(batch).counts.ravel()
+            if self._clock() >= plan.expires_at:
+                _log.error("the teachers took longer than the plan allows")
+                return ()
+            return self._round.contribute(vector)
         except Exception as error:
             _log.error("a vote could not be sent: %s", type(error).__name__)
             return ()
-
-    def _ask(self, terms: BatchTerms) -> QueryBatch:
-        if terms.run.pool_digest != self._pool.digest:
-            raise RefusalError(Reason.POOL, "the pool must be the one at this party", "another")
-        try:
-            return self._pool.ask(terms.indices)
-        except InvalidParameterError as error:
-            raise RefusalError(Reason.QUERIES, error.must, error.got) from error
 
     def _count(self, batch: QueryBatch) -> VoteHistogram:
         assert self._terms is not None
@@ -240,6 +238,7 @@ class PartyNode:
     def _settle(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
         served, self._served = self._served, None
+        self._void_batches += settlement.state != "released"
         if served is None:  # it was refused: nothing had been charged
             return
         ledger = self._ledger.load()

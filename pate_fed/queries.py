@@ -37,6 +37,12 @@ class QueryPool:
         return f"QueryPool(inputs={len(self)}, features={self.inputs.shape[1]})"
 
     @property
+    def distinct(self) -> tuple[int, ...]:
+        """Positions of inputs that differ from all before them, in order."""
+        _, first = np.unique(self.inputs + 0.0, axis=0, return_index=True)
+        return tuple(int(index) for index in np.sort(first))
+
+    @property
     def digest(self) -> bytes:
         """SHA-256 of shape and values in order: what an owner approves, 32 bytes."""
         shape = ",".join(str(size) for size in self.inputs.shape)
@@ -83,6 +89,12 @@ class QueryBatch:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """SHA-256 of each input's values, whatever pool and place it comes from; 32 bytes each."""
+        rows = (self.inputs + 0.0).astype("<f8", copy=False)  # -0.0 is 0.0
+        return tuple(hashlib.sha256(b"pate-fed query\n" + row.tobytes()).digest() for row in rows)
 
     def __repr__(self) -> str:
         return f"QueryBatch(queries={len(self)})"

@@ -130,12 +130,15 @@ class _Rehearsal:
             self._manifest = self._prove_disjoint()
             self._pool = QueryPool(self._dataset.pool.features)
         with self._timed("queries"):
-            self._queries = select_queries(
-                self._pool.inputs,
+            # Hospitals answer no question twice, and equal inputs are one question.
+            distinct = self._pool.distinct
+            chosen = select_queries(
+                self._pool.inputs[list(distinct)],
                 settings.queries or 0,
                 method=settings.select,
                 rng=self._chance.of("queries"),
             )
+            self._queries = tuple(distinct[place] for place in chosen)
         with self._timed("teachers"):
             parties = self._partition.parties
             self._hospitals: list[Hospital] = train_hospitals(

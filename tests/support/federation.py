@@ -160,9 +160,9 @@ class RecordingJournal(MemoryJournal):
         self.steps.append("keep")
         super().keep(plan_digest, frame)
 
-    def claim(self, pool_digest: bytes, indices: Sequence[int]) -> None:
+    def claim(self, queries: Sequence[bytes]) -> None:
         self.steps.append("claim")
-        super().claim(pool_digest, indices)
+        super().claim(queries)
 
 
 class LyingNode(PartyNode):

@@ -77,7 +77,7 @@ def test_bytes_go_there_and_back() -> None:
 
 
 def test_both_apps_speak_of_the_same_message() -> None:
-    assert MESSAGE_TYPE == f"query.{ACTION}"
+    assert f"query.{ACTION}" == MESSAGE_TYPE
 
 
 @pytest.mark.parametrize(

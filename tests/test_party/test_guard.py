@@ -253,7 +253,7 @@ class TestBatch:
     @pytest.mark.parametrize("place", [0, 2])
     def test_party_remembers_queries_over_runs(self, place: int) -> None:
         federation = self.ready()
-        federation.nodes[place]._journal.claim(federation.pool.digest, [5])
+        federation.nodes[place]._journal.claim(federation.pool.ask((5,)).digests)
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
         assert void.value.reservation == "forfeited"
@@ -339,6 +339,8 @@ class TestBatch:
             run_terms=federation.run.terms,
             answers_left=1,
             refusals_left=2,
+            void_batches=0,
+            pool=federation.pool,
             queries=MemoryJournal(),
             ledger=node.ledger,
         )
@@ -356,11 +358,13 @@ class TestBatch:
             run_terms=federation.run.terms,
             answers_left=5,
             refusals_left=5,
+            void_batches=0,
+            pool=federation.pool,
             queries=journal,
             ledger=ledger,
         )
         assert ledger.entries == ()
-        assert journal.count(federation.pool.digest) == 0
+        assert journal.count() == 0
 
     def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
         federation = self.ready(
@@ -375,3 +379,17 @@ def test_codes_are_public_and_differ() -> None:
     codes = [str(reason) for reason in Reason]
     assert len(set(codes)) == len(codes)
     assert all(len(code) == 6 and code.startswith("PF-3") and code[3:].isdigit() for code in codes)
+
+
+class TestVoidBatches:
+    def test_party_refuses_a_third_batch_after_two_void_ones(self) -> None:
+        federation = TestBatch().ready()
+        for place in (0, 1):
+            federation.transport.on_answer = lambda node, packet: b"no packet"
+            with pytest.raises(VoidBatchError):
+                federation.ask(2 * place, 2 * place + 1)
+        federation.transport.on_answer = lambda node, packet: packet
+        federation.run._voids = 0  # a coordinator that would go on burning queries
+        with pytest.raises(VoidBatchError, match=Reason.VOIDS):
+            federation.ask(6, 7)
+        assert federation.steps[0].count("vote") == 2

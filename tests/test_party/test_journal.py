@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from party.journal import MemoryJournal
+from pate_fed.queries import QueryPool
 from protocols.errors import KeyReuseError
 
-POOL, OTHER_POOL = b"p" * 32, b"o" * 32
+ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
 RUN, PLAN, OTHER_PLAN = b"r" * 32, b"1" * 32, b"2" * 32
 
 
@@ -22,18 +24,29 @@ def begun(epoch: int = 1) -> MemoryJournal:
 class TestQueries:
     def test_query_can_be_claimed_once(self) -> None:
         journal = MemoryJournal()
-        journal.claim(POOL, [1, 2])
+        journal.claim([ONE, TWO])
         with pytest.raises(KeyReuseError):
-            journal.claim(POOL, [3, 2])
-        assert journal.count(POOL) == 2  # 3 was not noted
+            journal.claim([THREE, TWO])
+        assert journal.count() == 2  # THREE was not noted
 
-    def test_pools_have_queries_of_their_own(self) -> None:
+    def test_the_same_query_twice_in_one_claim_is_refused(self) -> None:
         journal = MemoryJournal()
-        journal.claim(POOL, [1, 2])
-        journal.claim(OTHER_POOL, [2])
-        assert journal.any_answered(POOL, [0, 1])
-        assert not journal.any_answered(OTHER_POOL, [0, 1])
-        assert (journal.count(POOL), journal.count(OTHER_POOL)) == (2, 1)
+        assert journal.any_answered([ONE, ONE])
+        with pytest.raises(KeyReuseError):
+            journal.claim([ONE, ONE])
+        assert journal.count() == 0
+
+    def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(self) -> None:
+        here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]]))
+        there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
+        journal = MemoryJournal()
+        journal.claim(here.ask((0, 1)).digests)
+        assert journal.any_answered(there.ask((2,)).digests)
+        assert not journal.any_answered(there.ask((0, 1)).digests)
+
+    def test_minus_zero_is_zero(self) -> None:
+        plus, minus = QueryPool(np.array([[0.0]])), QueryPool(np.array([[-0.0]]))
+        assert plus.ask((0,)).digests == minus.ask((0,)).digests
 
 
 class TestPlans:

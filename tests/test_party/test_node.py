@@ -104,9 +104,7 @@ BROKEN_TEACHERS = [
     pytest.param(lambda batch: np.full((TEACHERS, len(batch)), {}, dtype=object), id="objects"),
     pytest.param(lambda batch: np.full((TEACHERS, len(batch)), 10**400, dtype=object), id="huge"),
     pytest.param(lambda batch: np.full((TEACHERS, len(batch)), 1j), id="complex"),
-    pytest.param(
-        lambda batch: np.full((TEACHERS, len(batch)), np.datetime64("2020")), id="dates"
-    ),
+    pytest.param(lambda batch: np.full((TEACHERS, len(batch)), np.datetime64("2020")), id="dates"),
 ]
 
 
@@ -160,20 +158,14 @@ class TestSettlement:
 
     def settle(self, federation: Federation, release: NoisyRelease | bytes) -> bytes:
         """Settle the open plan by a list of the test's choice; return one party's answer."""
-        result = (
-            release
-            if isinstance(release, bytes)
-            else wire.encode_value(release.as_record())
-        )
+        result = release if isinstance(release, bytes) else wire.encode_value(release.as_record())
         assert federation.run._settlement is not None
         honest = wire.decode(federation.run._settlement).message
         assert isinstance(honest, Settlement)
         lie = Settlement(
             honest.run_id, honest.plan_digest, "released", honest.vector_digests, result
         )
-        return federation.nodes[0].receive(
-            wire.pack([wire.sign(lie, federation.identity).frame])
-        )
+        return federation.nodes[0].receive(wire.pack([wire.sign(lie, federation.identity).frame]))
 
     def release(self, labels: list[int], outcomes: list[int]) -> NoisyRelease:
         return NoisyRelease(np.array(labels, dtype=np.int64), np.array(outcomes, dtype=np.int8))

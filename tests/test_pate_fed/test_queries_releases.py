@@ -173,3 +173,8 @@ def test_a_release_is_frozen() -> None:
     for array in (made.labels, made.outcomes):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+def test_equal_inputs_are_one_question() -> None:
+    pool = QueryPool(np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0], [3.0, 4.0]]))
+    assert pool.distinct == (0, 1, 4)

@@ -303,7 +303,10 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
         outcome["refused"] = 0
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert "labelled 30 of 30 public inputs together; none showed its records or its own votes to anyone. Every query got an answer." in text
+    assert (
+        "labelled 30 of 30 public inputs together; none showed its records or its own votes to "
+        "anyone. Every query got an answer." in text
+    )
     assert "GNMax. For each query the class with most votes" in text
     assert "None was refused." in text
 

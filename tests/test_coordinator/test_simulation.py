@@ -1,0 +1,347 @@
+"""Whole simulations: repeatable, on every kind of data and partition, in both engines."""
+
+from __future__ import annotations
+
+import csv
+import json
+import secrets
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.errors import VoidBatchError
+from coordinator.simulation.hospitals import HospitalsBlueprint
+from coordinator.simulation.run import _Chance
+from party.node import PartyNode
+from tests.support.command import Command, pate_fed, small_run, write_table
+from tests.support.federation import LyingNode
+
+__all__ = ["pate_fed"]  # a fixture
+
+NEEDS_RAY = pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: pip install 'pate-fed[ray]'"
+)
+
+
+def read_json(run: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / name).read_text(encoding="utf-8"))
+    return content
+
+
+def labels_of(run: Path) -> list[tuple[str, str]]:
+    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return [(row["query_id"], row["label"]) for row in csv.DictReader(file)]
+
+
+def metrics_without_seconds(run: Path) -> dict[str, Any]:
+    metrics = read_json(run, "metrics.json")
+    assert metrics.pop("seconds")
+    return metrics
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "table.csv")
+
+
+class TestRepeatable:
+    def test_same_seed_gives_the_same_labels_costs_and_metrics(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        runs = [tmp_path / "a", tmp_path / "b"]
+        for run in runs:
+            assert pate_fed(*small_run(table, run)).code == 0
+        a, b = runs
+        for name in ("labels.csv", "privacy.json", "run.toml"):
+            assert (a / name).read_bytes() == (b / name).read_bytes()
+        assert metrics_without_seconds(a) == metrics_without_seconds(b)
+        assert (
+            read_json(a, "manifest.json")["partition"] == read_json(b, "manifest.json")["partition"]
+        )
+
+    def test_keys_and_envelopes_are_fresh_all_the_same(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        runs = [tmp_path / "a", tmp_path / "b"]
+        for run in runs:
+            pate_fed(*small_run(table, run))
+        manifests = [read_json(run, "manifest.json") for run in runs]
+        for name in ("run_id", "transcript_head"):
+            assert manifests[0][name] != manifests[1][name]
+        lines = [(run / "transcript.jsonl").read_text().splitlines() for run in runs]
+        assert len(lines[0]) == len(lines[1]) >= 4
+        assert not set(lines[0]) & set(lines[1])
+
+    def test_other_seeds_give_other_runs(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        seen = set()
+        for seed in (1, 2, 3):
+            run = tmp_path / f"seed-{seed}"
+            pate_fed(*small_run(table, run), "--seed", seed)
+            seen.add((run / "labels.csv").read_text())
+        assert len(seen) == 3
+
+    def test_without_a_seed_runs_differ_and_say_where_the_noise_was_from(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        seen = set()
+        for name in ("a", "b"):
+            command = small_run(table, tmp_path / name)
+            place = command.index("--seed")
+            assert pate_fed(*command[:place], *command[place + 2 :]).code == 0
+            seen.add(read_json(tmp_path / name, "manifest.json")["partition"]["root"])
+            privacy = read_json(tmp_path / name, "privacy.json")
+            assert "operating system" in privacy["noise"]["source"]
+            assert privacy["simulated"] is True
+        assert len(seen) == 2
+
+    def test_noise_is_the_operating_systems_unless_a_seed_is_given(self) -> None:
+        assert _Chance(None).noise() is secrets.token_bytes
+        assert _Chance(7).noise()(16) == _Chance(7).noise()(16)
+        assert _Chance(7).noise()(16) != _Chance(8).noise()(16)
+
+    def test_every_use_of_a_seed_has_a_stream_of_its_own(self) -> None:
+        chance = _Chance(7)
+        drawn = {chance.of(purpose).bytes(8) for purpose in ("data", "partition", "teachers 1")}
+        assert len(drawn | {chance.noise()(8), chance.bytes_of("manifest key")[:8]}) == 5
+
+    def test_unseeded_purposes_differ_between_runs(self) -> None:
+        assert _Chance(None).bytes_of("data") != _Chance(None).bytes_of("data")
+
+    def test_seeded_noise_is_stamped_as_repeatable(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        pate_fed(*small_run(table, tmp_path / "run"))
+        privacy = read_json(tmp_path / "run", "privacy.json")
+        assert "seed 7" in privacy["noise"]["source"]
+        assert privacy["simulated"] is True
+        assert "imulat" in (tmp_path / "run" / "report.html").read_text()
+
+    @pytest.mark.parametrize("form", ["additive", "plain"])
+    def test_way_of_summing_changes_no_label(
+        self, pate_fed: Command, table: Path, tmp_path: Path, form: str
+    ) -> None:
+        reference, run = tmp_path / "reference", tmp_path / form
+        pate_fed(*small_run(table, reference))
+        pate_fed(*small_run(table, run), "--sum", form)
+        assert labels_of(run) == labels_of(reference)
+
+    def test_batches_of_any_size_ask_the_same_queries(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        whole, parts = tmp_path / "whole", tmp_path / "parts"
+        pate_fed(*small_run(table, whole))
+        pate_fed(*small_run(table, parts), "--batch-size", 3)
+        assert [row[0] for row in labels_of(whole)] == [row[0] for row in labels_of(parts)]
+        states = [entry["state"] for entry in read_json(parts, "privacy.json")["ledger"]]
+        assert states == ["committed"] * 3
+
+
+class TestKindsOfData:
+    def test_table_with_patients_and_hospitals(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        ended = pate_fed(
+            "simulate",
+            *("--data", "csv", "--data-file", table, "--label", "sick"),
+            *("--patient-id", "patient", "--hospital", "clinic", "--teachers", 3),
+            *("--queries", 6, "--epsilon", 50, "--seed", 7, "--out", run),
+        )
+        assert (ended.code, ended.err) == (0, "")
+        metrics = read_json(run, "metrics.json")
+        assert (metrics["parties"], metrics["teachers"]) == (3, 9)
+        with (run / "run.toml").open("rb") as file:
+            settings = tomllib.load(file)
+        assert settings["federation"]["partition"] == "column"
+        partition = read_json(run, "manifest.json")["partition"]
+        # 60 patients with 2 rows each: every teacher's units are half of its records.
+        for teacher in partition["teachers"]:
+            assert teacher["records"] == 2 * teacher["units"]
+        assert read_json(run, "privacy.json")["unit"] == "record"
+
+    @pytest.mark.parametrize(
+        "partition", [("iid",), ("dirichlet",), ("column", "--hospital", "clinic")]
+    )
+    def test_every_partition_ends_well(
+        self, pate_fed: Command, table: Path, tmp_path: Path, partition: tuple[str, ...]
+    ) -> None:
+        run = tmp_path / "run"
+        ended = pate_fed(*small_run(table, run), "--partition", *partition)
+        assert (ended.code, ended.err) == (0, "")
+        records = [t["records"] for t in read_json(run, "manifest.json")["partition"]["teachers"]]
+        assert len(records) == 12
+        assert sum(records) == 72  # 60 % of 120
+
+    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    @pytest.mark.parametrize("unit", ["record", "party"])
+    def test_every_mechanism_and_unit_ends_well(
+        self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, unit: str
+    ) -> None:
+        run = tmp_path / "run"
+        noise = ["--sigma2", 20]
+        if mechanism == "confident":
+            noise += ["--sigma1", 20, "--vote-threshold", 6]
+        ended = pate_fed(
+            "simulate",
+            *("--data", "csv", "--data-file", table, "--label", "sick", "--parties", 3),
+            *("--teachers", 4, "--queries", 5, "--epsilon", 20, "--seed", 3, "--out", run),
+            *("--mechanism", mechanism, "--unit", unit, *noise),
+        )
+        assert (ended.code, ended.err) == (0, "")
+        privacy = read_json(run, "privacy.json")
+        assert (privacy["unit"], privacy["unit_weight"]) == (unit, 4 if unit == "party" else 1)
+        formal = privacy["views"]["public"]["formal"]["epsilon"]
+        assert 0 < formal <= 20
+        # What was charged in the end is at most what was fixed before the run.
+        assert privacy["charged"][-1]["epsilon"] <= formal * (1 + 1e-9)
+        assert privacy["views"]["coordinator"]["formal"] == {"epsilon": None, "method": "trusted"}
+
+    def test_formal_number_is_of_the_caps_and_not_of_what_was_answered(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        formal = []
+        for name, threshold in (("answers", 0), ("refuses", 500)):
+            run = tmp_path / name
+            pate_fed(*small_run(table, run), "--vote-threshold", threshold)
+            formal.append(read_json(run, "privacy.json")["views"]["public"]["formal"]["epsilon"])
+            answered = read_json(run, "metrics.json")["queries"]["answered"]
+            assert (answered == 0) == (name == "refuses")
+        assert formal[0] == formal[1]
+
+    def test_run_without_an_answer_has_no_student_and_says_so(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        ended = pate_fed(*small_run(table, run), "--vote-threshold", 500)
+        assert ended.code == 0
+        metrics = read_json(run, "metrics.json")
+        assert metrics["accuracy"]["student"] is None
+        assert any("no student" in warning for warning in metrics["warnings"])
+        assert {label for _, label in labels_of(run)} == {""}
+
+    def test_bundled_tables_end_well(self, pate_fed: Command, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        ended = pate_fed("simulate", "--data", "breast-cancer", "--seed", 7, "--out", run)
+        assert (ended.code, ended.err) == (0, "")
+        privacy = read_json(run, "privacy.json")
+        assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0
+        assert read_json(run, "metrics.json")["accuracy"]["student"] > 0.85
+
+    def test_default_is_digits_in_fifty_clinics_within_its_budget(
+        self, pate_fed: Command, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        ended = pate_fed("simulate", "--seed", 7, "--out", run, "--format", "json")
+        assert (ended.code, ended.err) == (0, "")
+        metrics, privacy = ended.json["metrics"], ended.json["privacy"]
+        assert (metrics["parties"], metrics["teachers"]) == (50, 50)
+        assert (privacy["unit"], privacy["delta"]) == ("party", 1e-5)
+        assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0
+        # The floor is for the mean of several seeds; a single one keeps well above a clinic.
+        assert metrics["accuracy"]["student"] > metrics["accuracy"]["best_single_party"] - 0.05
+        assert metrics["queries"]["asked"] <= 30
+
+
+class TestVoidBatches:
+    """One hospital lies about its row sums, in a run through the command line."""
+
+    @pytest.fixture
+    def one_liar(self, monkeypatch: pytest.MonkeyPatch) -> list[PartyNode]:
+        """Make one hospital a liar: from which batch on, tests say."""
+        opened = HospitalsBlueprint.open
+        nodes: list[PartyNode] = []
+
+        def open_with_liar(self: HospitalsBlueprint) -> list[PartyNode]:
+            nodes.extend(opened(self))
+            return nodes
+
+        monkeypatch.setattr(HospitalsBlueprint, "open", open_with_liar)
+        return nodes
+
+    @pytest.fixture
+    def lie_in_batch(self, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+        """Batches in which some hospital's first row is one vote short."""
+        import numpy as np  # noqa: PLC0415
+
+        count = PartyNode._count
+        batches: set[int] = set()
+        served: dict[int, int] = {}
+
+        def lying(self: PartyNode, batch: Any) -> Any:
+            served[id(self)] = served.get(id(self), -1) + 1
+            counts = count(self, batch).counts
+            liar = id(self) == min(served)
+            if not liar or served[id(self)] not in batches:
+                return LyingCounts(counts)
+            short = np.array(counts)
+            short[0, 0] -= 1
+            return LyingCounts(short)
+
+        class LyingCounts:
+            def __init__(self, counts: Any) -> None:
+                self.counts = counts
+
+        monkeypatch.setattr(PartyNode, "_count", lying)
+        assert issubclass(LyingNode, PartyNode)
+        return batches
+
+    def test_first_batch_void_later_ones_released(
+        self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
+    ) -> None:
+        lie_in_batch.add(0)
+        run = tmp_path / "run"
+        ended = pate_fed(*small_run(table, run), "--batch-size", 2)
+        assert (ended.code, ended.error_code) == (4, VoidBatchError.code)
+        assert "whose row is wrong cannot be known" in ended.err
+        states = [entry["state"] for entry in read_json(run, "privacy.json")["ledger"]]
+        assert states == ["forfeited", "committed", "committed", "committed"]
+        queries = read_json(run, "metrics.json")["queries"]
+        assert (queries["void"], queries["asked"], queries["not_asked"]) == (2, 6, 0)
+        assert len(labels_of(run)) == 6
+        assert any("void" in w for w in read_json(run, "metrics.json")["warnings"])
+
+    def test_two_void_batches_stop_a_run_that_keeps_what_it_has(
+        self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
+    ) -> None:
+        lie_in_batch.update({1, 2})
+        run = tmp_path / "run"
+        ended = pate_fed(*small_run(table, run), "--batch-size", 2)
+        assert (ended.code, ended.error_code) == (4, VoidBatchError.code)
+        states = [entry["state"] for entry in read_json(run, "privacy.json")["ledger"]]
+        assert states == ["committed", "forfeited", "forfeited"]
+        queries = read_json(run, "metrics.json")["queries"]
+        assert (queries["asked"], queries["void"], queries["not_asked"]) == (2, 4, 2)
+
+    def test_only_void_batches_leave_no_run(
+        self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
+    ) -> None:
+        lie_in_batch.add(0)
+        ended = pate_fed(*small_run(table, tmp_path / "run"))
+        assert (ended.code, ended.error_code, ended.out) == (4, VoidBatchError.code, "")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv"]
+
+    def test_json_of_a_run_with_a_void_batch_is_one_object_on_each_stream(
+        self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
+    ) -> None:
+        lie_in_batch.add(1)
+        ended = pate_fed(*small_run(table, tmp_path / "run"), "--batch-size", 4, "--format", "json")
+        assert ended.code == 4
+        assert ended.json["metrics"]["queries"]["void"] == 4
+        assert json.loads(ended.err)["code"] == VoidBatchError.code
+
+
+@NEEDS_RAY
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray and Flower's engine warn of themselves
+def test_rays_engine_gives_the_same_labels(pate_fed: Command, table: Path, tmp_path: Path) -> None:
+    local, ray = tmp_path / "local", tmp_path / "ray"
+    assert pate_fed(*small_run(table, local)).code == 0
+    ended = pate_fed(*small_run(table, ray), "--engine", "ray")
+    assert ended.code == 0, ended.err
+    assert (ray / "labels.csv").read_bytes() == (local / "labels.csv").read_bytes()
+    assert (ray / "privacy.json").read_bytes() == (local / "privacy.json").read_bytes()
