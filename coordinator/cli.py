@@ -41,6 +41,7 @@ from protocols.errors import ProtocolError, TooFewPartiesError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 _INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
+_INTERRUPT: Final = ("a run must not be interrupted", "an interrupt")
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -362,14 +363,14 @@ def main() -> None:
     try:
         ended = app(standalone_mode=False)
         if ended == _INTERRUPTED:
-            raise KeyboardInterrupt
+            _fail(InternalError(*_INTERRUPT))
         sys.exit(ended or EXIT_DONE)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.UsageError as error:
         _fail(UsageError("the command line must be right", _one_line(error.format_message())))
     except (click.Abort, KeyboardInterrupt):
-        _fail(InternalError("a run must not be interrupted", "an interrupt"))
+        _fail(InternalError(*_INTERRUPT))
     except (PateFedError, ProtocolError, CoordinatorError) as error:
         _fail(error)
     except Exception as error:

@@ -515,8 +515,8 @@ class TestSumPreservingLies:
     def test_a_lie_at_the_wrap_cannot_turn_one_vote_into_a_label(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Class 0 has n votes; the liar puts it at the ring's edge, so that n + 1 would wrap. On
-        # both sides of the wrap the folded count is (nearly) the same, hence so is the top count.
+        # The liar puts class 0 at the ring's edge, so that one more honest vote wraps it round. On
+        # both sides of the wrap the folded count is the same; a plain clamp would tell all.
         opened: list[NDArray[np.int64]] = []
 
         def look(*given: Any, **named: Any) -> SummedHistogram:
@@ -533,10 +533,8 @@ class TestSumPreservingLies:
                     )
                 }
             )
-            honest = np.array([3 * TEACHERS, 0, 0])
-            federation.nodes[CULPRIT].lie = (
-                np.array([2**31 - 1, 0, 3 * TEACHERS + 1 - 2**31]) - honest
-            )
+            shift = 2**31 - 1 - (3 * TEACHERS - 1)
+            federation.nodes[CULPRIT].lie = np.array([shift, 0, -shift])
             federation.ask(0)
         assert np.abs(opened[0] - opened[1]).max() <= 1
         assert not np.array_equal(opened[0], opened[1])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,7 @@ class TestWrongUsage:
     )
     def test_errors_are_json_where_json_was_asked_for(
         self,
+        *,
         pate_fed: Command,
         out: Path,
         how: list[str],
@@ -463,6 +466,7 @@ class TestInterruptions:
     )
     def test_nothing_is_left_and_nothing_is_told(
         self,
+        *,
         pate_fed: Command,
         table: Path,
         out: Path,
@@ -530,6 +534,36 @@ class TestWhole:
         assert done.stderr.startswith("pate-fed: PF-240: ")
         assert done.stderr.count("\n") == 1
         assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay_s", [1.0, 5.0, 6.5, 8.0, 9.5])
+def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(tmp_path: Path, delay_s: float) -> None:
+    started = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from coordinator.cli import main; main()",
+            *("simulate", "--seed", "7", "--out", str(tmp_path / "run")),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    time.sleep(delay_s)
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    if leftovers(tmp_path) == ["run"]:  # it was done before, or all but the last words
+        assert {path.name for path in (tmp_path / "run").iterdir()} == RUN_FILES
+        return
+    assert leftovers(tmp_path) == []
+    # Python itself is interrupted while it still loads modules; afterwards it is our line.
+    if "Traceback" in err:
+        assert "import" in err
+    else:
+        assert err.startswith("pate-fed: PF-490: ")
+        assert (started.returncode, err.count("\n")) == (1, 1)
 
 
 def test_help_names_both_commands(pate_fed: Command) -> None:

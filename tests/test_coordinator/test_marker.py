@@ -298,6 +298,7 @@ class TestCommandLine:
     @pytest.mark.parametrize("how", ["text", "json"])
     def test_error_where_votes_are_held_is_one_coded_line(
         self,
+        *,
         pate_fed: Command,
         marked: list[object],
         tmp_path: Path,

@@ -8,16 +8,17 @@ import secrets
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coordinator.errors import VoidBatchError
-from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
+from pate_fed.queries import QueryBatch
 from tests.support.command import Command, pate_fed, small_run, write_table
-from tests.support.federation import LyingNode
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -248,46 +249,23 @@ class TestKindsOfData:
 
 
 class TestVoidBatches:
-    """One hospital lies about its row sums, in a run through the command line."""
-
-    @pytest.fixture
-    def one_liar(self, monkeypatch: pytest.MonkeyPatch) -> list[PartyNode]:
-        """Make one hospital a liar: from which batch on, tests say."""
-        opened = HospitalsBlueprint.open
-        nodes: list[PartyNode] = []
-
-        def open_with_liar(self: HospitalsBlueprint) -> list[PartyNode]:
-            nodes.extend(opened(self))
-            return nodes
-
-        monkeypatch.setattr(HospitalsBlueprint, "open", open_with_liar)
-        return nodes
+    """One hospital casts a vote too few, in a run through the command line."""
 
     @pytest.fixture
     def lie_in_batch(self, monkeypatch: pytest.MonkeyPatch) -> set[int]:
         """Batches in which some hospital's first row is one vote short."""
-        import numpy as np  # noqa: PLC0415
-
         count = PartyNode._count
         batches: set[int] = set()
-        served: dict[int, int] = {}
+        served: dict[PartyNode, int] = {}  # batches of each hospital; the first one lies
 
-        def lying(self: PartyNode, batch: Any) -> Any:
-            served[id(self)] = served.get(id(self), -1) + 1
-            counts = count(self, batch).counts
-            liar = id(self) == min(served)
-            if not liar or served[id(self)] not in batches:
-                return LyingCounts(counts)
-            short = np.array(counts)
-            short[0, 0] -= 1
-            return LyingCounts(short)
-
-        class LyingCounts:
-            def __init__(self, counts: Any) -> None:
-                self.counts = counts
+        def lying(self: PartyNode, batch: QueryBatch) -> Any:
+            number = served[self] = served.get(self, -1) + 1
+            counts = np.array(count(self, batch).counts)
+            if number in batches and self is next(iter(served)):
+                counts[0, 0] -= 1
+            return SimpleNamespace(counts=counts)
 
         monkeypatch.setattr(PartyNode, "_count", lying)
-        assert issubclass(LyingNode, PartyNode)
         return batches
 
     def test_first_batch_void_later_ones_released(

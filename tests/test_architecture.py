@@ -1,0 +1,271 @@
+"""The house itself: what is imported, what is shipped, what is public, and every error's code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import tomllib
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGES = ("pate_fed", "protocols", "party", "coordinator")
+LIBRARIES = ("pate_fed", "protocols")
+ERROR_PAGE = REPOSITORY / "docs" / "reference" / "errors.md"
+
+SOURCES = sorted(
+    path.relative_to(REPOSITORY)
+    for package in PACKAGES
+    for path in (REPOSITORY / package).rglob("*.py")
+)
+INITS = [path for path in SOURCES if path.name == "__init__.py"]
+
+
+def source_ids(paths: list[Path]) -> list[str]:
+    return [path.as_posix() for path in paths]
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))
+
+
+def imported_by(path: Path) -> set[str]:
+    """Modules that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def is_of(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in PACKAGES:
+        root = importlib.import_module(package)
+        yield root
+        for found in pkgutil.walk_packages(root.__path__, f"{package}."):
+            yield importlib.import_module(found.name)
+
+
+class TestImports:
+    @pytest.mark.parametrize("path", SOURCES, ids=source_ids(SOURCES))
+    def test_no_pickle_and_no_casual_randomness_anywhere(self, path: Path) -> None:
+        forbidden = ("pickle", "random", "shelve", "marshal", "joblib", "dill", "numpy.random.rand")
+        assert [name for name in imported_by(path) if is_of(name, *forbidden)] == []
+
+    @pytest.mark.parametrize("path", SOURCES, ids=source_ids(SOURCES))
+    def test_no_global_generator_of_numpy(self, path: Path) -> None:
+        allowed = {"Generator", "default_rng", "SeedSequence", "PCG64"}
+        used = {
+            node.attr
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == "random"
+        }
+        assert used <= allowed
+
+    @pytest.mark.parametrize("path", SOURCES, ids=source_ids(SOURCES))
+    def test_nobody_swallows_what_nobody_understood(self, path: Path) -> None:
+        silent = [
+            node.lineno
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.ExceptHandler)
+            and len(node.body) == 1
+            and isinstance(node.body[0], ast.Pass)
+        ]
+        assert silent == []
+
+    def test_nodes_do_not_know_each_other_but_for_a_simulation(self) -> None:
+        for path in SOURCES:
+            names = imported_by(path)
+            if path.parts[0] == "party":
+                assert not any(is_of(name, "coordinator") for name in names), path
+            elif path.parts[:2] != ("coordinator", "simulation"):
+                assert not any(is_of(name, "party") for name in names), path
+
+    def test_libraries_know_neither_nodes_nor_each_other(self) -> None:
+        for path in SOURCES:
+            if path.parts[0] in LIBRARIES:
+                others = {*PACKAGES} - {path.parts[0]}
+                assert not any(is_of(name, *others) for name in imported_by(path)), path
+
+    def test_flower_is_met_where_it_may_be(self) -> None:
+        met = {path.as_posix() for path in SOURCES if "flwr" in str(imported_by(path))}
+        assert met == {
+            "party/flower_app.py",
+            "coordinator/flower_app.py",
+            "coordinator/local_grid.py",
+            "coordinator/simulation/engines.py",
+        }
+
+    def test_tests_are_not_imported_by_what_is_shipped(self) -> None:
+        for path in SOURCES:
+            assert not any(is_of(name, "tests", "benchmarks") for name in imported_by(path)), path
+
+
+class TestModules:
+    @pytest.mark.parametrize("path", SOURCES, ids=source_ids(SOURCES))
+    def test_a_module_says_what_it_is_in_its_first_line(self, path: Path) -> None:
+        said = ast.get_docstring(tree_of(path))
+        assert said
+        assert len(said.splitlines()[0]) > 10
+
+    @pytest.mark.parametrize("path", INITS, ids=source_ids(INITS))
+    def test_an_init_lists_its_public_names_and_does_nothing_else(self, path: Path) -> None:
+        for node in tree_of(path).body:
+            is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            is_value = isinstance(node, ast.Assign | ast.AnnAssign)
+            assert is_docstring or is_value or isinstance(node, ast.ImportFrom), ast.dump(node)
+
+    def test_public_names_exist_and_are_sorted_into_one_list(self) -> None:
+        for module in modules():
+            names = getattr(module, "__all__", None)
+            if names is None:
+                assert not module.__file__ or not module.__file__.endswith("__init__.py"), module
+                continue
+            assert len(set(names)) == len(names), module
+            for name in names:
+                assert hasattr(module, name), f"{module.__name__}.{name}"
+
+    def test_no_module_is_called_utils(self) -> None:
+        vague = {"utils", "util", "helpers", "common", "misc"}
+        assert not {path.stem for path in SOURCES} & vague
+
+
+ERROR_MODULES = {name: importlib.import_module(f"{name}.errors") for name in PACKAGES}
+RANGES = {"pate_fed": "PF-1", "protocols": "PF-2", "party": "PF-3", "coordinator": "PF-4"}
+NAMED_BY_REASON = "RefusalError"
+"""Has no code of its own: a refusal has the code of its `Reason`."""
+
+
+def errors_of(package: str) -> list[type[Exception]]:
+    module = ERROR_MODULES[package]
+    return [
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Exception)
+        and kind.__module__ == module.__name__
+        and kind.__name__ != NAMED_BY_REASON
+    ]
+
+
+ERRORS = [(package, kind) for package in PACKAGES for kind in errors_of(package)]
+ERROR_IDS = [f"{package}.{kind.__name__}" for package, kind in ERRORS]
+
+
+def code_of(kind: type[Exception]) -> str:
+    code: str = kind.code  # type: ignore[attr-defined]
+    return code
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
+    def test_every_error_has_a_code_of_its_package(
+        self, package: str, kind: type[Exception]
+    ) -> None:
+        assert re.fullmatch(r"PF-[1-4]\d\d", code_of(kind))
+        assert code_of(kind).startswith(RANGES[package])
+
+    @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
+    def test_every_error_stands_in_its_modules_tree(
+        self, package: str, kind: type[Exception]
+    ) -> None:
+        tree = ERROR_MODULES[package].__doc__ or ""
+        base = kind.__bases__[0] is Exception
+        assert re.search(rf"\b{kind.__name__}\b", tree)
+        assert base or re.search(rf"\b{kind.__name__}\s+{code_of(kind)}\b", tree)
+
+    @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
+    def test_every_error_is_explained_to_people(self, package: str, kind: type[Exception]) -> None:
+        assert code_of(kind) in ERROR_PAGE.read_text(encoding="utf-8")
+
+    def test_no_code_is_used_twice(self) -> None:
+        reasons = [str(reason) for reason in ERROR_MODULES["party"].Reason]
+        used = Counter([*(code_of(kind) for _, kind in ERRORS), *reasons])
+        assert [code for code, times in used.items() if times > 1] == []
+
+    def test_reasons_of_a_refusal_are_explained_to_people(self) -> None:
+        page = ERROR_PAGE.read_text(encoding="utf-8")
+        assert [str(r) for r in ERROR_MODULES["party"].Reason if str(r) not in page] == []
+
+    def test_page_explains_no_code_that_does_not_exist(self) -> None:
+        known = {code_of(kind) for _, kind in ERRORS}
+        known |= {str(reason) for reason in ERROR_MODULES["party"].Reason}
+        page = set(re.findall(r"PF-\d{3}", ERROR_PAGE.read_text(encoding="utf-8")))
+        assert page - known == set()
+
+    def test_no_public_error_is_defined_elsewhere(self) -> None:
+        elsewhere = {
+            f"{module.__name__}.{kind.__name__}"
+            for module in modules()
+            for _, kind in inspect.getmembers(module, inspect.isclass)
+            if issubclass(kind, BaseException)
+            and kind.__module__ == module.__name__
+            and kind.__module__.startswith(PACKAGES)
+            and not kind.__module__.endswith(".errors")
+        }
+        assert elsewhere <= {"coordinator.labeling.SilenceError"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Names in the wheel that hatchling builds of this tree."""
+    if find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed: pip install hatchling")
+    from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("wheel")
+    [built] = WheelBuilder(str(REPOSITORY)).build(directory=str(folder), versions=["standard"])
+    with zipfile.ZipFile(built) as archive:
+        return archive.namelist()
+
+
+class TestDistribution:
+    def test_wheel_holds_the_four_packages_and_nothing_else(self, wheel: list[str]) -> None:
+        tops = {name.split("/")[0] for name in wheel}
+        [metadata] = [top for top in tops if top.endswith(".dist-info")]
+        assert tops - {metadata} == set(PACKAGES)
+        assert not [name for name in wheel if "__pycache__" in name or name.endswith(".pyc")]
+
+    def test_wheel_holds_every_source_the_template_and_the_type_markers(
+        self, wheel: list[str]
+    ) -> None:
+        for path in SOURCES:
+            assert path.as_posix() in wheel
+        assert "pate_fed/report/templates/report.html.j2" in wheel
+        for package in PACKAGES:
+            assert f"{package}/py.typed" in wheel
+
+    def test_both_commands_are_installed(self, wheel: list[str]) -> None:
+        assert [name for name in wheel if name.endswith(".dist-info/entry_points.txt")]
+        with (REPOSITORY / "pyproject.toml").open("rb") as file:
+            scripts = tomllib.load(file)["project"]["scripts"]
+        assert set(scripts) == {"pate-fed", "pate-party"}
+        for target in scripts.values():
+            module, function = target.split(":")
+            assert callable(getattr(importlib.import_module(module), function))
+
+    def test_version_of_the_package_is_the_distributions(self) -> None:
+        with (REPOSITORY / "pyproject.toml").open("rb") as file:
+            version = tomllib.load(file)["project"]["version"]
+        assert importlib.import_module("pate_fed").__version__ == version
+
+    @pytest.mark.parametrize("package", PACKAGES)
+    def test_packages_say_that_they_are_typed(self, package: str) -> None:
+        assert (REPOSITORY / package / "py.typed").is_file()

@@ -1,0 +1,209 @@
+"""Settings: what is left open is filled in, what contradicts itself is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.config import DEFAULTS, SimulationSettings
+from coordinator.errors import InvalidSettingError
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
+from pate_fed.errors import BudgetExhaustedError
+from pate_fed.mechanisms import make_mechanism
+from protocols.errors import TooFewPartiesError
+
+FOLDER = Path("private") / "folder"
+CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
+LEFT_OPEN = {"vote_threshold", "sigma1", "seed"}
+
+
+def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None = None) -> Dataset:
+    """A data set of the given sizes; `hospitals` says how many records each of them has."""
+    if hospitals is not None:
+        private = sum(hospitals)
+    places = [f"clinic-{place}" for place, held in enumerate(hospitals or []) for _ in range(held)]
+    features = np.arange(2.0 * (private + pool + 10)).reshape(-1, 2)
+    labels = np.arange(len(features)) % 2
+    names = tuple(f"r{row}" for row in range(len(features)))
+
+    def part(start: int, end: int, places: tuple[str, ...] | None = None) -> Records:
+        return Records(features[start:end], labels[start:end], names[start:end], places)
+
+    return Dataset(
+        "table",
+        "table",
+        ("no", "yes"),
+        part(0, private, tuple(places) if hospitals else None),
+        part(private, private + pool),
+        part(private + pool, len(features)),
+    )
+
+
+def settings(data: DataSource = CSV, **changed: Any) -> SimulationSettings:
+    return SimulationSettings(data=data, **changed)
+
+
+class TestDefaults:
+    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+    def test_bundled_sets_fit_their_budget_with_all_their_queries(
+        self, name: str, mechanism: str
+    ) -> None:
+        resolved = settings(DataSource(name), mechanism=mechanism).resolve(dataset(private=1000))
+        assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
+        assert resolved.queries == resolved.max_answers == resolved.max_refusals == 30
+        assert worst_case_fits(resolved, 30)
+
+    def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
+        resolved = settings(parties=10, teachers=25).resolve(dataset())
+        assert resolved.vote_threshold == pytest.approx(0.6 * 250)
+        assert resolved.sigma1 == pytest.approx(0.3 * 250)
+        assert resolved.sigma2 == pytest.approx(0.16 * 250)
+        assert resolved.unit == "record"
+
+    def test_nothing_is_left_open(self) -> None:
+        resolved = settings().resolve(dataset())
+        for field in fields(resolved):
+            assert field.name == "seed" or getattr(resolved, field.name) is not None, field.name
+
+    def test_gnmax_has_neither_threshold_nor_its_noise(self) -> None:
+        resolved = settings(mechanism="gnmax").resolve(dataset())
+        open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
+        assert open_fields == LEFT_OPEN
+
+    @given(
+        parties=st.integers(3, 20),
+        teachers=st.integers(1, 20),
+        queries=st.integers(1, 120),
+        sigma=st.floats(1.0, 50.0),
+    )
+    def test_what_was_typed_is_kept(
+        self, parties: int, teachers: int, queries: int, sigma: float
+    ) -> None:
+        typed = settings(
+            parties=parties, teachers=teachers, queries=queries, sigma1=sigma, sigma2=sigma
+        )
+        resolved = typed.resolve(dataset())
+        for field in fields(typed):
+            value = getattr(typed, field.name)
+            assert value is None or getattr(resolved, field.name) == value
+
+    def test_hospitals_of_the_data_become_parties(self) -> None:
+        resolved = settings().resolve(dataset(hospitals=[100, 40, 60, 20]))
+        assert (resolved.partition, resolved.parties) == ("column", 4)
+        assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
+
+    def test_hospitals_can_be_ignored(self) -> None:
+        resolved = settings(partition="iid", parties=5).resolve(dataset(hospitals=[100, 40, 60]))
+        assert (resolved.partition, resolved.parties) == ("iid", 5)
+
+    def test_small_parties_have_a_teacher_all_the_same(self) -> None:
+        resolved = settings(parties=12, sigma1=20.0, sigma2=20.0).resolve(dataset(private=24))
+        assert (resolved.teachers, resolved.unit) == (1, "party")
+
+
+def worst_case_fits(resolved: SimulationSettings, queries: int) -> bool:
+    """Price a run from scratch."""
+    assert resolved.sigma2 is not None
+    mechanism = make_mechanism(
+        resolved.mechanism,
+        vote_threshold=resolved.vote_threshold,
+        sigma1=resolved.sigma1,
+        sigma2=resolved.sigma2,
+    )
+    asks, answers = mechanism.caps(queries, max_answers=queries, max_refusals=queries)
+    weight = float(resolved.teachers or 1) if resolved.unit == "party" else 1.0
+    event = mechanism.worst_case_event(asks, answers, weight=weight)
+    return PrivacyLedger(resolved.epsilon, resolved.delta).can_afford(event)
+
+
+class TestQueries:
+    @pytest.mark.parametrize("unit", ["record", "party"])
+    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    @pytest.mark.parametrize("epsilon", [2.0, 5.0, 9.0])
+    def test_as_many_are_asked_as_the_budget_affords(
+        self, epsilon: float, mechanism: str, unit: str
+    ) -> None:
+        resolved = settings(
+            parties=10, teachers=2, sigma2=20.0, epsilon=epsilon, mechanism=mechanism, unit=unit
+        ).resolve(dataset())
+        assert resolved.queries is not None
+        assert worst_case_fits(resolved, resolved.queries)
+        assert resolved.queries == 100 or not worst_case_fits(resolved, resolved.queries + 1)
+
+    def test_small_pool_bounds_them(self) -> None:
+        resolved = settings(sigma1=1e4, sigma2=1e4).resolve(dataset(pool=7))
+        assert resolved.queries == 7
+
+    def test_more_than_the_pool_are_refused(self) -> None:
+        with pytest.raises(InvalidSettingError, match="--queries must be at most the pool's 7"):
+            settings(queries=8).resolve(dataset(pool=7))
+
+    def test_budget_below_one_query_is_refused(self) -> None:
+        with pytest.raises(BudgetExhaustedError):
+            settings(epsilon=0.001).resolve(dataset())
+
+    def test_caps_and_batches_are_never_above_the_queries(self) -> None:
+        resolved = settings(
+            queries=5, max_answers=50, max_refusals=60, batch_size=70, sigma1=99.0, sigma2=99.0
+        ).resolve(dataset())
+        assert (resolved.max_answers, resolved.max_refusals, resolved.batch_size) == (5, 5, 5)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("parties", [1, 2])
+    def test_fewer_than_three_parties(self, parties: int) -> None:
+        with pytest.raises(TooFewPartiesError):
+            settings(parties=parties).check()
+
+    def test_fewer_than_three_hospitals(self) -> None:
+        with pytest.raises(TooFewPartiesError):
+            settings().resolve(dataset(hospitals=[100, 100]))
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"timeout_s": 0.0}, id="no time"),
+            pytest.param({"timeout_s": float("nan")}, id="time no number"),
+            pytest.param({"sigma1": float("nan")}, id="noise no number"),
+            pytest.param({"sigma2": float("inf")}, id="endless noise"),
+            pytest.param({"vote_threshold": float("inf")}, id="endless threshold"),
+            pytest.param({"vote_threshold": -1.0}, id="negative threshold"),
+            pytest.param({"partition": "column"}, id="hospitals without a column"),
+            pytest.param({"mechanism": "gnmax", "vote_threshold": 3.0}, id="threshold for GNMax"),
+        ],
+    )
+    def test_numbers_out_of_range_and_contradictions(self, changed: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettingError):
+            settings(**changed).check()
+
+    @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+    @pytest.mark.parametrize(
+        "option", ["data_dir", "data_file", "label_column", "patient_column", "hospital_column"]
+    )
+    def test_options_of_other_data(self, name: str, option: str) -> None:
+        given_too = DataSource(name, **{option: "x"})  # type: ignore[arg-type]
+        with pytest.raises(InvalidSettingError, match=r"is for --data (csv|mnist)"):
+            settings(given_too).check()
+
+
+def test_table_of_settings_names_no_folder() -> None:
+    table = settings().as_table()
+    assert str(FOLDER) not in str(table)
+    assert table["source"] == {
+        "file": "visits.csv",
+        "label": "sick",
+        "patient_id": None,
+        "hospital": None,
+    }
+
+
+def test_every_kind_of_data_has_defaults() -> None:
+    assert set(DEFAULTS) == set(SOURCE_NAMES)

@@ -1,0 +1,73 @@
+"""From an error to an exit code that scripts can rely on."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import cli
+from coordinator.errors import (
+    CoordinatorError,
+    InternalError,
+    InvalidSettingError,
+    PartyFailedError,
+    PartyRefusedError,
+    SetupError,
+    UsageError,
+    VoidBatchError,
+)
+from pate_fed import errors as pate_fed_errors
+from protocols import errors as protocol_errors
+
+FAILED = PartyFailedError("every party must answer", "none", party="hospital-1", cause="PF-221")
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (UsageError("must", "got"), 2),
+        (InvalidSettingError("must", "got"), 2),
+        (pate_fed_errors.RunDirectoryError("must", "got"), 2),
+        (pate_fed_errors.MissingExtraError("must", "got"), 2),
+        (pate_fed_errors.InvalidParameterError("must", "got"), 2),
+        (pate_fed_errors.BudgetExhaustedError(requested=6.0, budget=5.0), 3),
+        (protocol_errors.TooFewPartiesError(received=2, threshold=3), 3),
+        (PartyRefusedError("must", "got", party="hospital-1", cause="PF-318"), 3),
+        (SetupError("must", "got"), 4),
+        (VoidBatchError("must", "got", reservation="forfeited"), 4),
+        (FAILED, 4),
+        (protocol_errors.HistoryError("must", "got"), 4),
+        (protocol_errors.ProtocolError("must", "got"), 4),
+        (pate_fed_errors.UnreadableFileError("must", "got"), 5),
+        (pate_fed_errors.MissingColumnError("must", "got"), 5),
+        (pate_fed_errors.TooFewRecordsError("must", "got"), 5),
+        (pate_fed_errors.RareClassError("must", "got"), 5),
+        (pate_fed_errors.InvalidCellError("must", "got"), 5),
+        (pate_fed_errors.DisjointnessError("must", "got"), 5),
+        (InternalError("must", "got"), 1),
+        (pate_fed_errors.LedgerError("must", "got"), 1),
+        (pate_fed_errors.UnsupportedEventError("must", "got"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_kind_of_error_decides_the_exit_code(error: Exception, exit_code: int) -> None:
+    assert cli._exit_code(error) == exit_code
+
+
+def test_message_says_what_must_hold_what_came_and_from_whom() -> None:
+    assert str(FAILED) == "every party must answer, got none from hospital-1 [PF-221]"
+    assert isinstance(FAILED, CoordinatorError)
+
+
+@pytest.mark.parametrize("reservation", ["forfeited", "cancelled"])
+def test_void_batch_says_what_became_of_its_budget(reservation: str) -> None:
+    error = VoidBatchError("must", "got", reservation=reservation)
+    assert str(error).endswith(f"its budget is {reservation}")
+    assert error.reservation == reservation
+
+
+def test_place_of_a_fault_is_named_and_its_text_is_not() -> None:
+    with pytest.raises(ValueError, match="4711") as caught:
+        int("7919 votes of patient 4711")
+    place = cli._place_of(caught.value)
+    assert place.startswith("a ValueError at test_errors.py:")
+    assert "4711" not in place
