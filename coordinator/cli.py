@@ -41,7 +41,7 @@ from protocols.errors import ProtocolError, TooFewPartiesError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 _INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
-_INTERRUPT: Final = ("a run must not be interrupted", "an interrupt")
+_INTERRUPT: Final = ("a run must go through to be kept", "an interrupt: nothing was kept")
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -361,7 +361,7 @@ def report(
 def main() -> None:
     """Run the command line; every way out is one line with a code, and a stable exit code."""
     try:
-        ended = app(standalone_mode=False)
+        ended = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         if ended == _INTERRUPTED:
             _fail(InternalError(*_INTERRUPT))
         sys.exit(ended or EXIT_DONE)
@@ -394,7 +394,7 @@ def _exit_code(error: object) -> int:
 def _wants_json() -> bool:
     """Look at the raw arguments: they may be what is wrong."""
     arguments = sys.argv[1:]
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
     return any(
         one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
     )

@@ -7,7 +7,6 @@ once the data are known, and refuses what contradicts itself.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Final
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import PrivacyEvent, PrivacyLedger
 from pate_fed.data import Dataset, DataSource
+from pate_fed.errors import BudgetExhaustedError
 from pate_fed.mechanisms import make_mechanism
-from pate_fed.partition import PartitionScheme
+from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
 from protocols.additive import AdditiveSum
 from protocols.errors import TooFewPartiesError
@@ -195,9 +195,8 @@ class SimulationSettings:
         return settled._with_queries(known, pool=len(QueryPool(dataset.pool.features).distinct))
 
     def _parties(self, dataset: Dataset, known: Defaults, scheme: PartitionScheme) -> int:
-        hospitals = dataset.private.hospitals
-        if scheme == "column" and hospitals is not None:
-            parties = self.parties or len(set(hospitals))
+        if scheme == "column" and dataset.private.hospitals is not None:
+            parties = self.parties or len(units_by_hospital(dataset.private))
         else:
             parties = self.parties or known.parties
         if parties < LEAST_PARTIES:
@@ -255,7 +254,16 @@ class SimulationSettings:
             )
             return mechanism.worst_case_event(asks, answers, weight=weight)
 
-        ledger.reserve("one query", worst_case(1))  # says what a single one would cost
+        try:
+            ledger.reserve("one query", worst_case(1))
+        except BudgetExhaustedError as error:
+            raise BudgetExhaustedError(
+                requested=error.requested,
+                budget=error.budget,
+                advice=f"{(self.parties or 0) * (self.teachers or 0)} votes a query and noise of "
+                f"{self.sigma2:g} votes leave nothing to ask; take more teachers, more noise or "
+                "a larger budget",
+            ) from error
         # The cost grows with the number of queries, so the affordable ones come first.
         return bisect_left(
             range(1, most + 1), True, key=lambda queries: not ledger.can_afford(worst_case(queries))
@@ -302,8 +310,7 @@ def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
     """Share `TEACHERS_IN_ALL` out, but leave every teacher a few units to learn from."""
     private = dataset.private
     if scheme == "column" and private.hospitals is not None:
-        held = zip(private.hospitals, private.unit_ids, strict=True)
-        smallest = min(Counter(hospital for hospital, _ in set(held)).values())
+        smallest = min(units_by_hospital(private).values())
     else:
         smallest = private.unit_count // parties
     wanted = -(-TEACHERS_IN_ALL // parties)

@@ -11,6 +11,7 @@ It never holds one party's histogram.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import PerInstanceCost, PerInstanceMeter
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes, make_mechanism
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
@@ -35,9 +36,6 @@ from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
-
-MAX_VOID_BATCHES = 2
-"""Void batches after which a run stops (rule R3): a party that breaks two will break more."""
 
 SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
@@ -162,7 +160,7 @@ class LabelingRun:
     def is_over(self) -> bool:
         """Whether a cap is reached, or too many batches were void."""
         caps_reached = not (self._answers_left and self._refusals_left)
-        return caps_reached or self._voids >= MAX_VOID_BATCHES
+        return caps_reached or self._voids >= MOST_VOID_BATCHES
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -290,6 +288,8 @@ class LabelingRun:
 
     def _void(self, entry_id: str, error: Failure) -> VoidBatchError:
         """Settle a failed batch: what may have been sent stays charged."""
+        # Else the error would keep the frames of `open_sum`, and the sum in them, alive.
+        traceback.clear_frames(error.__traceback__)
         ledger = self._store.ledger()
         nothing_left = self._round.nothing_was_shared
         settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)

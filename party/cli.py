@@ -43,7 +43,7 @@ def root(
 def main() -> None:
     """Run the command line; a wrong one is one line with a code, and exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.UsageError as error:

@@ -14,7 +14,7 @@ from party.errors import Reason, RefusalError
 from party.journal import QueryJournal
 from pate_fed.accounting import PrivacyEvent, PrivacyLedger
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidTermsError
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import Mechanism, make_mechanism
 from pate_fed.queries import QueryBatch, QueryPool
 from protocols.errors import MalformedMessageError
@@ -22,10 +22,6 @@ from protocols.messages import Plan, RunRecord
 from protocols.wire import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
-
-
-MOST_VOID_BATCHES = 2
-"""Void batches after which a run is over for this party: each burns queries and budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +102,7 @@ class Guard:
         pool: QueryPool,
         queries: QueryJournal,
         ledger: PrivacyLedger,
+        run_ledger: PrivacyLedger,
     ) -> tuple[QueryBatch, PrivacyEvent]:
         """Decide on a batch.
 
@@ -117,7 +114,8 @@ class Guard:
             void_batches: Batches of this run that were void so far.
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
-            ledger: What it was charged before.
+            ledger: What it was charged before, over all runs, within its own budget.
+            run_ledger: What it was charged in this run, within the run's budget.
 
         Returns:
             What is asked, and the worst case to be charged before anything is sent.
@@ -147,7 +145,8 @@ class Guard:
             raise RefusalError(Reason.QUERIES, "the run's caps must leave something to ask", "none")
         event = mechanism.worst_case_event(asks, answers, weight=float(run_terms.unit_votes))
         try:
-            ledger.reserve("review", event)
+            for held in (ledger, run_ledger):
+                held.reserve("review", event)
         except BudgetExhaustedError as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         return batch, event

@@ -28,7 +28,7 @@ from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Plan, Refusal, RunOffer, RunRecord, Settlement
-from protocols.rounds import PartyRound, PartyState
+from protocols.rounds import PartyRound, PartyState, Received
 from protocols.secure_sum import SecureSum
 
 MAX_PACKET_BYTES = 8 * 2**20
@@ -118,6 +118,7 @@ class PartyNode:
         self._clock = clock
         self._round = self._new_round()
         self._terms: RunTerms | None = None
+        self._run_ledger = self._ledger.load()
         self._answers_left = self._refusals_left = self._void_batches = 0
         self._served: _Served | None = None
 
@@ -151,9 +152,7 @@ class PartyNode:
         return wire.pack(replies)
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
-        if self._round.state in (PartyState.DONE, PartyState.STOPPED):
-            self._begin_anew(frame)
-        received = self._round.receive(frame, now=self._clock())
+        received = self._receive(frame)
         match received.event:
             case RunRecord():
                 return self._judge_run(received.event)
@@ -163,11 +162,16 @@ class PartyNode:
                 self._settle(received.event)
         return received.replies
 
-    def _begin_anew(self, frame: bytes) -> None:
-        """A finished run makes room for another; a message about the old one is the old one's."""
-        if isinstance(wire.decode(frame).message, RunOffer):
-            self._round = self._new_round()
-            self._terms = self._served = None
+    def _receive(self, frame: bytes) -> Received:
+        """Hand a frame to its run. A finished run makes room for another that is truly offered."""
+        is_over = self._round.state in (PartyState.DONE, PartyState.STOPPED)
+        if not (is_over and isinstance(wire.decode(frame).message, RunOffer)):
+            return self._round.receive(frame, now=self._clock())
+        fresh = self._new_round()
+        received = fresh.receive(frame, now=self._clock())
+        self._round = fresh
+        self._terms = self._served = None
+        return received
 
     def _new_round(self) -> PartyRound:
         return PartyRound(
@@ -187,6 +191,7 @@ class PartyNode:
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         self._terms = terms
+        self._run_ledger = PrivacyLedger(terms.epsilon, terms.delta)
         self._void_batches = 0
         self._answers_left, self._refusals_left = terms.max_answers, terms.max_refusals
         return self._round.accept_run()
@@ -203,11 +208,13 @@ class PartyNode:
                 pool=self._pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
+                run_ledger=self._run_ledger,
             )
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         entry_id = wire.digest_of(plan).hex()
+        self._run_ledger = self._run_ledger.reserve(entry_id, event)
         self._ledger.save(self._ledger.load().reserve(entry_id, event))
         self._journal.claim(batch.digests)
         self._served = _Served(entry_id, len(batch))
@@ -243,6 +250,7 @@ class PartyNode:
             return
         ledger = self._ledger.load()
         if settlement.state != "released":
+            self._run_ledger = self._run_ledger.forfeit(served.entry_id)
             self._ledger.save(ledger.forfeit(served.entry_id))
             return
         assert self._terms is not None
@@ -251,6 +259,7 @@ class PartyNode:
         spent = mechanism_of(self._terms).event(
             release.asked, release.answered, weight=float(self._terms.unit_votes)
         )
+        self._run_ledger = self._run_ledger.commit(served.entry_id, spent, release.digest)
         self._ledger.save(ledger.commit(served.entry_id, spent, release.digest))
         self._answers_left -= release.answered
         self._refusals_left -= release.refused

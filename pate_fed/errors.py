@@ -6,7 +6,7 @@ A message says what must hold and what came, and holds no secret::
     |- InvalidParameterError      PF-101  an argument is out of its range
     |- InvalidVotesError          PF-102  counts that no teachers can have cast
     |- RowSumError                PF-103  a summed row differs from the quota: the batch is void
-    |- InvalidTermsError          PF-104  terms of a run that cannot be read or contradict themselves
+    |- InvalidTermsError          PF-104  terms of a run that cannot be read, or contradictory
     |- InvalidDataError           PF-110  a data set that cannot be used
     |  |- UnreadableFileError     PF-111
     |  |- MissingColumnError      PF-112
@@ -23,6 +23,7 @@ A message says what must hold and what came, and holds no secret::
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 
@@ -125,13 +126,15 @@ class BudgetExhaustedError(PateFedError):
 
     code = "PF-131"
 
-    def __init__(self, *, requested: float, budget: float) -> None:
+    def __init__(self, *, requested: float, budget: float, advice: str = "") -> None:
         self.requested = requested
         self.budget = budget
+        # Rounded up: toward more privacy loss.
+        shown = "infinity" if math.isinf(requested) else f"{math.ceil(requested * 1e4) / 1e4:g}"
         super().__init__(
             f"spent budget and the worst case of the next batch must stay within "
-            f"epsilon {budget:.6g}",
-            f"{requested:.6g}",
+            f"epsilon {budget:.6g} at the run's delta",
+            f"{shown}: {advice}" if advice else shown,
         )
 
 

@@ -21,6 +21,10 @@ PrivacyUnit = Literal["record", "party"]
 Pricing = Literal["separate"]
 
 
+MOST_VOID_BATCHES = 2
+"""Void batches after which a run is over (rule R3): each burns queries and budget."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunTerms:
     """What holds for a whole run.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -215,6 +215,19 @@ def partition_records(
     return _with_teachers(rows_of, names, party_of, teachers=teachers, rng=rng)
 
 
+def units_by_hospital(records: Records) -> dict[str, int]:
+    """Count the privacy units of each hospital, as partition by column deals them.
+
+    A hospital whose patients all have more records elsewhere has none, and is left out.
+
+    Raises:
+        MissingColumnError: the records name no hospitals.
+    """
+    if records.hospitals is None:
+        raise MissingColumnError("partition by column needs a hospital column", "none")
+    return dict(Counter(_homes(records.hospitals, _rows_by_unit(records.unit_ids))))
+
+
 def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Manifest:
     """Check that a partition is one, and fix it in keyed hashes.
 
@@ -313,10 +326,16 @@ def _parties_by_hospital(
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     if records.hospitals is None:
         raise MissingColumnError("partition by column needs a hospital column", "none")
-    homes = [_most_common(records.hospitals[row] for row in rows) for rows in rows_of.values()]
+    homes = list(_homes(records.hospitals, rows_of))
     names = tuple(sorted(set(homes)))
     places = {name: place for place, name in enumerate(names)}
     return names, np.array([places[home] for home in homes], dtype=np.int64)
+
+
+def _homes(hospitals: Sequence[str], rows_of: dict[str, list[int]]) -> Iterator[str]:
+    """Name each unit's hospital: where most of its records are."""
+    for rows in rows_of.values():
+        yield _most_common(hospitals[row] for row in rows)
 
 
 def _most_common(names: Iterable[str]) -> str:

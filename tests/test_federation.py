@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -11,16 +12,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import party.flower_app
 from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
     SetupError,
     VoidBatchError,
 )
+from coordinator.flower_app import GridTransport
 from coordinator.labeling import SETUP_ANSWER_BYTES
+from coordinator.local_grid import LocalGrid
 from coordinator.transport import Silence
 from pate_fed.accounting import ConfidentGaussianMaxEvent
 from pate_fed.errors import BudgetExhaustedError
+from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.votes import SummedHistogram, open_sum
 from protocols import wire
@@ -35,6 +40,7 @@ from tests.support.federation import (
     expected_class,
     holds_vector,
     kinds,
+    unanimous,
 )
 
 CULPRIT = 1
@@ -437,6 +443,21 @@ class TestRowSums:
         federation.nodes[CULPRIT].lie = None
         assert federation.ask(2, 3).labels.tolist() == [2, 0]
 
+    def test_no_error_of_a_void_batch_keeps_its_sum(self) -> None:
+        federation = self.lying([1, 0, 0, 0, 0, 0])
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0, 1)
+        kept = [
+            value
+            for error in (void.value, void.value.__cause__)
+            for frame, _ in traceback.walk_tb(error.__traceback__ if error else None)
+            if "open_sum" in frame.f_code.co_name or "_collect" in frame.f_code.co_name
+            for value in frame.f_locals.values()
+            if isinstance(value, np.ndarray)
+        ]
+        assert void.value.__cause__ is not None
+        assert kept == []
+
     def test_message_is_the_same_however_wrong_the_row_is(self) -> None:
         messages = set()
         for lie in ([1, 0, 0, 0, 0, 0], [-(2**31), 0, 0, 5, 0, 0], [7, 7, 7, 7, 7, 7]):
@@ -683,6 +704,82 @@ class TestSetup:
         federation.transport.on_query = on_query
         with pytest.raises(VoidBatchError, match=r"hospital-0 \[PF-222\]"):
             federation.ask(0, 1)
+
+
+class TestOverFlower:
+    """The same runs through both Flower apps and the in-process grid."""
+
+    def over_grid(self, *, down: set[int], **changed: Any) -> Federation:
+        federation = Federation(**changed)
+        app = party.flower_app.build(lambda partition: federation.nodes[partition])
+        nodes = len(federation.nodes)
+        grid = LocalGrid(app, nodes=nodes, workers=2, is_down=lambda partition: partition in down)
+        federation.run._transport = GridTransport(grid, nodes=nodes, timeout_s=20.0)
+        return federation
+
+    def test_whole_run_ends_well(self) -> None:
+        federation = self.over_grid(down=set(), parties=5)
+        federation.run.set_up()
+        assert federation.ask(0, 1, 2).labels.tolist() == [0, 1, 2]
+        federation.run.close()
+        assert {node.state for node in federation.nodes} == {PartyState.DONE}
+
+    def test_node_that_is_down_from_the_start_is_missed(self) -> None:
+        federation = self.over_grid(down={1})
+        with pytest.raises(SetupError, match="flower error 5"):
+            federation.run.set_up()
+
+    def test_node_that_goes_down_is_named_and_voids_the_batch(self) -> None:
+        down: set[int] = set()
+        federation = self.over_grid(down=down)
+        federation.run.set_up()
+        assert federation.ask(0).answered == 1
+        down.add(1)
+        with pytest.raises(VoidBatchError, match=r"hospital-1 \[flower error 5\]") as void:
+            federation.ask(1, 2)
+        assert void.value.reservation == "forfeited"
+        assert list(federation.store.releases()) == [0]
+        with pytest.raises(PartyFailedError, match=r"hospital-1 \[flower error 5\]"):
+            federation.run.close()
+
+    def test_node_that_faults_is_named_by_its_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        federation = self.over_grid(down=set())
+        federation.run.set_up()
+        monkeypatch.setattr(federation.nodes[2], "receive", lambda packet: 1 / 0)
+        with pytest.raises(VoidBatchError, match=r"hospital-2 \[PF-301\]"):
+            federation.ask(0)
+
+
+class TestSilenceAfterTheVote:
+    """Once its teachers have voted, a party sends or is silent (rule R12)."""
+
+    def test_teachers_that_take_too_long_are_a_silence(self) -> None:
+        votes = unanimous(TEACHERS)
+
+        def slow(batch: QueryBatch) -> NDArray[np.int64]:
+            federation.now += 5_000
+            return votes(batch)  # type: ignore[no-any-return]
+
+        federation = ready(votes={CULPRIT: slow}, lifetime_s=3_600)
+        with pytest.raises(VoidBatchError, match=r"hospital-1 \[no answer\]") as void:
+            federation.ask(0, 1)
+        assert void.value.reservation == "forfeited"
+        assert federation.party_states(CULPRIT) == ["reserved"]
+        assert "begin" not in federation.steps[CULPRIT]
+
+    def test_party_that_was_silent_stays_charged_and_serves_nothing_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation = ready()
+        with monkeypatch.context() as broken:
+            broken.setattr(federation.nodes[CULPRIT], "_count", lambda batch: 1 / 0)
+            with pytest.raises(VoidBatchError, match=r"hospital-1 \[no answer\]"):
+                federation.ask(0, 1)
+        with pytest.raises(VoidBatchError, match=r"hospital-1 \[PF-225\]"):
+            federation.ask(2, 3)
+        assert federation.run.is_over
+        [entry] = federation.nodes[CULPRIT].ledger.entries
+        assert entry.charged == entry.reserved
 
 
 def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:

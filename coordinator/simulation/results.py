@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
+    EntryState,
     formal_cost,
     gdp_epsilon,
     gdp_mu_squared,
@@ -123,7 +125,6 @@ def privacy_table(
     settings: SimulationSettings,
     queries: int,
     store: RunStore,
-    outcomes: Outcomes,
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`."""
     terms = run.terms
@@ -165,7 +166,7 @@ def privacy_table(
             "releasable": instance.releasable,
         },
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
-        "charged": _charged(run, terms, outcomes),
+        "charged": _charged(run, terms, store),
         "ledger": _ledger(store),
         "sum": settings.form,
         "trust": trust(settings.form, terms),
@@ -190,17 +191,36 @@ def trust(form: str, terms: RunTerms) -> str:
     return trust_sentence(terms.noise_place)
 
 
-def _charged(run: LabelingRun, terms: RunTerms, outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Return epsilon charged after each query that was looked at: an odometer, no guarantee."""
-    rows, asked, answered = [], 0, 0
-    for _, _, outcome in outcomes:
-        if outcome is Outcome.NOT_ASKED:
-            continue
-        asked += 1
-        answered += outcome is Outcome.ANSWERED
-        event = run.mechanism.event(asked, answered, weight=float(terms.unit_votes))
-        epsilon = gdp_epsilon(float(np.sqrt(gdp_mu_squared(event))), terms.delta)
+def _charged(run: LabelingRun, terms: RunTerms, store: RunStore) -> list[dict[str, Any]]:
+    """Return epsilon charged after each step: an odometer, no guarantee.
+
+    A step is a query that was looked at, or a void batch whose reservation was forfeited.
+    """
+    rows: list[dict[str, Any]] = []
+    releases = store.releases()
+    settled, asked, answered = 0.0, 0, 0
+
+    def step(mu_squared: float) -> None:
+        epsilon = gdp_epsilon(math.sqrt(mu_squared), terms.delta)
         rows.append({"asked": asked, "answered": answered, "epsilon": epsilon})
+
+    for batch, entry in enumerate(store.ledger().entries):
+        if entry.state is EntryState.FORFEITED:
+            settled += gdp_mu_squared(entry.reserved)
+            step(settled)
+        if batch not in releases:
+            continue
+        _, release = releases[batch]
+        so_far = np.cumsum(release.outcomes == Outcome.ANSWERED)
+        event = None
+        for place in range(release.asked):
+            event = run.mechanism.event(
+                place + 1, int(so_far[place]), weight=float(terms.unit_votes)
+            )
+            asked += 1
+            answered += int(release.outcomes[place] == Outcome.ANSWERED)
+            step(settled + gdp_mu_squared(event))
+        settled += 0.0 if event is None else gdp_mu_squared(event)
     return rows
 
 

@@ -51,6 +51,7 @@ from pate_fed.report import (
     render_report,
 )
 from pate_fed.students import Student, make_student, select_queries
+from protocols.errors import ProtocolError
 from protocols.identity import SigningIdentity
 
 Progress = Callable[[str, int, int], None]
@@ -125,7 +126,9 @@ class _Rehearsal:
         settings = self._settings
         with self._timed("data"):
             self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
+            asked = settings
             self._settings = settings = settings.resolve(self._dataset)
+            self._unit_notes = _unit_notes(asked, settings)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
             self._pool = QueryPool(self._dataset.pool.features)
@@ -178,7 +181,7 @@ class _Rehearsal:
     def write(self, out: Path) -> Simulation:
         """Train the student, measure, and write the run directory."""
         labels = self._known_labels()
-        labels.warnings.extend(self._delta_warnings())
+        labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
         outcomes = results.outcomes_of(self._store)
         if not outcomes and labels.stopped_by is not None:
             raise labels.stopped_by
@@ -198,7 +201,6 @@ class _Rehearsal:
             settings=self._settings,
             queries=len(self._queries),
             store=self._store,
-            outcomes=outcomes,
         )
         metrics = results.metrics_table(
             dataset=self._dataset,
@@ -239,7 +241,7 @@ class _Rehearsal:
 
     def _prove_disjoint(self) -> Manifest:
         """Build the manifest under a key that is written nowhere, and check it."""
-        key = self._chance.bytes_of("manifest key")
+        key = secrets.token_bytes(32)
         manifest = build_manifest(self._dataset.private, self._partition, key=key)
         verify_manifest(manifest, self._dataset.private, self._partition, key=key)
         return manifest
@@ -282,7 +284,7 @@ class _Rehearsal:
         labels.exchanges["batches"] = transport.traffic.exchanges - labels.exchanges["setup"]
         try:
             run.close()
-        except CoordinatorError as error:
+        except (CoordinatorError, ProtocolError) as error:
             labels.stopped_by = labels.stopped_by or error
             labels.warnings.append(f"The run could not be closed by all parties: {error}")
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
@@ -392,6 +394,17 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
+
+
+def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list[str]:
+    """Say so where small hospitals turned the privacy unit into a whole hospital."""
+    small = resolved.partition == "column" and resolved.teachers == 1
+    if not small or asked.teachers is not None or asked.unit is not None:
+        return []
+    return [
+        "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
+        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise."
+    ]
 
 
 class _Chance:

@@ -23,27 +23,30 @@ FILTER_METHOD: Final = "exact Gaussian composition (GDP), GDP filter with a pres
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
 NOT_PROTECTED: Final = (
-    "A hospital that votes wrongly, by mistake or on purpose: it can spoil labels.",
-    "A coordinator that stops the run, or that adds less noise than it declares: the noise is "
-    "its own, and nobody checks it.",
-    "The coordinator itself: it holds the exact sum of the votes in memory and is trusted not to "
-    "look.",
+    "Against the coordinator itself: it holds the exact sum of the votes in memory until the "
+    "batch is released, and is trusted to keep it to itself.",
+    "Against a coordinator that adds less noise than it declares: it alone adds the noise, and "
+    "nobody checks it.",
+    "Against a hospital whose teachers vote wrongly, by mistake or on purpose: it can make labels "
+    "wrong.",
+    "Against a stop: the coordinator can end the run, and one bad message from one hospital makes "
+    "a whole batch void, so that none of its labels is released.",
     "That a hospital takes part, with how many teachers, and which public inputs were asked: all "
     "of that is public.",
     "Timing and traffic: who sent how much, and when, can be seen on the network.",
-    "A hospital that sends one bad message voids a whole batch.",
-    "What the labels say about patients in general: a student that learned that smoking harms "
-    "says so about smokers who took no part.",
+    "What the labels say about patients in general: if a student has learned that smoking harms, "
+    "that holds for smokers too whose records were never used.",
     "Patients whose records lie with several teachers or hospitals: the number is for one "
-    "privacy unit; for somebody in two of them epsilon is at least about twice as large.",
-    "Choices that were made by looking at private records, such as noise or a vote threshold "
-    "that was tuned on the real votes: the number does not count them.",
-    "Records that were used outside this system, in models or tables that were published "
-    "elsewhere.",
+    "patient's records, or one hospital's, in one place. For somebody who is in two of them "
+    "epsilon is at least about twice as large.",
+    "Choices made by looking at private records, such as an amount of noise or a vote threshold "
+    "tried out on the real votes: the number does not count them.",
+    "The same records used elsewhere, for other models or published tables: the number is for "
+    "this run alone.",
     "The numbers marked as not releasable: they depend on the votes and are for the operator only.",
-    "The last digits of arithmetic: a draw of the noise differs from an ideal Gaussian, rounded "
-    "to 1/64 vote, with a chance of less than one in a hundred billion (at a standard deviation "
-    "of up to 100 votes); the number does not count that.",
+    "The last digits of the noise: the computer's draws differ very slightly from the noise that "
+    "the mathematics assumes. The chance that this shows in a draw is less than one in a hundred "
+    "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",
 )
 """What the guarantee does not cover, in plain words."""
 
@@ -54,6 +57,8 @@ SIMULATED_NOT_PROTECTED: Final = (
     "The yardsticks of a simulation (average teacher, best single hospital, all records without "
     "privacy) and the number of records of each teacher: they were taken from private records "
     "without noise.",
+    "The records of the pool and of the test set: they are held out of the private records and "
+    "treated as public here; labels.csv, the student and its scores may show them.",
 )
 """What a simulation adds to `NOT_PROTECTED`."""
 
@@ -153,8 +158,8 @@ def trust_sentence(noise_place: Literal["coordinator"]) -> str:
         raise InvalidParameterError('noise place must be "coordinator"', noise_place)
     return (
         "Every hospital trusts the coordinator with two things: to add the noise that was "
-        "declared, and to keep the exact sum of all votes, which it holds in memory for a moment, "
-        "to itself. Towards the coordinator there is no differential privacy. It does not see "
+        "declared, and to keep the exact sum of all votes, which it holds in memory until the batch "
+        "is released, to itself. Towards the coordinator there is no differential privacy. It does not see "
         "one hospital's votes, unless it works together with all hospitals but one, or the sum "
         "itself gives them away (when all teachers agree, everyone's vote is known)."
     )

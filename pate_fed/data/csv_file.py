@@ -123,7 +123,7 @@ def _decode(line: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError:
         # The codec's own words hold the line.
         raise UnreadableFileError(
-            f"{name} must be text in UTF-8", f"other bytes in line {number}"
+            f"{name} must be text in UTF-8 (save it as CSV UTF-8)", f"other bytes in line {number}"
         ) from None
 
 

@@ -97,6 +97,7 @@ class Dataset:
         pool: Public inputs that may be asked about. Their labels exist in simulations only, to
             score with.
         test: Public records that measure accuracy and are used for nothing else.
+        notes: What a person should know of how the file was read; holds no cell.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Dataset:
     private: Records
     pool: Records
     test: Records
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.class_names) < 2 or len(set(self.class_names)) != len(self.class_names):

@@ -43,9 +43,11 @@ class DataSource:
                 f"data must be one of {', '.join(SOURCE_NAMES)}", repr(self.name)
             )
         if self.name == "mnist" and self.data_dir is None:
-            raise InvalidParameterError("mnist needs the folder of its files", "none")
+            raise InvalidParameterError(
+                "--data mnist needs --data-dir, the folder of its files", "none"
+            )
         if self.name == "csv" and (self.data_file is None or self.label_column is None):
-            raise InvalidParameterError("csv needs a file and the name of its label column", "less")
+            raise InvalidParameterError("--data csv needs --data-file and --label", "less")
 
 
 def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:

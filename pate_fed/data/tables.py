@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ FEWEST_OF_A_CLASS = 3
 MOST_CLASSES = 100
 """A label with more values is a measurement or a text, not a class."""
 
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _PRIVATE_SHARE = 0.60
 _PRIVATE_AND_POOL_SHARE = 0.85
 
@@ -109,8 +111,11 @@ def find_roles(
     roles = [name for name in (label_column, patient_column, hospital_column) if name is not None]
     for name in roles:
         if name not in text.header:
+            others = len(text.header)
+            hint = "1 column: are the columns separated by commas?" if others == 1 else ""
             raise MissingColumnError(
-                f"{text.file_name} must have a column {name!r}", f"{len(text.header)} others"
+                f"{text.file_name} must have a column {name!r}",
+                hint or f"{others} columns of other names in the first row",
             )
     if len(set(roles)) != len(roles):
         raise InvalidParameterError("label, patient and hospital must be different columns", "one")
@@ -156,7 +161,39 @@ def table_dataset(name: str, table: Table, *, rng: np.random.Generator) -> Datas
         )
         for rows in parts
     )
-    return Dataset(name, "table", table.class_names, private, pool, test)
+    notes = (*_column_notes(table.columns), *_hospital_notes(table.hospitals, private.hospitals))
+    return Dataset(name, "table", table.class_names, private, pool, test, notes)
+
+
+def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
+    """Point at columns that look like numbers and are not read as such."""
+    for column in columns:
+        known = [cell for cell in column.texts or () if not is_missing(cell)]
+        numbers = int(np.isfinite(column.numbers).sum())
+        if known and len(known) / 2 < numbers < len(known):
+            yield (
+                f"Column {column.name!r}: {numbers} of {len(known)} cells are numbers, "
+                f"{len(known) - numbers} are not."
+            )
+        elif known and all(_DECIMAL_COMMA.fullmatch(cell) for cell in known):
+            yield f"Column {column.name!r} is read as text: are these decimal commas?"
+
+
+def _hospital_notes(
+    hospitals: tuple[str, ...] | None, private: tuple[str, ...] | None
+) -> Iterator[str]:
+    """Point at hospitals that the split left without a private record, or spelled twice."""
+    if hospitals is None or private is None:
+        return
+    names, left = set(hospitals), set(hospitals) - set(private)
+    if left:
+        yield (
+            f"{len(left)} of {len(names)} hospitals take no part: all their records fell into "
+            "the public pool or the test set."
+        )
+    spellings = len({" ".join(name.split()).casefold() for name in names})
+    if spellings < len(names):
+        yield f"{len(names)} hospital names differ in case or spaces only: {spellings} remain."
 
 
 def split_by_unit(

@@ -57,12 +57,13 @@ def render_report(run: RunRecord) -> str:
     """
     metrics, privacy = run.metrics, run.privacy
     classes = _classes(metrics)
+    simulated = wording.is_simulated(metrics, privacy)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         m=metrics,
         p=privacy,
-        simulated=wording.is_simulated(metrics, privacy),
+        simulated=simulated,
         data=run.settings.get("data"),
-        secrecy=wording.secrecy_text(privacy),
+        secrecy=wording.secrecy_text(privacy, simulated=simulated),
         unit=wording.unit_text(privacy),
         short_unit=wording.short_unit(privacy),
         neighbors=privacy["neighbors"].rstrip(". "),
@@ -78,6 +79,7 @@ def render_report(run: RunRecord) -> str:
         charged_plot=Markup(_charged_plot(privacy)),  # noqa: S704
         digests=run.digests,
         manifest=list(wording.flatten(run.manifest)),
+        manifest_lists=list(wording.lists_of_tables(run.manifest)),
         settings=list(wording.flatten(run.settings)),
         effort=_effort(metrics),
         labels=len(run.labels),

@@ -111,10 +111,19 @@ def _limits(privacy: Mapping[str, Any]) -> str:
 def _settings(settings: Mapping[str, Any]) -> str:
     rows = "".join(
         f"| {_escape(name)} | {_escape(text)} |\n"
-        for name, text in wording.flatten(settings)
+        for name, text in wording.flatten(_chosen(settings))
         if not name.endswith(_LOCAL)  # paths tell about a machine, not about the student
     )
     return f"## Settings\n\n| setting | value |\n| --- | --- |\n{rows}"
+
+
+def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out settings that are None: they do not apply."""
+    return {
+        name: _chosen(value) if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if value is not None
+    }
 
 
 def _escape(text: object) -> str:

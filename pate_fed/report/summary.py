@@ -40,14 +40,14 @@ def render_summary(
 
 
 def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
-    queries = metrics["queries"]
+    queries, simulated = metrics["queries"], wording.is_simulated(metrics, privacy)
     text = (
         f"{wording.plural(metrics['parties'], 'hospital')} with "
         f"{wording.plural(metrics['teachers'], 'teacher')} labelled {queries['answered']:,} of "
         f"{wording.plural(queries['asked'], 'public query', 'public queries')}; "
-        f"{wording.secrecy_text(privacy)}."
+        f"{wording.secrecy_text(privacy, simulated=simulated)}."
     )
-    lines = ["SIMULATED RUN"] if wording.is_simulated(metrics, privacy) else []
+    lines = ["SIMULATED RUN"] if simulated else []
     return [*lines, *_wrap(text, COLUMNS), ""]
 
 

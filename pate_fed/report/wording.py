@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 MECHANISM_NAMES = {"confident": "Confident-GNMax", "gnmax": "GNMax"}
 """Names of the mechanisms as the papers write them."""
@@ -31,13 +31,21 @@ def count(number: float) -> str:
     return f"{number:,.6g}" if abs(number) < 1e6 else f"{number:,.0f}"
 
 
-def epsilon_text(epsilon: float | None, *, absent: str = "no number") -> str:
-    """Say an epsilon with three decimals, rounded up: never less than it is."""
+def epsilon_text(
+    epsilon: float | None, *, absent: str = "no number", padded: bool = False
+) -> str:
+    """Say an epsilon with three decimals, rounded up: never less than it is.
+
+    Args:
+        epsilon: The number, or None for none.
+        absent: What to say where there is none.
+        padded: Keep zeros at the end, as in a column of numbers.
+    """
     if epsilon is None:
         return absent
     rounded = Decimal(repr(float(epsilon))).quantize(Decimal("0.001"), rounding=ROUND_CEILING)
-    text = format(rounded, "f").rstrip("0").rstrip(".")
-    return text or "0"
+    text = format(rounded, "f")
+    return text if padded else text.rstrip("0").rstrip(".")
 
 
 def delta_text(delta: float) -> str:
@@ -112,10 +120,20 @@ def mechanism_text(privacy: Mapping[str, Any]) -> str:
     )
 
 
-def secrecy_text(privacy: Mapping[str, Any]) -> str:
-    """Say what of a hospital's others saw, as the rest of a sentence about all of them."""
+def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
+    """Say what of a hospital's others saw, as the rest of a sentence about all of them.
+
+    In a simulation one machine held everything, so there it is said of the protocol only.
+    """
     if privacy["sum"] == "plain":
+        if simulated:
+            return (
+                "by the protocol none shows its records, but each shows its votes to the "
+                "coordinator"
+            )
         return "none showed its records, but each showed its votes to the coordinator"
+    if simulated:
+        return "by the protocol none shows its records or its own votes to anyone"
     return "none showed its records or its own votes to anyone"
 
 
@@ -145,15 +163,53 @@ def is_simulated(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> bool
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """List a nested table as dotted names and texts, in order of the names."""
+    """List a nested table as dotted names and texts, in order of the names.
+
+    Lists of tables are left out: `lists_of_tables` has them.
+    """
     for key in sorted(table, key=str):
         value, name = table[key], f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from flatten(value, f"{name}.")
+        elif _is_list_of_tables(value):
+            continue
         elif isinstance(value, list):
             yield name, ", ".join(_plain(entry) for entry in value)
         else:
             yield name, _plain(value)
+
+
+class TableList(NamedTuple):
+    """A list of tables as one table: a row each, texts; "" where a table lacks the column."""
+
+    name: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def lists_of_tables(table: Mapping[str, Any], prefix: str = "") -> Iterator[TableList]:
+    """Find the lists of tables in a nested table; columns of text stand last, they are long."""
+    for key in sorted(table, key=str):
+        value, name = table[key], f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from lists_of_tables(value, f"{name}.")
+        elif _is_list_of_tables(value):
+            texts = {column: False for row in value for column in row}
+            for row in value:
+                for column, cell in row.items():
+                    texts[column] |= isinstance(cell, str)
+            columns = sorted(texts, key=lambda column: (texts[column], column))
+            rows = [
+                [_plain(row[column]) if column in row else "" for column in columns]
+                for row in value
+            ]
+            yield TableList(name, columns, rows)
+
+
+def _is_list_of_tables(value: object) -> bool:
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+    )
 
 
 def _plain(value: object) -> str:

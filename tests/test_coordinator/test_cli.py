@@ -580,3 +580,34 @@ def test_version_is_the_distributions(pate_fed: Command) -> None:
 
 def test_tracebacks_never_show_local_variables() -> None:
     assert cli.app.pretty_exceptions_enable is False
+
+
+def test_no_arguments_show_the_help(pate_fed: Command) -> None:
+    ended = pate_fed()
+    assert ended.code == 0
+    assert "simulate" in ended.out
+    assert ended.err == ""
+
+
+def test_a_budget_that_affords_no_query_says_what_would_help(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "table.csv")
+    arguments = ["simulate", "--data", "csv", "--data-file", table, "--label", "sick"]
+    ended = pate_fed(*arguments, "--parties", 4, "--teachers", 2, "--out", tmp_path / "run")
+    assert ended.code == 3
+    assert "PF-131" in ended.err
+    assert "8 votes a query" in ended.err
+    assert "more teachers" in ended.err
+
+
+def test_columns_that_look_like_numbers_are_pointed_at(pate_fed: Command, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table.csv")
+    rows = table.read_text().splitlines()
+    rows[0] += ",lab"
+    rows[1:] = [f'{row},"{number},5"' for number, row in enumerate(rows[1:])]
+    table.write_text("\n".join(rows) + "\n")
+    run = tmp_path / "run"
+    assert pate_fed(*small_run(table, run)).code == 0
+    warnings = json.loads((run / "metrics.json").read_text())["warnings"]
+    assert any("'lab'" in warning and "decimal commas" in warning for warning in warnings)

@@ -207,3 +207,17 @@ def test_table_of_settings_names_no_folder() -> None:
 
 def test_every_kind_of_data_has_defaults() -> None:
     assert set(DEFAULTS) == set(SOURCE_NAMES)
+
+
+def test_a_hospital_whose_patients_all_have_more_records_elsewhere_is_no_party() -> None:
+    # Patient "a" has two records in A and one in B, and nobody else was ever in B.
+    units = ("a", "a", "a", "c", "c", "d", "d", "e")
+    homes = ("A", "A", "B", "C", "C", "D", "D", "D")
+    features = np.arange(16.0).reshape(8, 2)
+    labels = np.array([0, 1] * 4)
+    private = Records(features, labels, units, homes)
+    pool = Records(features[:4], labels[:4], ("p", "q", "r", "s"), None)
+    test = Records(features[4:6], labels[4:6], ("t", "u"), None)
+    data = Dataset("csv", "table", ("no", "yes"), private, pool, test)
+    asked = settings(epsilon=500.0, sigma1=5.0, sigma2=5.0)
+    assert asked.resolve(data).parties == 3

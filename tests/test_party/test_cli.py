@@ -20,3 +20,13 @@ def test_version_is_the_distributions(
 
 def test_tracebacks_never_show_local_variables() -> None:
     assert cli.app.pretty_exceptions_enable is False
+
+
+def test_no_arguments_show_the_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pate-party"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    assert "--version" in capsys.readouterr().out

@@ -343,6 +343,7 @@ class TestBatch:
             pool=federation.pool,
             queries=MemoryJournal(),
             ledger=node.ledger,
+            run_ledger=PrivacyLedger(5.0, 1e-5),
         )
         assert event == ConfidentGaussianMaxEvent(asks=2, answers=1, sigma1=20.0, sigma2=20.0)
 
@@ -362,6 +363,7 @@ class TestBatch:
             pool=federation.pool,
             queries=journal,
             ledger=ledger,
+            run_ledger=ledger,
         )
         assert ledger.entries == ()
         assert journal.count() == 0

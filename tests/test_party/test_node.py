@@ -396,3 +396,26 @@ class TestRuns:
         federation.run.close()
         heads = {node.transcript_head for node in federation.nodes}
         assert heads == {federation.run.round.transcript.head}
+
+    @pytest.mark.parametrize("ended", ["done", "stopped"])
+    def test_a_strangers_offer_does_not_wipe_an_ended_run(self, ended: str) -> None:
+        federation = ready()
+        federation.ask(0)
+        federation.run.close()
+        node = federation.nodes[0]
+        if ended == "stopped":
+            node._round._stop()
+        state, head = node.state, node.transcript_head
+        node.receive(wire.pack([Federation().run.round.offer()]))
+        assert (node.state, node.transcript_head) == (state, head)
+
+    def test_a_party_holds_a_run_to_the_runs_own_budget(self) -> None:
+        # The coordinator's ledger is generous; the terms that all agreed to are not.
+        federation = Federation(terms={"epsilon": 1.0, "sigma2": 20.0, "sigma1": 20.0}, budget=5.0)
+        federation.run.set_up()
+        with pytest.raises(VoidBatchError, match=Reason.BUDGET):
+            for index in range(len(federation.pool)):
+                federation.ask(index)
+        served = len(federation.store.releases())
+        assert 0 < served < len(federation.pool)
+        assert federation.nodes[0]._run_ledger.charged_epsilon() <= 1.0

@@ -101,6 +101,7 @@ def test_a_weight_that_does_not_fit_the_unit_is_refused(unit: PrivacyUnit, weigh
 def test_trust_in_the_coordinator_is_said_plainly() -> None:
     sentence = trust_sentence("coordinator")
     assert "add the noise" in sentence
+    assert "holds in memory until the batch is released" in sentence
     assert "no differential privacy" in sentence
     with pytest.raises(InvalidParameterError):
         trust_sentence("moon")  # type: ignore[arg-type]
@@ -111,6 +112,14 @@ def test_a_delta_that_could_give_one_patient_away_is_warned_of() -> None:
     warning = delta_warning(1e-3, units=1000)
     assert warning is not None
     assert "1/1000" in warning
+
+
+def test_a_simulation_says_that_pool_and_test_are_treated_as_public() -> None:
+    said = [line for line in not_protected(simulated=True) if "records of the pool" in line]
+    assert len(said) == 1
+    assert "test set" in said[0]
+    assert "labels.csv" in said[0]
+    assert not any("records of the pool" in line for line in not_protected(simulated=False))
 
 
 def test_a_simulation_says_that_it_protects_nothing() -> None:

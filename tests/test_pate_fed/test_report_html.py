@@ -6,6 +6,7 @@ import copy
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,12 @@ import pytest
 from pate_fed.report import RunRecord, render_report
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
-from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
+from tests.support.sample_run import (
+    sample_manifest,
+    sample_metrics,
+    sample_privacy,
+    write_sample,
+)
 
 EVIL = "<script>alert(1)</script>"
 
@@ -169,7 +175,8 @@ def test_every_number_that_matters_stands_in_the_page(make_run: Callable[..., Ru
     assert "The public pool holds 500 inputs" in text
     assert "8 without an answer" in text
     for entry in privacy["charged"]:
-        assert f"{entry['asked']} {entry['answered']} {epsilon_text(entry['epsilon'])}" in text
+        shown = epsilon_text(entry["epsilon"], padded=True)
+        assert f"{entry['asked']} {entry['answered']} {shown}" in text
     for epsilon in (
         privacy["views"]["public"]["formal"]["epsilon"],
         privacy["per_instance"]["epsilon"],
@@ -215,12 +222,45 @@ def test_every_epsilon_has_its_facts_near_it(make_run: Callable[..., RunRecord])
         for fact in (
             "1e-5",
             "one whole hospital",
-            privacy["neighbors"].rstrip("."),
+            "neighbors",
             "view",
             "method",
             "source",
         ):
             assert fact.lower() in near, (fact, near)
+
+
+def test_each_section_with_an_epsilon_says_the_neighbors_in_full_once(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy()
+    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
+    for public in (privacy["views"]["public"]["formal"]["epsilon"], None):
+        privacy["views"]["public"]["formal"]["epsilon"] = public
+        page = render_report(make_run(privacy=privacy))
+        for section in page.split("<section ")[1:]:
+            text = _Page(f"<section {section.partition('</section>')[0]}</section>").words()
+            stated = "ε" in section.partition("<svg")[0] and "<data" in section
+            assert text.count(privacy["neighbors"].rstrip(".")) == (stated or "facts" in section)
+            if "neighbors: as above" in text:
+                assert text.index(privacy["neighbors"][:40]) < text.index("neighbors: as above")
+
+
+def test_a_list_of_the_manifest_is_a_table_that_opens(make_run: Callable[..., RunRecord]) -> None:
+    manifest = sample_manifest()
+    manifest["partition"] = {
+        "root": "c1" * 32,
+        "teachers": [
+            {"party": party, "teacher": 0, "records": 20, "digest": f"{party:x}" * 8}
+            for party in (3, 4)
+        ],
+    }
+    page = render_report(replace(make_run(), manifest=manifest))
+    text = _Page(page).words()
+    assert "partition.teachers: 2 entries party records teacher digest" in text
+    assert "3 20 0 33333333 4 20 0 44444444" in text
+    assert "{'" not in text
+    assert "&#39;party" not in page
 
 
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
@@ -304,8 +344,8 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert (
-        "labelled 30 of 30 public inputs together; none showed its records or its own votes to "
-        "anyone. Every query got an answer." in text
+        "labelled 30 of 30 public inputs together; by the protocol none shows its records or its "
+        "own votes to anyone. Every query got an answer." in text
     )
     assert "GNMax. For each query the class with most votes" in text
     assert "None was refused." in text
@@ -369,11 +409,20 @@ def test_rendering_changes_nothing_in_the_run(make_run: Callable[..., RunRecord]
         pytest.param(1e-9, "0.001", id="tiny is not nothing"),
         pytest.param(0.0, "0", id="nothing"),
         pytest.param(120.0, "120", id="zeros in front stay"),
+        pytest.param(10.0, "10", id="ten keeps its zero"),
         pytest.param(None, "no number", id="unknown"),
     ],
 )
 def test_an_epsilon_is_rounded_up(epsilon: float | None, text: str) -> None:
     assert epsilon_text(epsilon) == text
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "text"),
+    [(0.0, "0.000"), (1e-9, "0.001"), (2.41, "2.410"), (4.9990001, "5.000")],
+)
+def test_an_epsilon_in_a_column_has_three_decimals(epsilon: float, text: str) -> None:
+    assert epsilon_text(epsilon, padded=True) == text
 
 
 @pytest.mark.parametrize(

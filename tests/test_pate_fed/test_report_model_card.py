@@ -51,6 +51,14 @@ def test_the_card_tells_no_paths_of_the_machine() -> None:
     assert "data\\_file" not in card
 
 
+def test_the_card_leaves_out_settings_that_do_not_apply() -> None:
+    settings = {**sample_settings(), "seed": None, "source": {"label": None, "hospital": "clinic"}}
+    card = render_model_card(sample_metrics(), sample_privacy(), settings)
+    assert "| source.hospital | clinic |" in card
+    assert "| seed |" not in card
+    assert "source.label" not in card
+
+
 def test_a_real_student_is_not_called_simulated() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["simulated"] = privacy["simulated"] = False

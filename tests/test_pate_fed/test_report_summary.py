@@ -141,5 +141,23 @@ def test_the_summary_fits_one_screen_whatever_it_says(
 def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
     text = " ".join(render_summary(metrics, privacy, "run").split())
-    assert "each showed its votes to the coordinator" in text
+    assert "by the protocol none shows its records, but each shows its votes to the" in text
     assert "its own votes to anyone" not in text
+
+
+@pytest.mark.parametrize(
+    ("form", "simulated", "said"),
+    [
+        ("additive", True, "by the protocol none shows its records or its own votes to anyone."),
+        ("additive", False, "; none showed its records or its own votes to anyone."),
+        ("plain", False, "; none showed its records, but each showed its votes to the coordinator"),
+    ],
+)
+def test_a_simulation_claims_secrecy_for_the_protocol_only(
+    form: str, simulated: bool, said: str
+) -> None:
+    metrics = {**sample_metrics(), "simulated": simulated}
+    privacy = {**sample_privacy(), "simulated": simulated, "sum": form}
+    text = " ".join(_render(metrics, privacy).split())
+    assert said in text
+    assert ("by the protocol" in text) is simulated
