@@ -3,12 +3,11 @@
 Each row is a bar: our code beside its own limit (bare AES, a plain sum, SHA-256, bare
 `cryptography`), CPU time, rounds interleaved, medians. Ratios travel between machines; times do
 not. Run from the repository root: ``python -m benchmarks.secure_sum`` (about a minute; `--quick`
-for a look).
+for a look, `--format json` for other programs).
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import hashlib
 import secrets
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from numpy.typing import NDArray
 
+from benchmarks.bars import Bar, arguments, report
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -50,15 +50,6 @@ class Row:
     measured: float
     limit: float
     better: str
-
-    @property
-    def holds(self) -> bool:
-        more = self.better == ">="
-        return self.measured >= self.limit if more else self.measured <= self.limit
-
-    def line(self) -> str:
-        verdict = "holds" if self.holds else "MISSED"
-        return f"{self.bar:4} {self.what:66} {self.measured:9.2f}  {self.better} {self.limit:<8g} {verdict}"
 
 
 def cpu_times(*actions: Action, rounds: int) -> list[float]:
@@ -151,11 +142,21 @@ def masking(parties: int, words: int, rounds: int) -> list[Row]:
             bar = "B1" if name == "CTR" else "B2"
             rows.append(Row(bar, f"bare AES / masking kernel; {size}", limit / kernel, least, ">="))
             most = {"CTR": 4.5, "GCM": 2.8}[name]
-            rows.append(Row("B3", f"masking with key derivation / plain sum; {size}", whole / curator, most, "<="))  # fmt: skip
+            rows.append(
+                Row(
+                    "B3",
+                    f"masking with key derivation / plain sum; {size}",
+                    whole / curator,
+                    most,
+                    "<=",
+                )
+            )
         else:
             most = {"CTR": 13.0, "GCM": 9.0}[name]
             microseconds = 1e6 * kernel / (parties - 1)
-            rows.append(Row("B4", f"microseconds per stream of 40 kB; {size}", microseconds, most, "<="))  # fmt: skip
+            rows.append(
+                Row("B4", f"microseconds per stream of 40 kB; {size}", microseconds, most, "<=")
+            )
     return rows
 
 
@@ -172,12 +173,18 @@ class ForgetfulJournal(RoundJournal):
         """Trust the benchmark not to begin twice."""
 
     def keep(self, plan_digest: bytes, frame: bytes) -> None:
+        """Keep the last frame, whatever it is for."""
+        del plan_digest
         self.frame = frame
 
     def find(self, plan_digest: bytes) -> bytes | None:
+        """Return the last frame."""
+        del plan_digest
         return self.frame
 
     def erase(self, plan_digest: bytes) -> None:
+        """Forget the last frame."""
+        del plan_digest
         self.frame = None
 
 
@@ -322,14 +329,14 @@ def collecting(parties: int, words: int, rounds: int) -> list[Row]:
             median(ours) / reference,
             1.0,
             "<=",
-        ),  # fmt: skip
+        ),
         Row(
             "B9",
             f"bytes of a party's batch beyond 4L; {size}",
             sent - 4 * words,
             100 * (parties - 1) + 2048,
             "<=",
-        ),  # fmt: skip
+        ),
     ]
 
 
@@ -361,34 +368,37 @@ def memory(words: int) -> list[Row]:
             party,
             2 * y + 1,
             "<=",
-        ),  # fmt: skip
+        ),
         Row(
             "B10",
             f"MiB that the coordinator takes for one more y; {size}",
             coordinator,
             2 * y + 8,
             "<=",
-        ),  # fmt: skip
+        ),
         Row("B10", f"MiB by which n=100 differs from n=10; {size}", drift, 1.0, "<="),
     ]
 
 
 def main() -> None:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes")
-    quick = parser.parse_args().quick
+    options = arguments(__doc__)
+    quick = options.quick
     rounds = 3 if quick else 9
     sizes = [(3, 10**5), (10, 10**5), (10, 10**4)]
     if not quick:
         sizes += [(10, 10**6), (100, 10**5), (100, 10**4)]
-    print(f"{'bar':4} {'what':66} {'measured':>9}  {'bar':11} verdict")
     rows = [row for parties, words in sizes for row in masking(parties, words, rounds)]
     rows.append(enrolment(10 if quick else 30, rounds))
     rows += collecting(10, 10**5 if quick else 10**6, rounds)
     rows += memory(10**6)
-    for row in rows:
-        print(row.line())
+    report(
+        [
+            Bar(f"{row.bar} {row.what}", row.measured, row.limit, is_most=row.better == "<=")
+            for row in rows
+        ],
+        as_json=options.format == "json",
+    )
 
 
 if __name__ == "__main__":
