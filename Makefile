@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-slow lint format types imports check clean
+.PHONY: demo test test-slow bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -15,6 +15,10 @@ test: $(VENV)/.installed-dev  ## install and run the tests
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
 	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
+	$(BIN)/python -m benchmarks.secure_sum --format json
+	$(BIN)/python -m benchmarks.accounting --format json
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -3,12 +3,11 @@
 Each row is a bar: our code beside its own limit (bare AES, a plain sum, SHA-256, bare
 `cryptography`), CPU time, rounds interleaved, medians. Ratios travel between machines; times do
 not. Run from the repository root: ``python -m benchmarks.secure_sum`` (about a minute;
-`--quick` for a look).
+`--quick` for a look, `--format json` for other programs).
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import hashlib
 import secrets
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from numpy.typing import NDArray
 
+from benchmarks.bars import Bar, arguments, report
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -52,18 +52,6 @@ class Row:
     measured: float
     limit: float
     better: str
-
-    @property
-    def holds(self) -> bool:
-        """Whether the bar is kept."""
-        more = self.better == ">="
-        return self.measured >= self.limit if more else self.measured <= self.limit
-
-    def line(self) -> str:
-        """Return the row as it is printed."""
-        verdict = "holds" if self.holds else "MISSED"
-        bar = f"{self.better} {self.limit:<8.4g}"
-        return f"{self.bar:4} {self.what:72} {self.measured:9.2f}  {bar} {verdict}"
 
 
 def cpu_times(*actions: Action, rounds: int) -> list[float]:
@@ -361,20 +349,21 @@ def memory(words: int) -> list[Row]:
 
 def main() -> None:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes")
-    quick = parser.parse_args().quick
+    options = arguments(__doc__)
+    quick = options.quick
     rounds = 3 if quick else 9
     sizes = [(3, 10**5), (10, 10**5), (10, 10**4)]
     if not quick:
         sizes += [(10, 10**6), (100, 10**5), (100, 10**4)]
-    print(f"{'bar':4} {'what':72} {'measured':>9}  {'bar':11} verdict")
     rows = [row for parties, words in sizes for row in masking(parties, words, rounds)]
     rows.append(enrolment(10 if quick else 30, rounds))
     rows += collecting(10, 10**5 if quick else 10**6, rounds)
     rows += memory(10**6)
-    for row in rows:
-        print(row.line())
+    bars = [
+        Bar(f"{row.bar} {row.what}", row.measured, row.limit, is_most=row.better == "<=")
+        for row in rows
+    ]
+    report(bars, as_json=options.format == "json")
 
 
 if __name__ == "__main__":

@@ -335,6 +335,123 @@ def simulate(  # noqa: PLR0917 - one argument per option
 
 
 @app.command()
+def account(  # noqa: PLR0917 - one argument per option
+    votes: Annotated[Path, typer.Argument(metavar="VOTES.npy", help="Vote counts per query.")],
+    sigma2: Annotated[float, typer.Option(help="Noise of each count, in votes.")],
+    mechanism: Annotated[
+        str, typer.Option(click_type=_choice("confident", "gnmax"), help="How they are asked.")
+    ] = "confident",
+    vote_threshold: Annotated[
+        float | None, typer.Option(help="Noisy top count from which to answer, in votes.")
+    ] = None,
+    sigma1: Annotated[float | None, typer.Option(help="Noise of that check, in votes.")] = None,
+    delta: Annotated[float, typer.Option(help="Chance that a guarantee may fail.")] = 1e-5,
+    rows: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
+    ] = None,
+    max_answers: Annotated[
+        float | None, typer.Option(help="Cap on answers; real numbers reproduce papers.")
+    ] = None,
+    max_refusals: Annotated[
+        float | None, typer.Option(help="Cap on refusals; real numbers reproduce papers.")
+    ] = None,
+    unit_votes: Annotated[
+        int, typer.Option(help="Votes that one privacy unit can move.", min=1)
+    ] = 1,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Say what votes would cost, by every method side by side.
+
+    Formal numbers hold for all votes. Per-instance numbers depend on these votes: they are
+    private, for the operator only.
+    """
+    _single_threaded_kernels()
+    from coordinator import account as pricing  # noqa: PLC0415 - keeps --help fast
+
+    found = pricing.account(
+        pricing.AccountRequest(
+            votes=votes,
+            rows=_rows(rows),
+            mechanism=mechanism,
+            vote_threshold=vote_threshold,
+            sigma1=sigma1,
+            sigma2=sigma2,
+            delta=delta,
+            max_answers=max_answers,
+            max_refusals=max_refusals,
+            unit_votes=unit_votes,
+        )
+    )
+    if output_format is Format.JSON:
+        _print_json(found)
+    else:
+        print(pricing.render_account(found))
+
+
+@app.command()
+def plan(  # noqa: PLR0917 - one argument per option
+    parties: Annotated[int, typer.Option(help="Hospitals.")] = 50,
+    teachers: Annotated[int, typer.Option(help="Teachers per hospital.")] = 1,
+    classes: Annotated[int, typer.Option(help="Classes.")] = 10,
+    epsilon: Annotated[float, typer.Option(help="Budget.")] = 5.0,
+    delta: Annotated[float, typer.Option(help="Chance that it may fail.")] = 1e-5,
+    unit: Annotated[
+        str | None, typer.Option(click_type=_choice("record", "party"), help="What is protected.")
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="Queries wanted. [default: what the budget affords]")
+    ] = None,
+    vote_threshold: Annotated[
+        float | None, typer.Option(help="Threshold, in votes. [default: choose]")
+    ] = None,
+    sigma1: Annotated[
+        float | None, typer.Option(help="Noise of the check, in votes. [default: choose]")
+    ] = None,
+    sigma2: Annotated[
+        float | None, typer.Option(help="Noise of each count, in votes. [default: choose]")
+    ] = None,
+    teacher_accuracy: Annotated[
+        float, typer.Option(help="Assumed; the votes are simulated with it.")
+    ] = 0.7,
+    valid_votes: Annotated[
+        bool,
+        typer.Option(
+            "--valid-votes/--unchecked-votes",
+            help="Whether all parties are trusted to send valid vote rows (the joint price).",
+        ),
+    ] = True,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Say what a budget buys, before anything is spent.
+
+    Works from public numbers and simulated votes alone.
+    """
+    _single_threaded_kernels()
+    from coordinator import planning  # noqa: PLC0415 - keeps --help fast
+
+    found = planning.plan(
+        planning.PlanRequest(
+            parties=parties,
+            teachers=teachers,
+            classes=classes,
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit or ("party" if teachers == 1 else "record"),
+            queries=queries,
+            vote_threshold=vote_threshold,
+            sigma1=sigma1,
+            sigma2=sigma2,
+            teacher_accuracy=teacher_accuracy,
+            votes_are_valid=valid_votes,
+        )
+    )
+    if output_format is Format.JSON:
+        _print_json(found)
+    else:
+        print(planning.render_plan(found))
+
+
+@app.command()
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
@@ -413,6 +530,15 @@ def _place_of(error: Exception) -> str:
 
 def _print_json(content: dict[str, Any]) -> None:
     print(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def _rows(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    start, separator, stop = text.partition(":")
+    if not (separator and start.isdecimal() and stop.isdecimal()):
+        raise UsageError("--rows must be A:B, two whole numbers", repr(text))
+    return int(start), int(stop)
 
 
 def _single_threaded_kernels() -> None:

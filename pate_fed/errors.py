@@ -17,6 +17,7 @@ A message says what must hold and what came, and holds no secret::
     |- UnsupportedEventError      PF-130  an event that an accountant has no bound for
     |- BudgetExhaustedError       PF-131  the next step could exceed the budget
     |- LedgerError                PF-132  a reservation used twice or unknown
+    |- OutcomeCapError            PF-133  the next step could exceed a cap on its outcomes
     |- RunDirectoryError          PF-140  a run directory that exists, or cannot be read
     `- MissingExtraError          PF-150  a part of the installation that is optional and absent
 """
@@ -142,6 +143,12 @@ class LedgerError(PateFedError):
     """A reservation that is unknown, or was settled before."""
 
     code = "PF-132"
+
+
+class OutcomeCapError(PateFedError):
+    """The worst case of the next step exceeds what is left of a cap on refusals or answers."""
+
+    code = "PF-133"
 
 
 class RunDirectoryError(PateFedError):

@@ -5,14 +5,31 @@ from pate_fed.accounting.conversion import (
     DENSE_ORDERS,
     ConvertedEpsilon,
     convert_at_orders,
+    convert_costly_curve,
     convert_curve,
 )
-from pate_fed.accounting.curves import event_rdp
+from pate_fed.accounting.curves import (
+    event_additive_delta,
+    event_approximate_rdp,
+    event_label_rdp,
+    event_rdp,
+)
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
+    ImmutableMaxEvent,
+    JointPriceEvent,
+    LaplaceMaxEvent,
     PrivacyEvent,
+    StableGaussianMaxEvent,
+    StableLaplaceMaxEvent,
     event_from_record,
+)
+from pate_fed.accounting.exact import (
+    argmax_log_law,
+    exact_epsilon,
+    exact_label_rdp,
+    exact_threshold_rdp,
 )
 from pate_fed.accounting.gaussian_dp import (
     gdp_epsilon,
@@ -21,18 +38,53 @@ from pate_fed.accounting.gaussian_dp import (
     gdp_mu_squared,
     is_gdp_within,
 )
+from pate_fed.accounting.joint_price import JointPrice, price
+from pate_fed.accounting.label_bounds import (
+    LABEL_METHOD,
+    label_level_epsilon,
+    label_rdp,
+    threshold_bit_rdp,
+)
+from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
 from pate_fed.accounting.ledger import EntryState, LedgerEntry, PrivacyLedger
+from pate_fed.accounting.outcome_caps import OutcomeEntry, OutcomeLedger, Outcomes
 from pate_fed.accounting.pate_bounds import (
     gnmax_log_q,
     gnmax_rdp,
+    gnmax_total_rdp,
     rdp_from_log_q,
     threshold_log_q,
     threshold_rdp,
+    threshold_total_rdp,
+    total_rdp_from_log_q,
 )
 from pate_fed.accounting.per_instance import (
     PerInstanceCost,
     PerInstanceMeter,
     per_instance_epsilon,
+)
+from pate_fed.accounting.sanitized import (
+    InstanceCost,
+    SanitizedCost,
+    SanitizingPlan,
+    choose_plan,
+    expected_epsilon,
+    gnss_rdp,
+    instance_cost,
+    sanitize,
+)
+from pate_fed.accounting.smooth_conditions import (
+    SmoothConditions,
+    SmoothSetting,
+    capped_rdp,
+    require_conditions,
+)
+from pate_fed.accounting.smooth_sensitivity import (
+    gnmax_local_sensitivities,
+    threshold_local_sensitivities,
+    total_gnmax_local_sensitivities,
+    two_class_label_costs,
+    two_class_local_sensitivities,
 )
 from pate_fed.accounting.statement import (
     NOT_PROTECTED,
@@ -47,6 +99,7 @@ from pate_fed.accounting.statement import (
 
 __all__ = [
     "DENSE_ORDERS",
+    "LABEL_METHOD",
     "NOT_PROTECTED",
     "Accountant",
     "ConfidentGaussianMaxEvent",
@@ -55,31 +108,75 @@ __all__ = [
     "FormalCost",
     "GaussianAccountant",
     "GaussianMaxEvent",
+    "ImmutableMaxEvent",
+    "InstanceCost",
+    "JointPrice",
+    "JointPriceEvent",
+    "LaplaceMaxEvent",
     "LedgerEntry",
+    "OutcomeEntry",
+    "OutcomeLedger",
+    "Outcomes",
     "PerInstanceCost",
     "PerInstanceMeter",
     "PrivacyEvent",
     "PrivacyLedger",
     "RenyiAccountant",
+    "SanitizedCost",
+    "SanitizingPlan",
+    "SmoothConditions",
+    "SmoothSetting",
+    "StableGaussianMaxEvent",
+    "StableLaplaceMaxEvent",
+    "argmax_log_law",
+    "capped_rdp",
+    "choose_plan",
     "convert_at_orders",
+    "convert_costly_curve",
     "convert_curve",
     "delta_warning",
+    "event_additive_delta",
+    "event_approximate_rdp",
     "event_from_record",
+    "event_label_rdp",
     "event_rdp",
+    "exact_epsilon",
+    "exact_label_rdp",
+    "exact_threshold_rdp",
+    "expected_epsilon",
     "formal_cost",
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",
     "gdp_mu_squared",
+    "gnmax_local_sensitivities",
     "gnmax_log_q",
     "gnmax_rdp",
+    "gnmax_total_rdp",
+    "gnss_rdp",
     "guarantee_sentence",
+    "instance_cost",
     "is_gdp_within",
+    "label_level_epsilon",
+    "label_rdp",
+    "laplace_log_q",
+    "laplace_rdp",
     "neighbors",
     "not_protected",
     "per_instance_epsilon",
+    "price",
+    "pure_dp_rdp",
     "rdp_from_log_q",
+    "require_conditions",
+    "sanitize",
+    "threshold_bit_rdp",
+    "threshold_local_sensitivities",
     "threshold_log_q",
     "threshold_rdp",
+    "threshold_total_rdp",
+    "total_gnmax_local_sensitivities",
+    "total_rdp_from_log_q",
     "trust_sentence",
+    "two_class_label_costs",
+    "two_class_local_sensitivities",
 ]

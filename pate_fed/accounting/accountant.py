@@ -17,10 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.conversion import ConversionMethod, ConvertedEpsilon, convert_curve
-from pate_fed.accounting.curves import event_rdp
+from pate_fed.accounting.curves import (
+    event_additive_delta,
+    event_approximate_rdp,
+    has_curve,
+)
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
-from pate_fed.errors import UnsupportedEventError
+from pate_fed.accounting.ranges import probability
+from pate_fed.errors import InvalidParameterError, UnsupportedEventError
 
 
 class Accountant(ABC):
@@ -91,22 +96,35 @@ class RenyiAccountant(Accountant):
 
     def supports(self, event: PrivacyEvent) -> bool:
         """Tell whether `event` has an RDP curve."""
-        return event_rdp.dispatch(type(event)) is not event_rdp.dispatch(object)
+        return has_curve(event)
+
+    @property
+    def additive_delta(self) -> float:
+        """Extra chance that adds to delta: that of the tests of stability, 0 without any."""
+        return math.fsum(event_additive_delta(event) for event in self.events)
 
     def get_rdp(self, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the RDP of all events together, in nats; shape (orders,)."""
+        """Return the RDP of all events together, in nats; shape (orders,).
+
+        It holds but for the chance `additive_delta`.
+        """
         total = np.zeros(len(orders))
         for event in self.events:
-            total += event_rdp(event, orders)
+            total += event_approximate_rdp(event, orders)
         return total
 
     def get_converted(self, delta: float) -> ConvertedEpsilon:
         """Return epsilon at `delta` with its order, and whether that was the grid's edge.
 
         Raises:
-            InvalidParameterError: `delta` is not in (0, 1).
+            InvalidParameterError: `delta` is not in (0, 1), or not above `additive_delta`.
         """
-        return convert_curve(self.get_rdp, delta=delta, method=self._method)
+        left = probability("delta", delta) - self.additive_delta
+        if left <= 0:
+            raise InvalidParameterError(
+                f"delta must be above the tests' own {self.additive_delta:g}", delta
+            )
+        return convert_curve(self.get_rdp, delta=left, method=self._method)
 
     def get_epsilon(self, delta: float) -> float:
         """Return the best epsilon that the curves give at `delta`."""

@@ -1,10 +1,13 @@
-"""RDP of every event, whatever the votes: a dispatch table from event to curve.
+"""RDP of every event, whatever the votes: dispatch tables from event to curve, one per view.
 
-A new event joins the table with its curve and the source of its bound.
+`event_rdp` holds against whoever sees the noisy counts, hence against everybody;
+`event_label_rdp` against whoever sees labels and "no answer"s only, and is smaller. A new event
+joins the tables with its curves and the source of its bounds.
 """
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 
 import numpy as np
@@ -13,9 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
+    ImmutableMaxEvent,
+    JointPriceEvent,
+    LaplaceMaxEvent,
     PrivacyEvent,
+    StableGaussianMaxEvent,
+    StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
+from pate_fed.accounting.joint_price import JointSetting, price_pairs
+from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
+from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
 from pate_fed.errors import UnsupportedEventError
 
@@ -47,6 +58,132 @@ def _(event: GaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 @event_rdp.register
 def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     return _gaussian_rdp(gdp_mu_squared(event), orders)
+
+
+@event_rdp.register
+def _(event: JointPriceEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/joint-price.md, Theorems B and C. Two classes take milliseconds an order;
+    # more take tenths of a second: `joint_price.price` looks at the few orders that matter.
+    setting = JointSetting(
+        teachers=event.teachers,
+        classes=event.classes,
+        vote_threshold=event.vote_threshold,
+        sigma1=event.sigma1,
+        sigma2=event.sigma2,
+        weight=event.weight,
+    )
+    caps = ((float(event.refusals), float(event.answers)),)
+    pairs = price_pairs(setting, [float(order) for order in renyi_orders(orders)], caps)
+    return np.array([pair.total for pair in pairs])
+
+
+@event_rdp.register
+def _(event: LaplaceMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # Two counts move by `weight` each: epsilon = 2 gamma weight.
+    epsilon = 2 * event.gamma * event.weight
+    return event.answers * pure_dp_rdp(orders, epsilon=epsilon)
+
+
+@event_rdp.register
+def _(event: ImmutableMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/immutable-argmax.md: two neighbors whose labels differ almost surely.
+    return np.full(len(renyi_orders(orders)), math.inf if event.asks else 0.0)
+
+
+@singledispatch
+def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    """Bound the RDP of an event but for the chance `event_additive_delta`.
+
+    An event that has a curve in `event_rdp` has that one. One that has none there, because its
+    RDP is infinite, may have one here: both laws are mixtures in which a part of this chance is
+    arbitrary, and the rest has this RDP. Whatever epsilon follows from the RDP at delta holds at
+    delta plus that chance; both add up over events.
+
+    Args:
+        event: What was released, or may be.
+        orders: Renyi orders, each above 1; shape (orders,).
+
+    Returns:
+        RDP at each order, in nats; shape (orders,).
+
+    Raises:
+        UnsupportedEventError: neither table has a curve for the event.
+        InvalidParameterError: an order is not above 1.
+
+    Source:
+        Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065. The proof for tests of
+        stability stands in `pate_fed.mechanisms.stable_max`.
+    """
+    return event_rdp(event, orders)
+
+
+@event_approximate_rdp.register
+def _(event: StableLaplaceMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    return event.asks * pure_dp_rdp(orders, epsilon=event.test_epsilon)
+
+
+@event_approximate_rdp.register
+def _(event: StableGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The test looks at one number of sensitivity 1, in units of `weight` votes.
+    return _gaussian_rdp(event.asks / event.sigma**2, orders)
+
+
+@singledispatch
+def event_additive_delta(event: PrivacyEvent) -> float:
+    """Return the chance that `event_approximate_rdp` leaves out, to be added to delta."""
+    del event
+    return 0.0
+
+
+@event_additive_delta.register
+def _(event: StableLaplaceMaxEvent) -> float:
+    return event.asks * event.test_delta
+
+
+@event_additive_delta.register
+def _(event: StableGaussianMaxEvent) -> float:
+    return event.asks * event.test_delta
+
+
+def has_curve(event: PrivacyEvent) -> bool:
+    """Tell whether `event_approximate_rdp`, directly or by `event_rdp`, prices this event."""
+    return any(
+        table.dispatch(type(event)) is not table.dispatch(object)
+        for table in (event_rdp, event_approximate_rdp)
+    )
+
+
+@singledispatch
+def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    """Bound the RDP of an event for whoever sees its labels and "no answer"s only.
+
+    An event without a bound of its own has that of `event_rdp`, which holds against everybody.
+
+    Args:
+        event: What was released, or may be.
+        orders: Renyi orders, each above 1; shape (orders,).
+
+    Returns:
+        RDP at each order, in nats; shape (orders,).
+
+    Raises:
+        UnsupportedEventError: neither table has a curve for the event.
+        InvalidParameterError: an order is not above 1.
+    """
+    return event_rdp(event, orders)
+
+
+@event_label_rdp.register
+def _(event: GaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/label-level-bound.md, Theorems 1 and 2.
+    return event.answers * label_rdp(orders, sigma=event.sigma, weight=event.weight)
+
+
+@event_label_rdp.register
+def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same, and section 5: the label is drawn after the bit, from fresh noise.
+    checks = event.asks * threshold_bit_rdp(orders, sigma1=event.sigma1, weight=event.weight)
+    return checks + event.answers * label_rdp(orders, sigma=event.sigma2, weight=event.weight)
 
 
 def _gaussian_rdp(mu_squared: float, orders: ArrayLike) -> NDArray[np.float64]:

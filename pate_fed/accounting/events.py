@@ -6,12 +6,13 @@ name with a version, and a new meaning is a new event class.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Final
 
-from pate_fed.accounting.ranges import positive, whole
+from pate_fed.accounting.ranges import half_probability, positive, whole
 from pate_fed.errors import InvalidParameterError
 
 Record = dict[str, str | int | float]
@@ -112,9 +113,199 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class JointPriceEvent(PrivacyEvent):
+    """A run of Confident-GNMax whose every vote row is valid, up to its caps.
+
+    Each ask gives a refusal or a label, nothing else; check and label have fresh Gaussian noise.
+    Valid rows hold whole votes, no count below 0, at most `teachers` in all and as many whatever
+    one unit's records are. Without that the event has no cost that is known.
+
+    Attributes:
+        refusals: Most refusals, at least 0.
+        answers: Most labels released, at least 0.
+        teachers: Bound on the votes of a query, at least 1.
+        classes: At least 2.
+        vote_threshold: Noisy top count from which a query is answered, in votes.
+        sigma1: Standard deviation of the noise in the check, in votes; above 0.
+        sigma2: Standard deviation of the noise in each count, in votes; above 0.
+        weight: Votes that one neighboring change can move; a whole number above 0.
+    """
+
+    record_name: ClassVar[str] = "joint-confident-gaussian-max/1"
+
+    refusals: int
+    answers: int
+    teachers: int
+    classes: int
+    vote_threshold: float
+    sigma1: float
+    sigma2: float
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "refusals", whole("refusals", self.refusals))
+        object.__setattr__(self, "answers", whole("answers", self.answers))
+        for name, least in (("teachers", 1), ("classes", 2), ("weight", 1)):
+            value = whole(name, getattr(self, name))
+            if value < least:
+                raise InvalidParameterError(f"{name} must be at least {least}", value)
+            object.__setattr__(self, name, value)
+        if not math.isfinite(self.vote_threshold):
+            raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
+        object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
+        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
+        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same setting, with as many refusals and answers."""
+        return (
+            isinstance(reserved, JointPriceEvent)
+            and replace(self, refusals=0, answers=0) == replace(reserved, refusals=0, answers=0)
+            and self.refusals <= reserved.refusals
+            and self.answers <= reserved.answers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceMaxEvent(PrivacyEvent):
+    """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax).
+
+    Attributes:
+        answers: Labels released, at least 0.
+        gamma: Inverse scale of the noise in each count, per vote; above 0.
+        weight: Votes that one neighboring change can move; above 0.
+    """
+
+    record_name: ClassVar[str] = "laplace-max/1"
+
+    answers: int
+    gamma: float
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", whole("answers", self.answers))
+        object.__setattr__(self, "gamma", positive("gamma", self.gamma))
+        object.__setattr__(self, "weight", positive("weight", self.weight))
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same kind, with at least as many answers."""
+        return (
+            isinstance(reserved, LaplaceMaxEvent)
+            and (self.gamma, self.weight) == (reserved.gamma, reserved.weight)
+            and self.answers <= reserved.answers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StableLaplaceMaxEvent(PrivacyEvent):
+    """Some tests of stability with Laplace noise, each passed one with the exact plurality.
+
+    Each test is (test_epsilon, test_delta)-differentially private, label included.
+
+    Attributes:
+        asks: Queries tested, at least 0. A label costs nothing beyond its test.
+        test_epsilon: Of one test, above 0.
+        test_delta: Of one test, in (0, 1/2).
+        weight: Votes that one neighboring change can move: the test counts in such units.
+    """
+
+    record_name: ClassVar[str] = "stable-laplace-max/1"
+
+    asks: int
+    test_epsilon: float
+    test_delta: float
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks", whole("asks", self.asks))
+        object.__setattr__(self, "test_epsilon", positive("test_epsilon", self.test_epsilon))
+        object.__setattr__(self, "test_delta", half_probability("test_delta", self.test_delta))
+        object.__setattr__(self, "weight", positive("weight", self.weight))
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same kind, with at least as many asks."""
+        return (
+            isinstance(reserved, StableLaplaceMaxEvent)
+            and replace(self, asks=0) == replace(reserved, asks=0)
+            and self.asks <= reserved.asks
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StableGaussianMaxEvent(PrivacyEvent):
+    """Some tests of stability with Gaussian noise, each passed one with the exact plurality.
+
+    Each test, label included, is a Gaussian release of sensitivity 1 but for an extra chance of
+    `test_delta`.
+
+    Attributes:
+        asks: Queries tested, at least 0. A label costs nothing beyond its test.
+        sigma: Standard deviation of the noise in the test, in units of `weight` votes; above 0.
+        test_delta: Of one test, in (0, 1/2).
+        weight: Votes that one neighboring change can move: the test counts in such units.
+    """
+
+    record_name: ClassVar[str] = "stable-gaussian-max/1"
+
+    asks: int
+    sigma: float
+    test_delta: float
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks", whole("asks", self.asks))
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        object.__setattr__(self, "test_delta", half_probability("test_delta", self.test_delta))
+        object.__setattr__(self, "weight", positive("weight", self.weight))
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same kind, with at least as many asks."""
+        return (
+            isinstance(reserved, StableGaussianMaxEvent)
+            and replace(self, asks=0) == replace(reserved, asks=0)
+            and self.asks <= reserved.asks
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableMaxEvent(PrivacyEvent):
+    """Some labels that are the exact plurality, noise or not (NZC): no finite epsilon holds.
+
+    Attributes:
+        asks: Queries looked at, at least 0.
+        weight: Votes that one neighboring change can move; above 0.
+    """
+
+    record_name: ClassVar[str] = "immutable-max/1"
+
+    asks: int
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks", whole("asks", self.asks))
+        object.__setattr__(self, "weight", positive("weight", self.weight))
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same kind, with at least as many asks."""
+        return (
+            isinstance(reserved, ImmutableMaxEvent)
+            and self.weight == reserved.weight
+            and self.asks <= reserved.asks
+        )
+
+
 EVENT_TYPES: Final[Mapping[str, type[PrivacyEvent]]] = {
     event_type.record_name: event_type
-    for event_type in (GaussianMaxEvent, ConfidentGaussianMaxEvent)
+    for event_type in (
+        GaussianMaxEvent,
+        ConfidentGaussianMaxEvent,
+        JointPriceEvent,
+        LaplaceMaxEvent,
+        StableLaplaceMaxEvent,
+        StableGaussianMaxEvent,
+        ImmutableMaxEvent,
+    )
 }
 """Every event that a record may hold, by its versioned name."""
 

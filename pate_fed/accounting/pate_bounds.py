@@ -3,6 +3,9 @@
 Everything here depends on the votes and is itself private: for the operator's eyes only,
 never a guarantee, never what decides whether a run goes on.
 
+The bounds of single queries take memory for queries times orders. The totals do not: they look
+at every distinct log q once, in blocks of queries that fit the processor's cache.
+
 The chance q that the noisy winner is not the plurality is computed with the noise as it is
 (`sigma`), the cost with the noise as one neighboring change sees it (`sigma / weight`): dividing
 sigma by the weight in both places would make q, and with it the cost, too small.
@@ -19,13 +22,16 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr, logsumexp, ndtr
 
 from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts
 from pate_fed.errors import InvalidParameterError
 
-_BLOCK = 1 << 20
-"""Most values held at a time, so that memory does not grow with queries times orders."""
+_BLOCK = 1 << 14
+"""Values worked on at a time: 128 kB, which stay in cache, and memory does not grow."""
+
+_UNDERFLOW = -600.0
+"""Log of a chance below which a plain sum of chances would lose precision or vanish."""
 
 
 def gnmax_log_q(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
@@ -46,12 +52,15 @@ def gnmax_log_q(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
         Papernot et al. 2018, Proposition 7, by a union bound over the other classes.
     """
     votes = vote_counts(counts)
-    positive("sigma", sigma)
-    winners = votes.argmax(axis=1)[:, np.newaxis]
-    gaps = np.take_along_axis(votes, winners, axis=1) - votes
-    log_beats = log_ndtr(-gaps / (math.sqrt(2) * sigma))
-    np.put_along_axis(log_beats, winners, -np.inf, axis=1)
-    log_q = logsumexp(log_beats, axis=1)
+    scale = math.sqrt(2) * positive("sigma", sigma)
+    spread = int(votes.max(initial=0) - votes.min(initial=0))
+    # A table where gaps are more than their different values.
+    table = ndtr(np.arange(spread + 1) / -scale) if spread < votes.size else None
+    log_q = np.empty(len(votes))
+    step = max(1, _BLOCK // votes.shape[1])
+    for start in range(0, len(votes), step):
+        block = slice(start, start + step)
+        log_q[block] = _log_q_of_block(votes[block], scale, table)
     # The plurality wins with probability 1/classes at least.
     return np.asarray(np.minimum(log_q, math.log1p(-1 / votes.shape[1])))
 
@@ -129,6 +138,83 @@ def threshold_rdp(
     return rdp_from_log_q(log_q, orders, sigma=sigma)
 
 
+def gnmax_total_rdp(
+    counts: ArrayLike,
+    orders: ArrayLike,
+    *,
+    sigma: float,
+    weight: float = 1.0,
+    shares: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Sum `gnmax_rdp` over the queries, without holding it.
+
+    Args:
+        counts: As for `gnmax_rdp`.
+        orders: As there.
+        sigma: As there.
+        weight: As there.
+        shares: What each query counts for, at least 0: the chance that it is answered, for the
+            papers' analysis before a run; shape (queries,). None for 1 each.
+
+    Returns:
+        RDP in nats; shape (orders,).
+
+    Raises:
+        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidParameterError: another argument is out of its range.
+    """
+    log_q = gnmax_log_q(counts, sigma=sigma)
+    noise = sigma / positive("weight", weight)
+    return total_rdp_from_log_q(log_q, orders, sigma=noise, shares=shares)
+
+
+def threshold_total_rdp(
+    maxima: ArrayLike,
+    orders: ArrayLike,
+    *,
+    vote_threshold: float,
+    sigma1: float,
+    weight: float = 1.0,
+) -> NDArray[np.float64]:
+    """Sum `threshold_rdp` over the queries, without holding it; shape (orders,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
+    sigma = math.sqrt(2) * sigma1 / positive("weight", weight)
+    return total_rdp_from_log_q(log_q, orders, sigma=sigma)
+
+
+def total_rdp_from_log_q(
+    log_q: ArrayLike, orders: ArrayLike, *, sigma: float, shares: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Sum `rdp_from_log_q` over the queries, each times its share, without holding it.
+
+    Returns:
+        RDP in nats; shape (orders,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    checked, grid = _checked_log_q(log_q), renyi_orders(orders)
+    each = np.ones(len(checked)) if shares is None else np.asarray(shares, dtype=np.float64)
+    if each.shape != checked.shape or not (each >= 0).all():
+        raise InvalidParameterError("shares must be at least 0, one per query", each.shape)
+    distinct, inverse = np.unique(checked, return_inverse=True)
+    together = np.bincount(inverse, weights=each, minlength=len(distinct))
+    ascending = np.argsort(grid)
+    independent = grid[ascending] / positive("sigma", sigma) ** 2
+    total = np.zeros(len(grid))
+    for rows, rdp in _blocks_of_rdp(distinct, grid[ascending], sigma):
+        tried = rdp.shape[1]
+        total[:tried] += together[rows] @ rdp
+        total[tried:] += together[rows].sum() * independent[tried:]
+    result = np.empty(len(grid))
+    result[ascending] = total
+    return result
+
+
 def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
     """Bound the RDP of a mechanism whose likeliest output fails with chance at most q.
 
@@ -156,20 +242,63 @@ def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDAr
     Source:
         Papernot et al. 2018, Theorem 6, with mu2 = sigma sqrt(ln 1/q) and mu1 = mu2 + 1.
     """
-    checked, grid = np.asarray(log_q, dtype=np.float64), renyi_orders(orders)
+    checked, grid = _checked_log_q(log_q), renyi_orders(orders)
+    ascending = np.argsort(grid)
+    independent = grid / positive("sigma", sigma) ** 2
+    result = np.zeros((len(checked), len(grid)))
+    for rows, rdp in _blocks_of_rdp(checked, grid[ascending], sigma):
+        result[rows] = independent
+        result[rows[:, np.newaxis], ascending[: rdp.shape[1]]] = rdp
+    return result
+
+
+def _checked_log_q(log_q: ArrayLike) -> NDArray[np.float64]:
+    checked = np.asarray(log_q, dtype=np.float64)
     if checked.ndim != 1 or not (checked <= 0).all():
         raise InvalidParameterError("log q must be at most 0, on one axis", checked.shape)
-    independent = grid / positive("sigma", sigma) ** 2
-    rdp = np.tile(independent, (len(checked), 1))
-    mu2 = sigma * np.sqrt(-checked)
-    usable = np.isfinite(checked) & (mu2 > 1)
-    usable[usable] = _is_bound_valid(checked[usable], mu2[usable], sigma)
-    for rows in _blocks(np.flatnonzero(usable), len(grid)):
-        bound = _data_dependent_rdp(checked[rows], mu2[rows], grid, sigma)
-        within_mu1 = grid < mu2[rows, np.newaxis] + 1
-        rdp[rows] = np.where(within_mu1, np.minimum(bound, independent), independent)
-    rdp[np.isneginf(checked)] = 0.0
-    return rdp
+    return checked
+
+
+def _log_q_of_block(
+    votes: NDArray[np.int64], scale: float, table: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return the log of the sum of Phi(-gap / scale) over the losers; shape (queries,)."""
+    winners = votes.argmax(axis=1)[:, np.newaxis]
+    gaps = np.take_along_axis(votes, winners, axis=1) - votes
+    chances = ndtr(-gaps / scale) if table is None else table[gaps]
+    np.put_along_axis(chances, winners, 0.0, axis=1)
+    with np.errstate(divide="ignore"):
+        log_q = np.log(chances.sum(axis=1))
+    far = log_q < _UNDERFLOW
+    if far.any():
+        log_beats = log_ndtr(-gaps[far] / scale)
+        np.put_along_axis(log_beats, winners[far], -np.inf, axis=1)
+        log_q[far] = logsumexp(log_beats, axis=1)
+    return np.asarray(log_q)
+
+
+def _blocks_of_rdp(
+    log_q: NDArray[np.float64], orders: NDArray[np.float64], sigma: float
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+    """Yield every row whose q is above 0 once, with its RDP at the first of ascending orders.
+
+    At the orders that a block leaves out, none of its rows is better than order / sigma^2.
+    """
+    independent, steps = orders / sigma**2, orders - 1
+    mu2 = sigma * np.sqrt(-log_q)
+    usable = np.isfinite(log_q) & (mu2 > 1)
+    usable[usable] = _is_bound_valid(log_q[usable], mu2[usable], sigma)
+    others = np.flatnonzero(~usable & np.isfinite(log_q))
+    yield others, np.empty((len(others), 0))
+    candidates = np.flatnonzero(usable)
+    # Rows of like mu2 have like orders below mu1 = mu2 + 1: the rest of a block is skipped.
+    for rows in _blocks(candidates[np.argsort(mu2[candidates])], len(orders)):
+        every, tried = np.searchsorted(steps, mu2[rows[[0, -1]]])
+        rdp = _data_dependent_rdp(log_q[rows], mu2[rows], steps[:tried], sigma)
+        # Condition 1, order <= mu1, and the smaller of both bounds.
+        is_beyond = steps[every:tried] >= mu2[rows, np.newaxis]
+        np.copyto(rdp[:, every:], np.inf, where=is_beyond)
+        yield rows, np.minimum(rdp, independent[:tried], out=rdp)
 
 
 def _is_bound_valid(
@@ -185,19 +314,26 @@ def _is_bound_valid(
 def _data_dependent_rdp(
     log_q: NDArray[np.float64],
     mu2: NDArray[np.float64],
-    orders: NDArray[np.float64],
+    steps: NDArray[np.float64],
     sigma: float,
 ) -> NDArray[np.float64]:
-    """Return ln((1-q) A^(order-1) + q B^(order-1)) / (order-1), all in logs."""
-    log_q, mu2 = log_q[:, np.newaxis], mu2[:, np.newaxis]
+    """Return ln((1-q) A^step + q B^step) / step for step = order - 1, all in logs."""
     epsilon1, epsilon2 = (mu2 + 1) / sigma**2, mu2 / sigma**2
     log_1mq = _log1mexp(log_q)
     log_a = log_1mq - _log1mexp((log_q + epsilon2) * (1 - 1 / mu2))
     log_b = epsilon1 - log_q / mu2
-    # (order-1) log_b may be hundreds: never exponentiated by itself.
-    log_moment = np.logaddexp(log_1mq + (orders - 1) * log_a, log_q + (orders - 1) * log_b)
+    # step log_b may be hundreds: never exponentiated by itself. log(e^x + e^y) is
+    # max(x, y) + log(1 + e^-|x-y|), in place, as it takes most of the time.
+    smaller, larger = np.multiply.outer(log_a, steps), np.multiply.outer(log_b, steps)
+    smaller += log_1mq[:, np.newaxis]
+    larger += log_q[:, np.newaxis]
+    difference = smaller - larger
+    np.maximum(smaller, larger, out=larger)
+    np.negative(np.abs(difference, out=difference), out=difference)
+    larger += np.log1p(np.exp(difference, out=difference), out=difference)
+    larger /= steps
     # Below 1e-16 the two terms may round to less than 0 together.
-    return np.asarray(np.maximum(log_moment / (orders - 1), 0.0))
+    return np.asarray(np.maximum(larger, 0.0, out=larger))
 
 
 def _log1mexp(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,6 +32,17 @@ def probability(name: str, value: float) -> float:
     return float(value)
 
 
+def half_probability(name: str, value: float) -> float:
+    """Return `value` if it lies strictly between 0 and 1/2.
+
+    Raises:
+        InvalidParameterError: it does not.
+    """
+    if not 0 < value < 0.5:
+        raise InvalidParameterError(f"{name} must be in (0, 1/2)", value)
+    return float(value)
+
+
 def whole(name: str, value: int) -> int:
     """Return `value` if it is an integer of at least 0.
 

@@ -158,8 +158,9 @@ def trust_sentence(noise_place: Literal["coordinator"]) -> str:
         raise InvalidParameterError('noise place must be "coordinator"', noise_place)
     return (
         "Every hospital trusts the coordinator with two things: to add the noise that was "
-        "declared, and to keep the exact sum of all votes, which it holds in memory until the batch "
-        "is released, to itself. Towards the coordinator there is no differential privacy. It does not see "
+        "declared, and to keep the exact sum of all votes, which it holds in memory until the "
+        "batch is released, to itself. Towards the coordinator there is no differential privacy. "
+        "It does not see "
         "one hospital's votes, unless it works together with all hospitals but one, or the sum "
         "itself gives them away (when all teachers agree, everyone's vote is known)."
     )

@@ -19,7 +19,7 @@ from pate_fed.accounting.events import (
     GaussianMaxEvent,
     PrivacyEvent,
 )
-from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_rdp
+from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import positive, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
@@ -99,7 +99,7 @@ class GaussianMax(Mechanism):
     ) -> NDArray[np.float64]:
         """Sum the data-dependent bound over the answered queries."""
         answered = counts[outcomes == Outcome.ANSWERED]
-        return np.asarray(gnmax_rdp(answered, orders, sigma=self.sigma, weight=weight).sum(axis=0))
+        return gnmax_total_rdp(answered, orders, sigma=self.sigma, weight=weight)
 
     def parameters(self) -> Parameters:
         """Return the parameters; the noise of the counts is "sigma2", as for all mechanisms."""
@@ -186,7 +186,7 @@ class ConfidentGaussianMax(Mechanism):
         weight: float,
     ) -> NDArray[np.float64]:
         """Sum the data-dependent bounds: the check of every query, the label of the answered."""
-        checks = threshold_rdp(
+        checks = threshold_total_rdp(
             counts.max(axis=1),
             orders,
             vote_threshold=self.vote_threshold,
@@ -194,8 +194,7 @@ class ConfidentGaussianMax(Mechanism):
             weight=weight,
         )
         answered = counts[outcomes == Outcome.ANSWERED]
-        labels = gnmax_rdp(answered, orders, sigma=self.sigma2, weight=weight)
-        return np.asarray(checks.sum(axis=0) + labels.sum(axis=0))
+        return checks + gnmax_total_rdp(answered, orders, sigma=self.sigma2, weight=weight)
 
     def parameters(self) -> Parameters:
         """Return the parameters."""
@@ -210,27 +209,3 @@ class ConfidentGaussianMax(Mechanism):
 def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
     """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
     return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)
-
-
-def make_mechanism(
-    name: str, *, vote_threshold: float | None, sigma1: float | None, sigma2: float
-) -> Mechanism:
-    """Make a mechanism by its name.
-
-    Args:
-        name: "gnmax", which uses `sigma2` only, or "confident".
-        vote_threshold: Noisy top count from which a query is answered, in votes.
-        sigma1: Standard deviation of the noise in that check, in votes.
-        sigma2: Standard deviation of the noise in each count, in votes.
-
-    Raises:
-        InvalidParameterError: the name is unknown, or a parameter is missing or out of its range.
-    """
-    if name == GaussianMax.name:
-        return GaussianMax(sigma2)
-    if name == ConfidentGaussianMax.name:
-        if vote_threshold is None or sigma1 is None:
-            raise InvalidParameterError("confident needs vote_threshold and sigma1", "none")
-        return ConfidentGaussianMax(vote_threshold, sigma1, sigma2)
-    known = f"{GaussianMax.name} or {ConfidentGaussianMax.name}"
-    raise InvalidParameterError(f"mechanism must be {known}", name)

@@ -25,7 +25,7 @@ from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import SummedHistogram
 
 Parameters = dict[str, str | float | None]
-"""Parameters of a mechanism as JSON can hold them; the same keys for every mechanism."""
+"""Parameters of a mechanism as JSON can hold them; four keys are the same for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Mechanism(ABC):
     """A rule that turns summed votes into labels and "no answer"s. A frozen value."""
 
     name: ClassVar[str]
+    is_private: ClassVar[bool] = True
+    """Whether its events have a finite price; what has none is for simulations only."""
 
     @abstractmethod
     def release(
@@ -121,7 +123,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def parameters(self) -> Parameters:
-        """Return "name", "vote_threshold", "sigma1" and "sigma2"; None where there is none."""
+        """Return "name", "vote_threshold", "sigma1" and "sigma2", None where there is none.
+
+        "sigma1" and "sigma2" are standard deviations, of the check and of each count. Further keys
+        are what else a mechanism has.
+        """
 
 
 def assemble_release(

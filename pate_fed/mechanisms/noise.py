@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,8 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian
+from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
+from pate_fed.releases import ABSTAIN
 from pate_fed.votes import NoisyHistogram, SummedHistogram
+
+StabilityTest = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+"""From distances to instability to whether each query passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +51,78 @@ class NoisePlan:
         return NoisyHistogram(summed.counts + noise, sigma)
 
     def perturb_maxima(
-        self, summed: SummedHistogram, *, sigma: float, random_bytes: RandomBytes
+        self,
+        summed: SummedHistogram,
+        *,
+        sigma: float,
+        random_bytes: RandomBytes,
+        offsets: NDArray[np.int64] | None = None,
     ) -> NDArray[np.float64]:
         """Add fresh noise to the largest count of each query.
 
         The result may decide whether a query is answered; itself it is never released.
 
+        Args:
+            summed: Exact counts.
+            sigma: Standard deviation of the noise, in votes; above 0.
+            random_bytes: Source of the noise.
+            offsets: Public whole numbers taken off the counts first; shape (queries, classes).
+
         Returns:
             Noisy top counts, in votes; shape (queries,).
 
         Raises:
-            InvalidParameterError: `sigma` is out of its range.
+            InvalidParameterError: `sigma` is out of its range, or `offsets` are of another shape.
         """
-        maxima = summed.counts.max(axis=1)
+        counts = summed.counts
+        if offsets is not None:
+            if offsets.shape != counts.shape:
+                raise InvalidParameterError("offsets must fit the queries", offsets.shape)
+            counts = counts - offsets
+        maxima = counts.max(axis=1)
         noise = sample_gaussian(maxima.shape, sigma=sigma, random_bytes=random_bytes)
         return np.asarray(maxima + noise)
+
+    def perturb_laplace(
+        self,
+        summed: SummedHistogram,
+        *,
+        gamma: float,
+        random_bytes: RandomBytes,
+        boost: int = 0,
+    ) -> NoisyHistogram:
+        """Add fresh Laplace noise to every count.
+
+        Args:
+            summed: Exact counts.
+            gamma: Inverse scale of the noise in each count, per vote; above 0.
+            random_bytes: Source of the noise.
+            boost: Votes added to the largest count first. Anything but 0 voids differential
+                privacy: for the comparison in `immutable_max` only.
+
+        Raises:
+            InvalidParameterError: `gamma` is out of its range.
+        """
+        counts = summed.counts.copy()
+        counts[np.arange(len(counts)), counts.argmax(axis=1)] += boost
+        noise = sample_laplace(counts.shape, gamma=gamma, random_bytes=random_bytes)
+        return NoisyHistogram(counts + noise, math.sqrt(2) / gamma)
+
+    def stable_winners(
+        self, summed: SummedHistogram, *, unit_votes: int, test: StabilityTest
+    ) -> NDArray[np.int64]:
+        """Return the exact plurality where a private test finds it stable, else `ABSTAIN`.
+
+        The test looks at d = max(0, ceil(lead / (2 unit_votes)) - 1), the number of units that can
+        change while the plurality stays the same, also for all neighbors of what they change it
+        to. One unit moves d by at most 1.
+
+        Args:
+            summed: Exact counts.
+            unit_votes: Votes that one neighboring change can move, at least 1.
+            test: Adds fresh noise to d and compares; from distances to passes, shape (queries,).
+        """
+        highest = np.sort(summed.counts, axis=1)[:, -2:]
+        lead = highest[:, 1] - highest[:, 0]
+        stable_for = np.maximum(0, -(-lead // (2 * unit_votes)) - 1)
+        return np.where(test(stable_for), summed.counts.argmax(axis=1), ABSTAIN)

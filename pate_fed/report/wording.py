@@ -31,9 +31,7 @@ def count(number: float) -> str:
     return f"{number:,.6g}" if abs(number) < 1e6 else f"{number:,.0f}"
 
 
-def epsilon_text(
-    epsilon: float | None, *, absent: str = "no number", padded: bool = False
-) -> str:
+def epsilon_text(epsilon: float | None, *, absent: str = "no number", padded: bool = False) -> str:
     """Say an epsilon with three decimals, rounded up: never less than it is.
 
     Args:

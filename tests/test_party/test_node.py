@@ -413,9 +413,13 @@ class TestRuns:
         # The coordinator's ledger is generous; the terms that all agreed to are not.
         federation = Federation(terms={"epsilon": 1.0, "sigma2": 20.0, "sigma1": 20.0}, budget=5.0)
         federation.run.set_up()
-        with pytest.raises(VoidBatchError, match=Reason.BUDGET):
+
+        def ask_everything() -> None:
             for index in range(len(federation.pool)):
                 federation.ask(index)
+
+        with pytest.raises(VoidBatchError, match=Reason.BUDGET):
+            ask_everything()
         served = len(federation.store.releases())
         assert 0 < served < len(federation.pool)
         assert federation.nodes[0]._run_ledger.charged_epsilon() <= 1.0

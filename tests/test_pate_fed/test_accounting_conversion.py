@@ -12,6 +12,7 @@ from pate_fed.accounting.conversion import (
     DENSE_ORDERS,
     ConversionMethod,
     convert_at_orders,
+    convert_costly_curve,
     convert_curve,
 )
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
@@ -55,6 +56,22 @@ def test_an_optimum_beyond_the_grid_is_reported() -> None:
     assert convert_curve(lambda o: 1e-9 * o, delta=1e-5, method="mironov").is_at_edge
     assert convert_curve(lambda o: 1e6 * o, delta=1e-5, method="mironov").is_at_edge
     assert not convert_curve(lambda o: 0.2 * o, delta=1e-5, method="mironov").is_at_edge
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.02, 0.2, 3.0, 40.0])
+@pytest.mark.parametrize("method", ["mironov", "cks"])
+def test_a_third_of_the_values_is_enough(rho: float, method: ConversionMethod) -> None:
+    asked = []
+
+    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
+        asked.append(len(orders))
+        return rho * orders
+
+    costly = convert_costly_curve(curve, delta=1e-5, method=method)
+    assert sum(asked) < len(DENSE_ORDERS) / 3
+    fine = convert_curve(lambda o: rho * o, delta=1e-5, method=method)
+    assert costly.epsilon == pytest.approx(fine.epsilon, rel=1e-5)
+    assert costly.is_at_edge == fine.is_at_edge
 
 
 def test_almost_equal_laws_cost_nothing_at_a_large_delta() -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
+    ImmutableMaxEvent,
+    JointPriceEvent,
+    LaplaceMaxEvent,
     PrivacyEvent,
+    StableGaussianMaxEvent,
+    StableLaplaceMaxEvent,
     event_from_record,
 )
 from pate_fed.errors import InvalidParameterError
@@ -21,6 +28,11 @@ EVENTS = [
         ConfidentGaussianMaxEvent(asks=30, answers=20, sigma1=15.0, sigma2=0.1, weight=3.0),
         id="confident",
     ),
+    pytest.param(JointPriceEvent(30, 270, 250, 10, 150.5, 50.0, 40.0, 5), id="joint price"),
+    pytest.param(LaplaceMaxEvent(answers=30, gamma=0.05, weight=2.0), id="lnmax"),
+    pytest.param(StableLaplaceMaxEvent(30, 0.2, 1e-8, 5.0), id="stable, Laplace test"),
+    pytest.param(StableGaussianMaxEvent(30, 15.0, 1e-8), id="stable, Gaussian test"),
+    pytest.param(ImmutableMaxEvent(asks=3), id="immutable"),
 ]
 
 
@@ -106,3 +118,74 @@ def test_a_reservation_covers_less_of_the_same_and_nothing_else() -> None:
     assert GaussianMaxEvent(1, 4.0).is_covered_by(GaussianMaxEvent(2, 4.0))
     assert not GaussianMaxEvent(3, 4.0).is_covered_by(GaussianMaxEvent(2, 4.0))
     assert not reserved.is_covered_by(GaussianMaxEvent(100, 4.0))
+
+
+def test_a_joint_price_covers_fewer_outcomes_of_the_same_setting_only() -> None:
+    reserved = JointPriceEvent(30, 270, 250, 10, 150.0, 50.0, 40.0)
+    assert replace(reserved, refusals=0, answers=270).is_covered_by(reserved)
+    assert not replace(reserved, refusals=31).is_covered_by(reserved)
+    assert not replace(reserved, answers=271).is_covered_by(reserved)
+    for changed in (
+        {"teachers": 249},
+        {"classes": 9},
+        {"vote_threshold": 149.0},
+        {"sigma1": 51.0},
+        {"sigma2": 41.0},
+        {"weight": 2},
+    ):
+        assert not replace(reserved, refusals=1, **changed).is_covered_by(reserved)
+    confident = ConfidentGaussianMaxEvent(300, 270, 50.0, 40.0)
+    assert not confident.is_covered_by(reserved)
+    assert not reserved.is_covered_by(confident)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"refusals": -1},
+        {"answers": 1.5},
+        {"teachers": 0},
+        {"classes": 1},
+        {"weight": 0},
+        {"weight": 2.0},
+        {"vote_threshold": math.nan},
+        {"sigma1": 0.0},
+        {"sigma2": -1.0},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_joint_prices_out_of_range_are_refused(changed: dict[str, Any]) -> None:
+    good = {"refusals": 1, "answers": 1, "teachers": 9, "classes": 2, "vote_threshold": 5.0}
+    with pytest.raises(InvalidParameterError):
+        JointPriceEvent(**{**good, "sigma1": 3.0, "sigma2": 2.0, **changed})
+
+
+@pytest.mark.parametrize(
+    ("reserved", "numbers"),
+    [
+        pytest.param(LaplaceMaxEvent(10, 0.1), {"gamma": 0.2}, id="lnmax"),
+        pytest.param(StableLaplaceMaxEvent(10, 0.2, 1e-8), {"test_epsilon": 0.1}, id="Laplace"),
+        pytest.param(StableGaussianMaxEvent(10, 9.0, 1e-8), {"test_delta": 1e-9}, id="Gaussian"),
+        pytest.param(ImmutableMaxEvent(10), {}, id="immutable"),
+    ],
+)
+def test_other_mechanisms_reserve_asks_or_answers_of_the_same_kind(
+    reserved: PrivacyEvent, numbers: dict[str, Any]
+) -> None:
+    count = "answers" if isinstance(reserved, LaplaceMaxEvent) else "asks"
+    assert replace(reserved, **{count: 10}).is_covered_by(reserved)
+    assert replace(reserved, **{count: 0}).is_covered_by(reserved)
+    assert not replace(reserved, **{count: 11}).is_covered_by(reserved)
+    assert not replace(reserved, weight=2.0).is_covered_by(reserved)
+    assert not GaussianMaxEvent(1, 9.0).is_covered_by(reserved)
+    if numbers:
+        assert not replace(reserved, **numbers).is_covered_by(reserved)
+
+
+@pytest.mark.parametrize("test_delta", [0.0, 0.5, 1.0, math.nan])
+def test_tests_of_stability_out_of_range_are_refused(test_delta: float) -> None:
+    for make in (StableLaplaceMaxEvent, StableGaussianMaxEvent):
+        with pytest.raises(InvalidParameterError):
+            make(1, 1.0, test_delta)
+        with pytest.raises(InvalidParameterError):
+            make(1, 0.0, 1e-6)

@@ -12,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
+from benchmarks.baselines import loop
 from pate_fed.accounting.conversion import ConversionMethod, convert_at_orders
 from pate_fed.accounting.pate_bounds import (
     gnmax_log_q,
     gnmax_rdp,
+    gnmax_total_rdp,
     rdp_from_log_q,
     threshold_log_q,
     threshold_rdp,
+    threshold_total_rdp,
+    total_rdp_from_log_q,
 )
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support.exact_argmax import (
@@ -268,6 +272,56 @@ def test_parameters_out_of_range_are_refused(
 def test_rows_that_a_fold_made_uneven_are_priced_without_an_error() -> None:
     together = gnmax_rdp([[10, 10], [3, 1]], ORDERS, sigma=1.0)
     assert np.array_equal(together[1:], gnmax_rdp([[3, 1]], ORDERS, sigma=1.0))
+
+
+@given(
+    log_q=st.lists(st.sampled_from([-math.inf, -700.0, -80.0, -20.0, -7.0, -1.0, 0.0]), max_size=9),
+    sigma=st.sampled_from([0.8, 3.0, 40.0]),
+    data=st.data(),
+)
+def test_totals_are_the_sums_of_single_queries(
+    log_q: list[float], sigma: float, data: st.DataObject
+) -> None:
+    orders = data.draw(st.permutations([*ORDERS, 100.0, 300.0]))
+    single = rdp_from_log_q(log_q, orders, sigma=sigma)
+    # 1e-12: sums in another order.
+    total = total_rdp_from_log_q(log_q, orders, sigma=sigma)
+    assert total == pytest.approx(single.sum(axis=0), rel=1e-12, abs=1e-300)
+    shares = np.linspace(0, 1, len(log_q))
+    shared = total_rdp_from_log_q(log_q, orders, sigma=sigma, shares=shares)
+    assert shared == pytest.approx(shares @ single, rel=1e-12, abs=1e-300)
+
+
+def test_totals_of_votes_are_the_sums_of_single_queries() -> None:
+    counts = np.random.default_rng(2).multinomial(100, [0.6, 0.3, 0.1], size=30)
+    labels = gnmax_total_rdp(counts, ORDERS, sigma=20.0, weight=2)
+    single = gnmax_rdp(counts, ORDERS, sigma=20.0, weight=2)
+    assert labels == pytest.approx(single.sum(axis=0), rel=1e-12)
+    setting = {"vote_threshold": 60, "sigma1": 15.0, "weight": 2}
+    checks = threshold_total_rdp(counts.max(axis=1), ORDERS, **setting)
+    each = threshold_rdp(counts.max(axis=1), ORDERS, **setting)
+    assert checks == pytest.approx(each.sum(axis=0), rel=1e-12)
+
+
+def test_one_query_costs_the_same_among_many() -> None:
+    """Gaps are looked up in a table where there are many, computed where there are few."""
+    counts = np.random.default_rng(9).multinomial(300, [0.7, 0.2, 0.1], size=40_000)
+    many = gnmax_log_q(counts, sigma=20.0)
+    few = np.concatenate([gnmax_log_q(counts[[row]], sigma=20.0) for row in range(0, 400, 20)])
+    assert few == pytest.approx(many[:400:20], rel=1e-12, abs=0)
+
+
+def test_the_loop_that_benchmarks_run_beside_gives_the_same() -> None:
+    counts = np.random.default_rng(4).multinomial(60, [0.6, 0.2, 0.1, 0.1], size=50)
+    for sigma in (1.5, 6.0, 30.0):
+        ours = gnmax_total_rdp(counts, ORDERS, sigma=sigma)
+        assert loop.gnmax_rdp(counts, ORDERS, sigma) == pytest.approx(ours, rel=1e-12)
+
+
+@pytest.mark.parametrize("shares", [[1.0], [1.0, -1.0], [1.0, math.nan]])
+def test_shares_that_do_not_fit_are_refused(shares: list[float]) -> None:
+    with pytest.raises(InvalidParameterError):
+        total_rdp_from_log_q([-1.0, -2.0], ORDERS, sigma=1.0, shares=shares)
 
 
 def test_log_q_above_zero_is_refused() -> None:

@@ -14,11 +14,7 @@ from scipy.stats import chi2
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    make_mechanism,
-)
+from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
@@ -213,13 +209,6 @@ def test_parameters_have_the_same_keys_for_all() -> None:
         "sigma1": 1.5,
         "sigma2": 2.0,
     }
-
-
-def test_mechanisms_are_made_by_name() -> None:
-    assert make_mechanism("gnmax", vote_threshold=4.0, sigma1=1.5, sigma2=2.0) == GNMAX
-    assert make_mechanism("confident", vote_threshold=4.0, sigma1=1.5, sigma2=2.0) == CONFIDENT
-    with pytest.raises(InvalidParameterError):
-        make_mechanism("lnmax", vote_threshold=4.0, sigma1=1.5, sigma2=2.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What others do, written as they do it: the slow side of a benchmark."""

@@ -1,0 +1,179 @@
+"""All formal bounds of a run at its caps, side by side, and the smallest that holds.
+
+Formal means: for every possible set of records, from public parameters that were fixed before
+the run. Each bound is a constant, so reporting the smallest of those that hold is sound.
+
+    gdp     exact Gaussian composition: for whoever sees labels, and even noisy counts
+    label   label-level: for whoever sees labels and "no answer"s only
+    joint   joint price of refusals and answers: the same, and only where every vote row is valid
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
+from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.joint_price import JointPrice, price
+from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
+from pate_fed.accounting.ranges import positive
+from pate_fed.accounting.statement import CAPS_METHOD, FormalCost
+from pate_fed.errors import InvalidParameterError
+
+JOINT_METHOD: Final = (
+    "joint price of refusals and answers at the caps, certified, converted by CKS; "
+    "holds where every vote row is valid"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCaps:
+    """The public facts of a run that its formal cost follows from.
+
+    Attributes:
+        teachers: Votes per query in all.
+        classes: Number of classes, at least 2.
+        vote_threshold: Noisy top count from which a query is answered, in votes; None for GNMax.
+        sigma1: Noise of that check, in votes; None for GNMax.
+        sigma2: Noise of each count, in votes.
+        asks: Most queries looked at.
+        answers: Most labels.
+        refusals: Most "no answer"s.
+        weight: Votes that one neighboring change can move.
+        delta: In (0, 1).
+        real: Allow caps that are not whole: expected numbers, for reproducing papers; what comes
+            out is then an analysis, not a guarantee.
+    """
+
+    teachers: int
+    classes: int
+    vote_threshold: float | None
+    sigma1: float | None
+    sigma2: float
+    asks: float
+    answers: float
+    refusals: float
+    weight: int
+    delta: float
+    real: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.vote_threshold is None) != (self.sigma1 is None):
+            raise InvalidParameterError("vote_threshold and sigma1 must come together", "one")
+        for name in ("asks", "answers", "refusals"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidParameterError(f"{name} must be finite and at least 0", value)
+            if not self.real and value != math.floor(value):
+                raise InvalidParameterError(f"{name} must be whole", value)
+        if self.asks < self.answers:
+            raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
+
+    def number(self, cap: float) -> float:
+        """Return a cap as the whole number that it is, unless real ones are allowed."""
+        return cap if self.real else int(cap)
+
+
+@dataclass(frozen=True, slots=True)
+class FormalCosts:
+    """What the bounds come to.
+
+    Attributes:
+        gdp: Exact Gaussian composition.
+        label: Label level.
+        joint: Joint price; None where it is not known for these parameters.
+        joint_details: The price behind it.
+        votes_are_valid: Whether the run's parties are trusted to send valid vote rows.
+    """
+
+    gdp: FormalCost
+    label: FormalCost
+    joint: FormalCost | None
+    joint_details: JointPrice | None
+    votes_are_valid: bool
+
+    @property
+    def smallest(self) -> FormalCost:
+        """The smallest bound that holds: the joint one only where votes are trusted valid."""
+        holding = [self.gdp, self.label]
+        if self.joint is not None and self.votes_are_valid:
+            holding.append(self.joint)
+        return min(holding, key=lambda cost: cost.epsilon)
+
+
+def formal_costs(caps: RunCaps, *, votes_are_valid: bool) -> FormalCosts:
+    """Compute every formal bound of a run at its caps.
+
+    Args:
+        caps: The run.
+        votes_are_valid: Whether its parties are trusted to send valid vote rows: counts of at
+            least 0 that sum to at most `teachers`.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    label = label_level_epsilon(
+        caps.number(caps.asks),
+        caps.number(caps.answers),
+        sigma1=caps.sigma1,
+        sigma2=caps.sigma2,
+        delta=caps.delta,
+        weight=float(caps.weight),
+        real_counts=caps.real,
+    )
+    joint = _joint_price(caps)
+    return FormalCosts(
+        gdp=FormalCost(gdp_at_caps(caps), CAPS_METHOD),
+        label=FormalCost(label.epsilon, LABEL_METHOD),
+        joint=None if joint is None else FormalCost(joint.epsilon, JOINT_METHOD),
+        joint_details=joint,
+        votes_are_valid=votes_are_valid,
+    )
+
+
+def gdp_at_caps(caps: RunCaps) -> float:
+    """Return epsilon by exact Gaussian composition."""
+    return gdp_epsilon(math.sqrt(_mu_squared(caps)), caps.delta)
+
+
+def _mu_squared(caps: RunCaps) -> float:
+    if not caps.real:
+        weight = float(caps.weight)
+        if caps.sigma1 is None:
+            event = GaussianMaxEvent(int(caps.answers), caps.sigma2, weight)
+            return gdp_mu_squared(event)
+        return gdp_mu_squared(
+            ConfidentGaussianMaxEvent(
+                int(caps.asks), int(caps.answers), caps.sigma1, caps.sigma2, weight
+            )
+        )
+    # Expected numbers are not whole: the same formula, for analysis only.
+    labels = 2 * caps.answers / positive("sigma2", caps.sigma2) ** 2
+    checks = 0.0 if caps.sigma1 is None else caps.asks / positive("sigma1", caps.sigma1) ** 2
+    return caps.weight**2 * (labels + checks)
+
+
+def _joint_price(caps: RunCaps) -> JointPrice | None:
+    if caps.sigma1 is None or caps.vote_threshold is None:
+        return None
+    if caps.refusals <= 0 or caps.answers <= 0:
+        return None
+    try:
+        found = price(
+            teachers=caps.teachers,
+            classes=caps.classes,
+            vote_threshold=caps.vote_threshold,
+            sigma1=caps.sigma1,
+            sigma2=caps.sigma2,
+            max_refusals=caps.number(caps.refusals),
+            max_answers=caps.number(caps.answers),
+            max_asks=caps.number(caps.asks),
+            weight=caps.weight,
+            delta=caps.delta,
+            real_caps=caps.real,
+        )
+    except InvalidParameterError:  # beyond what the joint price covers: the others still hold
+        return None
+    return found if math.isfinite(found.epsilon) else None

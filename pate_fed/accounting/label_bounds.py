@@ -1,0 +1,177 @@
+"""Formal cost of released labels alone: about a third below that of the noisy counts.
+
+GNMax draws noise for every count and shows the winner only. Against everybody who sees nothing
+but labels and "no answer"s, the cost at a Renyi order is at most
+
+    S = min(order h^2, sup over a, b of D(P_{a,b} || P_{a-h,b+h})),    h = weight / sigma,
+
+where P_{a,b} says who wins of N(a, 1), N(b, 1) and 0. The cost of the threshold check's bit is
+at most B = min(order h^2 / 2, sup over t of D(Phi(t) || Phi(t + h))). Both hold for any number
+of teachers and classes and for all votes. They do NOT hold against a reader of noisy counts or
+noisy maxima: the coordinator, where it adds the noise, or parties that see the noisy sum.
+
+Each number is certified when it is asked for (`moment_maximum`), at most 3e-4 above the true
+supremum, and cached. Proofs: docs/explanation/label-level-bound.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.conversion import ConvertedEpsilon, convert_costly_curve
+from pate_fed.accounting.moment_maximum import (
+    LARGEST_THREE_WAY,
+    LARGEST_TWO_WAY,
+    Maximum,
+    largest_three_way,
+    largest_two_way,
+)
+from pate_fed.accounting.ranges import positive, renyi_orders, whole
+from pate_fed.errors import InvalidParameterError
+
+LABEL_METHOD: Final = "label-level RDP bound at the caps, certified, converted by CKS"
+
+_SMALLEST_RATIO, _LARGEST_RATIO = 1e-4, 4.0
+
+
+def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArray[np.float64]:
+    """Bound the RDP of one GNMax label for whoever sees the label only, whatever the votes.
+
+    Guarantee: neighbors are histograms between which at most `weight` votes move, from any
+    classes to any others, or appear or vanish where the number of votes is not released. The
+    noise is continuous Gaussian, fresh for every label.
+
+    Args:
+        orders: Renyi orders, each above 1; shape (orders,).
+        sigma: Standard deviation of the total noise in each count, in votes; above 0.
+        weight: Votes that one neighboring change can move; above 0.
+
+    Returns:
+        RDP at each order, in nats, at most order weight^2 / sigma^2; shape (orders,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    grid, ratio = renyi_orders(orders), _ratio("sigma", sigma, weight)
+    certified = _certified(_label, grid, ratio, largest=LARGEST_THREE_WAY / 2)
+    return np.minimum(grid * ratio**2, certified)
+
+
+def threshold_bit_rdp(
+    orders: ArrayLike, *, sigma1: float, weight: float = 1.0
+) -> NDArray[np.float64]:
+    """Bound the RDP of one threshold check for whoever sees "answered or not", whatever the votes.
+
+    Guarantee: as for `label_rdp`. It covers every check of a noisy number that a neighboring
+    change moves by at most `weight`.
+
+    Args:
+        orders: Renyi orders, each above 1; shape (orders,).
+        sigma1: Standard deviation of the noise in the check, in votes; above 0.
+        weight: Votes that one neighboring change can move; above 0.
+
+    Returns:
+        RDP at each order, in nats, at most order weight^2 / (2 sigma1^2); shape (orders,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    grid, ratio = renyi_orders(orders), _ratio("sigma1", sigma1, weight)
+    certified = _certified(largest_two_way, grid, ratio, largest=LARGEST_TWO_WAY)
+    return np.minimum(grid * ratio**2 / 2, certified)
+
+
+def label_level_epsilon(
+    asks: float,
+    answers: float,
+    *,
+    sigma1: float | None,
+    sigma2: float,
+    delta: float,
+    weight: float = 1.0,
+    real_counts: bool = False,
+) -> ConvertedEpsilon:
+    """Return the epsilon of so many checks and labels together, for whoever sees only these.
+
+    It is a guarantee where asks and answers are caps that were fixed before the run: the sum
+    of charges is then the same constant on every path, at all orders at once, so the order may be
+    optimized. Queries may be chosen adaptively.
+
+    Args:
+        asks: Cap on checks; ignored without `sigma1`.
+        answers: Cap on labels.
+        sigma1: Standard deviation of the noise in the check, in votes; None for plain GNMax.
+        sigma2: Standard deviation of the noise in each count, in votes.
+        delta: In (0, 1).
+        weight: Votes that one neighboring change can move in a query.
+        real_counts: Allow counts that are not whole, such as expected ones: then the result is
+            an analysis that reproduces papers, not a guarantee.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    asked, answered = (
+        _count(name, value, real_counts=real_counts)
+        for name, value in (("asks", asks), ("answers", answers))
+    )
+
+    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
+        rdp = answered * label_rdp(orders, sigma=sigma2, weight=weight)
+        if sigma1 is not None:
+            rdp += asked * threshold_bit_rdp(orders, sigma1=sigma1, weight=weight)
+        return rdp
+
+    return convert_costly_curve(curve, delta=delta, method="cks")
+
+
+def _count(name: str, value: float, *, real_counts: bool) -> float:
+    if not real_counts:
+        return float(whole(name, value))  # type: ignore[arg-type]  # it refuses what is not whole
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidParameterError(f"{name} must be finite and at least 0", value)
+    return float(value)
+
+
+def _ratio(name: str, sigma: float, weight: float) -> float:
+    return positive("weight", weight) / positive(name, sigma)
+
+
+Supremum = Callable[[NDArray[np.float64], float], Maximum]
+
+
+def _label(orders: NDArray[np.float64], ratio: float) -> Maximum:
+    return largest_three_way(orders, math.sqrt(2) * ratio)
+
+
+def _certified(
+    supremum: Supremum, orders: NDArray[np.float64], ratio: float, *, largest: float
+) -> NDArray[np.float64]:
+    """Bound a supremum at each order; infinite where only the Gaussian bound is used.
+
+    Args:
+        supremum: Of order and ratio.
+        orders: Above 1.
+        ratio: Weight by sigma.
+        largest: Most of order (order - 1) ratio^2.
+    """
+    # Convex in the ratio and 0 at 0: below a certified value it lies under the line to 0.
+    certified_ratio = max(ratio, _SMALLEST_RATIO)
+    result = np.full(len(orders), np.inf)
+    usable = orders * (orders - 1) * certified_ratio**2 <= largest
+    if certified_ratio <= _LARGEST_RATIO and usable.any():
+        values = _cached(supremum, tuple(orders[usable].tolist()), certified_ratio)
+        result[usable] = np.array(values) * (ratio / certified_ratio)
+    return result
+
+
+@lru_cache(maxsize=512)
+def _cached(supremum: Supremum, orders: tuple[float, ...], ratio: float) -> tuple[float, ...]:
+    grid = np.array(orders)
+    divergence = np.log1p(supremum(grid, ratio).upper) / (grid - 1)
+    return tuple(divergence.tolist())

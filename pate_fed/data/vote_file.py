@@ -1,0 +1,83 @@
+"""Read a file of vote counts: what teachers cast on each query, summed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InvalidParameterError, InvalidVotesError, UnreadableFileError
+from pate_fed.votes import MAX_TOTAL_VOTES
+
+MAX_FILE_BYTES = 2**31
+
+
+def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDArray[np.int64]:
+    """Load vote counts from a NumPy file, strictly.
+
+    Integers of every width and floats that hold integers give the same result.
+
+    Args:
+        path: A `.npy` file; shape (queries, classes).
+        rows: First row and the one after the last; None for all.
+
+    Returns:
+        Counts; int64, shape (queries, classes); every row sums to the number of teachers.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no plain NumPy array.
+        InvalidParameterError: there are no such rows.
+        InvalidVotesError: counts that are negative, not whole, too large, of fewer than two
+            classes, or whose rows sum to different numbers of votes.
+    """
+    raw = _load(path)
+    if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
+        raise InvalidVotesError(
+            "votes must be a table of 1 or more queries by 2 or more classes", raw.shape
+        )
+    if rows is not None:
+        start, stop = rows
+        if not 0 <= start < stop <= len(raw):
+            raise InvalidParameterError(
+                f"rows must be A:B with 0 <= A < B <= {len(raw)}", f"{start}:{stop}"
+            )
+        raw = raw[start:stop]
+    return _whole_counts(raw)
+
+
+def _load(path: Path) -> NDArray[np.generic]:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise UnreadableFileError(f"{path.name} must have at most 2 GiB", "more")
+        with path.open("rb") as file:
+            raw = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a file that can be read", type(error).__name__
+        ) from error
+    except (ValueError, EOFError, MemoryError, SyntaxError) as error:
+        raise UnreadableFileError(f"{path.name} must be a plain .npy file", "another") from error
+    if not isinstance(raw, np.ndarray):
+        raise UnreadableFileError(f"{path.name} must hold one array (.npy)", "several (.npz)")
+    return raw
+
+
+def _whole_counts(raw: NDArray[np.generic]) -> NDArray[np.int64]:
+    is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
+    if not is_number:
+        raise InvalidVotesError("votes must be numbers", raw.dtype)
+    numbers = raw.astype(np.float64)
+    if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
+        raise InvalidVotesError("votes must be whole numbers", "a number that is not whole")
+    if (numbers < 0).any() or (numbers > MAX_TOTAL_VOTES).any():
+        raise InvalidVotesError(f"votes must be 0 to {MAX_TOTAL_VOTES}", "a number outside")
+    counts = numbers.astype(np.int64)
+    sums = counts.sum(axis=1)
+    if sums[0] == 0 or (sums != sums[0]).any():
+        row = int(np.argmax(sums != sums[0]))
+        raise InvalidVotesError(
+            f"every row must sum to the number of teachers ({sums[0]} in the first)",
+            f"another sum in row {row}",
+        )
+    return counts

@@ -1,0 +1,239 @@
+"""The exact plurality, released only where a private test finds it stable (propose-test-release).
+
+The sound form of an argmax that no noise can change: what is noisy is the decision to answer.
+
+Source:
+    Dwork, Lei 2009, Differential privacy and robust statistics.
+    https://doi.org/10.1145/1536414.1536466
+    Smith, Thakurta 2013, Differentially private feature selection via stability arguments.
+    https://proceedings.mlr.press/v30/Guha13.html
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from pate_fed.accounting.curves import event_approximate_rdp
+from pate_fed.accounting.events import (
+    PrivacyEvent,
+    StableGaussianMaxEvent,
+    StableLaplaceMaxEvent,
+)
+from pate_fed.accounting.ranges import half_probability, positive, whole
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
+from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
+from pate_fed.releases import ABSTAIN, NoisyRelease
+from pate_fed.votes import SummedHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class StableMax(Mechanism):
+    """Answer with the exact plurality where it would survive a noisy number of changes.
+
+    With k = `unit_votes` and the lead g of the first class over the second,
+    d = max(0, ceil(g / (2 k)) - 1). A query is answered where d plus noise exceeds a bar that
+    noise alone exceeds with chance `test_delta`.
+
+    Guarantee:
+        Neighbors: two worlds in which up to k teachers vote differently on every query. Revealed:
+        for each query asked, its exact plurality or "no answer", to everyone who sees labels;
+        never d, nor the noise. Proof: one change moves g by at most 2 k, hence d by at most 1. If
+        both worlds D, D' have the same plurality, what is released is a function of the noisy d,
+        and has its price. Otherwise g is at most 2 k in both, so d = 0 in both: "no answer" has
+        the same chance of at least 1 - test_delta in both, and all that may differ has a chance of
+        at most test_delta. So each ask costs what the noise on d costs (epsilon = test_epsilon of
+        the Laplace test, the RDP order / (2 sigma^2) of the Gaussian test), plus test_delta in
+        delta, whether it is answered or not; over asks both add up, adaptively too. A label costs
+        nothing more. Trust: as for GNMax; the coordinator sees exact pluralities anyway.
+
+    Attributes:
+        test_delta: Chance that a query is answered though nothing is stable; in (0, 1/2).
+        unit_votes: Votes that one neighboring change can move, at least 1. A larger unit must be
+            known here: the cost cannot be scaled afterwards.
+    """
+
+    test_delta: float
+    unit_votes: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "test_delta", half_probability("test_delta", self.test_delta))
+        if whole("unit_votes", self.unit_votes) < 1:
+            raise InvalidParameterError("unit_votes must be at least 1", self.unit_votes)
+
+    @property
+    @abstractmethod
+    def bar(self) -> float:
+        """What d plus noise must exceed, in units."""
+
+    @property
+    @abstractmethod
+    def noise_sigma(self) -> float:
+        """Standard deviation of the noise on d, in units."""
+
+    @abstractmethod
+    def draw(self, queries: int, random_bytes: RandomBytes) -> NDArray[np.float64]:
+        """Draw the noise on d, in units, for so many queries."""
+
+    @abstractmethod
+    def test_event(self, asks: int) -> PrivacyEvent:
+        """Say what so many tests cost."""
+
+    def release(
+        self,
+        summed: SummedHistogram,
+        *,
+        noise: NoisePlan,
+        random_bytes: RandomBytes,
+        max_answers: int,
+        max_refusals: int,
+    ) -> NoisyRelease:
+        """Test, then answer or refuse, in order, until the last allowed answer or refusal."""
+        whole("max_answers", max_answers)
+        whole("max_refusals", max_refusals)
+
+        def test(stable_for: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return stable_for + self.draw(len(stable_for), random_bytes) > self.bar
+
+        winners = noise.stable_winners(summed, unit_votes=self.unit_votes, test=test)
+        return assemble_release(
+            winners, winners != ABSTAIN, max_answers=max_answers, max_refusals=max_refusals
+        )
+
+    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
+        """Return the most asks and answers, counted as for Confident-GNMax."""
+        whole("queries", queries)
+        if not (whole("max_answers", max_answers) and whole("max_refusals", max_refusals)):
+            return 0, 0
+        asks = min(queries, max_answers + max_refusals - 1)
+        return asks, min(asks, max_answers)
+
+    def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
+        """Say what so many asks cost; answers cost nothing more.
+
+        Raises:
+            InvalidParameterError: more answers than asks, or a weight above `unit_votes`.
+        """
+        if whole("answered", answered) > whole("asked", asked):
+            raise InvalidParameterError(f"answers must be at most {asked} asks", answered)
+        if positive("weight", weight) > self.unit_votes:
+            raise InvalidParameterError(
+                f"the weight must be at most the {self.unit_votes} votes of the test's unit", weight
+            )
+        return self.test_event(asked)
+
+    def instance_rdp(
+        self,
+        counts: NDArray[np.int64],
+        outcomes: NDArray[np.int8],
+        orders: NDArray[np.float64],
+        *,
+        weight: float,
+    ) -> NDArray[np.float64]:
+        """Bound the RDP on these votes: infinite where a neighbor may have another plurality."""
+        del outcomes
+        event = self.event(len(counts), 0, weight=weight)
+        highest = np.sort(counts, axis=1)[:, -2:]
+        is_stable = (highest[:, 1] - highest[:, 0] > 2 * self.unit_votes).all()
+        if not is_stable:
+            return np.full(len(orders), math.inf)
+        return event_approximate_rdp(event, orders)
+
+    def parameters(self) -> Parameters:
+        """Return the parameters; "sigma1" is that of the noise on d, in units."""
+        return {
+            "name": self.name,
+            "vote_threshold": None,
+            "sigma1": self.noise_sigma,
+            "sigma2": None,
+            "test_delta": self.test_delta,
+            "unit_votes": self.unit_votes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StableGaussianMax(StableMax):
+    """The test with Gaussian noise: answer where d + N(0, sigma^2) > sigma Phi^-1(1 - test_delta).
+
+    Guarantee:
+        As for `StableMax`: the RDP order / (2 sigma^2) and test_delta for each ask.
+
+    Attributes:
+        sigma: Standard deviation of the noise on d, in units; above 0.
+    """
+
+    name: ClassVar[str] = "stable-gaussian"
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        StableMax.__post_init__(self)
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+
+    @property
+    def bar(self) -> float:
+        """Return sigma Phi^-1(1 - test_delta)."""
+        # Rounded up: the noise is on a grid of 1/64, half of which may be gained.
+        return float(-ndtri(self.test_delta)) * self.sigma * (1 + 1e-14) + 2.0**-7
+
+    @property
+    def noise_sigma(self) -> float:
+        """Standard deviation of the noise on d, in units."""
+        return self.sigma
+
+    def draw(self, queries: int, random_bytes: RandomBytes) -> NDArray[np.float64]:
+        """Draw Gaussian noise."""
+        return sample_gaussian(queries, sigma=self.sigma, random_bytes=random_bytes)
+
+    def test_event(self, asks: int) -> PrivacyEvent:
+        """Say what so many tests cost."""
+        return StableGaussianMaxEvent(asks, self.sigma, self.test_delta, float(self.unit_votes))
+
+
+@dataclass(frozen=True, slots=True)
+class StableLaplaceMax(StableMax):
+    """The test with Laplace noise: answer where d + Lap(1/epsilon) > ln(1/(2 test_delta))/epsilon.
+
+    Guarantee:
+        As for `StableMax`: (test_epsilon, test_delta)-differential privacy for each ask.
+
+    Attributes:
+        test_epsilon: Inverse scale of the noise on d, per unit; above 0.
+    """
+
+    name: ClassVar[str] = "stable-laplace"
+
+    test_epsilon: float
+
+    def __post_init__(self) -> None:
+        StableMax.__post_init__(self)
+        object.__setattr__(self, "test_epsilon", positive("test_epsilon", self.test_epsilon))
+
+    @property
+    def bar(self) -> float:
+        """Return ln(1 / (2 test_delta)) / test_epsilon."""
+        # Rounded up, as for the Gaussian test.
+        return -math.log(2 * self.test_delta) / self.test_epsilon * (1 + 1e-14) + 2.0**-7
+
+    @property
+    def noise_sigma(self) -> float:
+        """Standard deviation of the noise on d, in units."""
+        return math.sqrt(2) / self.test_epsilon
+
+    def draw(self, queries: int, random_bytes: RandomBytes) -> NDArray[np.float64]:
+        """Draw Laplace noise."""
+        return sample_laplace(queries, gamma=self.test_epsilon, random_bytes=random_bytes)
+
+    def test_event(self, asks: int) -> PrivacyEvent:
+        """Say what so many tests cost."""
+        return StableLaplaceMaxEvent(
+            asks, self.test_epsilon, self.test_delta, float(self.unit_votes)
+        )

@@ -1,0 +1,83 @@
+"""`pate-fed plan`: what a budget buys, before anything is spent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from coordinator.errors import InvalidSettingError
+from coordinator.planning import PlanRequest, plan
+from pate_fed.errors import BudgetExhaustedError
+from tests.support.command import Command, pate_fed
+
+__all__ = ["pate_fed"]
+
+
+def request(**changed: Any) -> PlanRequest:
+    asked: dict[str, Any] = {
+        "parties": 30,
+        "teachers": 1,
+        "classes": 2,
+        "epsilon": 3.0,
+        "delta": 1e-5,
+        "unit": "party",
+    }
+    return PlanRequest(**{**asked, **changed})
+
+
+def test_offer_stays_within_the_budget_and_says_by_which_bound() -> None:
+    best = plan(request())["best"]
+    assert 0 < best["epsilon"]["smallest"] <= 3.0
+    bounds = [best["epsilon"][name] for name in ("formal_gdp", "formal_label", "formal_joint")]
+    assert best["epsilon"]["smallest"] == min(bound for bound in bounds if bound is not None)
+    assert best["expected_right"] <= best["expected_answered"] <= best["queries"]
+
+
+def test_unchecked_votes_never_get_the_joint_price() -> None:
+    best = plan(request(votes_are_valid=False))["best"]
+    assert "joint" not in best["epsilon"]["method"]
+    assert best["queries"] <= plan(request())["best"]["queries"]
+
+
+def test_a_larger_budget_buys_more() -> None:
+    small, large = (plan(request(epsilon=epsilon))["best"] for epsilon in (1.5, 4.0))
+    assert small["expected_right"] < large["expected_right"]
+
+
+def test_more_votes_of_one_unit_buy_less() -> None:
+    whole = plan(request(parties=10, teachers=3, unit="party"))["best"]
+    record = plan(request(parties=10, teachers=3, unit="record"))["best"]
+    assert whole["expected_right"] < record["expected_right"]
+
+
+def test_a_budget_for_no_query_is_refused() -> None:
+    with pytest.raises(BudgetExhaustedError):
+        plan(request(parties=3, epsilon=0.1))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"parties": 0}, id="no party"),
+        pytest.param({"classes": 1}, id="one class"),
+        pytest.param({"epsilon": 0.0}, id="no budget"),
+        pytest.param({"delta": 1.0}, id="delta of 1"),
+        pytest.param({"teacher_accuracy": 0.5}, id="teachers that guess"),
+        pytest.param({"teacher_accuracy": 1.0}, id="teachers that never err"),
+    ],
+)
+def test_bad_requests_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettingError):
+        request(**changed)
+
+
+def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
+    found = json.loads(pate_fed(*arguments, "--format", "json").out)
+    assert found["best"]["epsilon_over_answers"]
+    text = pate_fed(*arguments).out
+    assert len(text.splitlines()) <= 30
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "keeps its budget by exact Gaussian composition" in " ".join(text.split())

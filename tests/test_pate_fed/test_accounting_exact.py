@@ -1,0 +1,270 @@
+"""The exact per-instance cost: quadrature, reference numbers, brute force, laws."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pate_fed.accounting.exact import (
+    EXACT_METHOD,
+    EXPECTED_METHOD,
+    argmax_log_law,
+    exact_epsilon,
+    exact_label_rdp,
+    exact_threshold_rdp,
+)
+from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_rdp
+from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from tests.support import exact_argmax
+from tests.support.pate_vectors import SETS, load_vectors
+from tests.support.real_data import real_data
+from tests.support.vectors import read_vectors
+
+ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
+
+
+def exact_vectors(which: str) -> dict[str, Any]:
+    return read_vectors("exact_rdp") if which == "extract" else load_vectors(which)
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_laws_agree_with_the_reference(which: str) -> None:
+    for case in exact_vectors(which)["q_exact"]:
+        log_law = argmax_log_law([case["counts"]], sigma=case["sigma"])[0]
+        # 1e-15 absolute: the reference took log Q of a Q near 1 from Q itself.
+        assert log_law == pytest.approx(case["logQ"], rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_label_rdp_agrees_with_the_reference(which: str) -> None:
+    for case in exact_vectors(which)["exact_argmax_rdp"]:
+        rdp = exact_label_rdp([case["counts"]], case["orders"], sigma=case["sigma"])[0]
+        # [250, 0] costs 1e-7: the reference cancels there, up to 3e-9, and the next test holds
+        # our number against a closed form.
+        tolerance = 4e-9 if case["counts"] == [250, 0] else 1e-9
+        assert rdp == pytest.approx(case["rdp"], rel=tolerance, abs=0)
+
+
+@pytest.mark.parametrize("counts", [[250, 0], [130, 120], [3, 250]])
+def test_two_classes_are_a_coin(counts: list[int]) -> None:
+    """The closed form, in 60 digits: the winner is decided by the noisy gap."""
+    sigma = 40.0
+    for order, rdp in zip(ORDERS, exact_label_rdp([counts], ORDERS, sigma=sigma)[0], strict=True):
+        with mpmath.workdps(60):
+            divergences = []
+            for move in (2, -2):
+                gap = counts[0] - counts[1]
+                if min(counts[0] + move / 2, counts[1] - move / 2) < 0:
+                    continue
+                p, q = (
+                    [mpmath.ncdf(side * g / (mpmath.sqrt(2) * sigma)) for side in (1, -1)]
+                    for g in (gap, gap + move)
+                )
+                moment = sum(x**order * y ** (1 - order) for x, y in zip(p, q, strict=True))
+                divergences.append(mpmath.log(moment) / (order - 1))
+            expected = float(max(divergences))
+        assert rdp == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_threshold_rdp_agrees_with_the_reference(which: str) -> None:
+    for case in exact_vectors(which)["exact_threshold_bit_rdp"]:
+        setting = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+        rdp = exact_threshold_rdp([case["max"]], [case["order"]], **setting)[0, 0]
+        assert rdp == pytest.approx(case["rdp"], rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("sigma", [0.4, 1.5, 4.0])
+@pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
+def test_label_rdp_is_the_largest_over_all_neighbors(
+    votes: int, classes: int, sigma: float
+) -> None:
+    """Brute force over every histogram and every one-vote move, by another quadrature."""
+    every = list(exact_argmax.histograms(votes, classes))
+    computed = exact_label_rdp(every, ORDERS, sigma=sigma)
+    for counts, rdp in zip(every, computed, strict=True):
+        log_law = exact_argmax.argmax_log_law(counts, sigma)
+        largest = np.zeros(len(ORDERS))
+        for moved in exact_argmax.one_vote_neighbors(counts):
+            neighbor = exact_argmax.argmax_log_law(moved, sigma)
+            divergences = [
+                exact_argmax.renyi_divergence(log_law, neighbor, order) for order in ORDERS
+            ]
+            largest = np.maximum(largest, divergences)
+        # 1e-13 absolute: the brute force cancels where the divergence is tiny.
+        assert rdp == pytest.approx(largest, rel=1e-9, abs=1e-13)
+
+
+def test_several_votes_cover_every_move_of_a_hospital() -> None:
+    sigma, weight = 2.0, 2
+    every = [tuple(counts) for counts in exact_argmax.histograms(5, 3)]
+    laws = {counts: exact_argmax.argmax_log_law(np.array(counts), sigma) for counts in every}
+    for counts, rdp in zip(
+        every, exact_label_rdp(every, ORDERS, sigma=sigma, weight=weight), strict=True
+    ):
+        for moved in every:
+            if np.abs(np.subtract(counts, moved)).sum() <= 2 * weight:
+                for order, cost in zip(ORDERS, rdp, strict=True):
+                    divergence = exact_argmax.renyi_divergence(laws[counts], laws[moved], order)
+                    assert divergence <= cost * (1 + 1e-9) + 1e-13
+
+
+@given(
+    counts=st.lists(st.integers(0, 300), min_size=2, max_size=10).filter(any),
+    sigma=st.floats(1.0, 150.0),
+    vote_threshold=st.integers(0, 300),
+)
+def test_exact_never_exceeds_the_papers_bounds(
+    counts: list[int], sigma: float, vote_threshold: int
+) -> None:
+    # 1e-13 absolute: the papers' formula, a sum of logs near 0, rounds there.
+    label = exact_label_rdp([counts], ORDERS, sigma=sigma)
+    assert (label <= gnmax_rdp([counts], ORDERS, sigma=sigma) * (1 + 1e-9) + 1e-13).all()
+    setting = {"vote_threshold": vote_threshold, "sigma1": sigma}
+    bit = exact_threshold_rdp([max(counts)], ORDERS, **setting)
+    assert (bit <= threshold_rdp([max(counts)], ORDERS, **setting) * (1 + 1e-9) + 1e-13).all()
+
+
+@given(
+    counts=st.lists(st.integers(0, 300), min_size=2, max_size=8).filter(any),
+    order=st.randoms(use_true_random=False),
+)
+def test_permuting_classes_changes_nothing(counts: list[int], order: Any) -> None:
+    shuffled = list(counts)
+    order.shuffle(shuffled)
+    expected = exact_label_rdp([counts], ORDERS, sigma=20.0)
+    assert np.array_equal(exact_label_rdp([shuffled], ORDERS, sigma=20.0), expected)
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=9))
+def test_queries_together_cost_what_they_cost_alone(rows: list[list[int]]) -> None:
+    together = exact_label_rdp(rows, ORDERS, sigma=5.0)
+    alone = np.concatenate([exact_label_rdp([row], ORDERS, sigma=5.0) for row in rows])
+    # Rows that are looked at together share a longer grid of the same points.
+    assert together == pytest.approx(alone, rel=1e-9, abs=1e-300)
+
+
+def test_laws_sum_to_one() -> None:
+    numbers = np.random.default_rng(8)
+    counts = numbers.multinomial(250, np.full(10, 0.1), size=50)
+    for sigma in (1.0, 20.0, 100.0):
+        chances = np.exp(argmax_log_law(counts, sigma=sigma)).sum(axis=1)
+        assert chances == pytest.approx(1, abs=1e-12)
+
+
+def test_a_class_that_never_wins_does_not_spoil_the_rest() -> None:
+    """Chances far below the smallest double, at noise of one vote."""
+    rdp = exact_label_rdp([[1000, 0, 0], [500, 500, 0]], ORDERS, sigma=1.0)
+    assert np.isfinite(rdp).all()
+    assert (rdp >= 0).all()
+    coin = exact_label_rdp([[500, 500]], ORDERS, sigma=1.0)[0]
+    assert rdp[1] == pytest.approx(coin, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "vote_threshold", "sigma1", "delta", "expected"),
+    [
+        pytest.param("mnist", 640, 200, 150, 1e-5, 0.936, id="MNIST"),
+        pytest.param("adult", 1500, 300, 200, 1e-5, 0.968, id="Adult"),
+    ],
+)
+def test_published_votes_cost_what_the_reference_says(
+    *, file: str, rows: int, vote_threshold: float, sigma1: float, delta: float, expected: float
+) -> None:
+    path = real_data(f"data/pate_votes/pate2018_counts/{file}_250_teachers.npy")
+    cost = exact_epsilon(
+        np.load(path)[:rows],
+        sigma2=40,
+        delta=delta,
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+    )
+    # The reference gives three digits.
+    assert cost.epsilon == pytest.approx(expected, abs=0.002)
+    assert cost.method == EXPECTED_METHOD
+    assert not cost.releasable
+
+
+def test_an_answered_query_pays_for_its_label() -> None:
+    counts = [[30, 20], [26, 24], [50, 0]]
+    setting = {"sigma2": 8.0, "delta": 1e-5, "vote_threshold": 30.0, "sigma1": 10.0}
+    none, some, every = (
+        exact_epsilon(counts, answered=answered, **setting)
+        for answered in ([0, 0, 0], [True, False, False], [1, 1, 1])
+    )
+    expected = exact_epsilon(counts, **setting)
+    assert none.epsilon < some.epsilon < every.epsilon
+    assert none.epsilon < expected.epsilon < every.epsilon
+    assert every.method == EXACT_METHOD
+    plain = exact_epsilon(counts, sigma2=8.0, delta=1e-5)
+    assert plain.epsilon < every.epsilon
+
+
+def test_epsilon_is_the_sum_of_its_parts() -> None:
+    counts = np.array([[30, 20], [26, 24], [30, 20]])
+    answered = np.array([1, 0, 1])
+    cost = exact_epsilon(
+        counts, sigma2=8.0, delta=1e-5, vote_threshold=30.0, sigma1=10.0, answered=answered
+    )
+    orders = [cost.order]
+    labels = answered @ exact_label_rdp(counts, orders, sigma=8.0)
+    checks = exact_threshold_rdp(counts.max(axis=1), orders, vote_threshold=30.0, sigma1=10.0)
+    rdp = float(labels[0] + checks.sum())
+    order = cost.order
+    cks = rdp + math.log1p(-1 / order) - math.log(1e-5 * order) / (order - 1)
+    assert cost.epsilon == pytest.approx(cks, rel=1e-12)
+
+
+def test_nothing_asked_costs_nothing() -> None:
+    nothing = np.zeros((0, 3), dtype=np.int64)
+    assert exact_label_rdp(nothing, ORDERS, sigma=2.0).shape == (0, len(ORDERS))
+    assert argmax_log_law(nothing, sigma=2.0).shape == (0, 3)
+    assert exact_epsilon(nothing, sigma2=2.0, delta=1e-5).epsilon == 0.0
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        pytest.param([[3]], id="one class"),
+        pytest.param([[3, -1]], id="negative count"),
+        pytest.param([[3, 1.5]], id="half a vote"),
+        pytest.param([[3, math.nan]], id="no number"),
+    ],
+)
+def test_counts_that_no_teachers_cast_are_refused(counts: list[Any]) -> None:
+    with pytest.raises(InvalidVotesError):
+        exact_label_rdp(counts, ORDERS, sigma=1.0)
+    with pytest.raises(InvalidVotesError):
+        exact_epsilon(counts, sigma2=1.0, delta=1e-5)
+
+
+def test_noise_too_small_for_a_grid_is_refused() -> None:
+    for compute in (exact_label_rdp, lambda counts, _, sigma: argmax_log_law(counts, sigma=sigma)):
+        with pytest.raises(InvalidParameterError):
+            compute([[2_000_000_000, 0]], ORDERS, sigma=1.0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"sigma2": 0.0}, id="sigma2 0"),
+        pytest.param({"sigma1": None}, id="threshold without its noise"),
+        pytest.param({"delta": 1.0}, id="delta 1"),
+        pytest.param({"weight": 0}, id="weight 0"),
+        pytest.param({"answered": [1]}, id="answers of other queries"),
+        pytest.param({"answered": [1, 0.5]}, id="half an answer"),
+        pytest.param({"vote_threshold": math.nan}, id="threshold no number"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(changed: dict[str, Any]) -> None:
+    setting = {"sigma2": 8.0, "delta": 1e-5, "vote_threshold": 3.0, "sigma1": 5.0}
+    with pytest.raises(InvalidParameterError):
+        exact_epsilon([[3, 1], [2, 2]], **(setting | changed))
+    with pytest.raises(InvalidParameterError):
+        exact_label_rdp([[3, 1]], [1.0], sigma=1.0)
