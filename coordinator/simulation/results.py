@@ -27,6 +27,7 @@ from pate_fed.accounting import (
 )
 from pate_fed.data import Dataset
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms.sampling import total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
 from protocols.transcript import Transcript
@@ -147,7 +148,11 @@ def privacy_table(
             "max_refusals": terms.max_refusals,
             "pricing": terms.pricing,
         },
-        "noise": {"place": terms.noise_place, "source": noise_source(settings.seed)},
+        "noise": {
+            "place": terms.noise_place,
+            "source": noise_source(settings.seed),
+            "delta_slack": delta_slack(terms, asks=asks, epsilon=formal.epsilon),
+        },
         "budget": {"epsilon": terms.epsilon, "delta": terms.delta},
         "views": {
             "public": {
@@ -170,8 +175,27 @@ def privacy_table(
         "ledger": _ledger(store),
         "sum": settings.form,
         "trust": trust(settings.form, terms),
-        "not_protected": list(not_protected(simulated=True)),
+        "not_protected": list(
+            not_protected(simulated=True, votes_in_the_clear=settings.form == "plain")
+        ),
     }
+
+
+def delta_slack(terms: RunTerms, *, asks: int, epsilon: float) -> float:
+    """Bound what the computer's noise, so little unlike the ideal one, could add to delta.
+
+    Args:
+        terms: The run's.
+        asks: Queries looked at, at most.
+        epsilon: The formal one.
+
+    Returns:
+        (1 + e^epsilon) times the total variation distance of all draws together.
+    """
+    drawn = asks * terms.classes * total_variation_bound(terms.sigma2)
+    if terms.sigma1 is not None:
+        drawn += asks * total_variation_bound(terms.sigma1)
+    return (1 + math.exp(min(epsilon, 700.0))) * drawn
 
 
 def noise_source(seed: int | None) -> str:

@@ -202,6 +202,12 @@ class _Rehearsal:
             queries=len(self._queries),
             store=self._store,
         )
+        slack = privacy["noise"]["delta_slack"]
+        if slack > self._settings.delta / 10:
+            labels.warnings.append(
+                f"The computer's noise could add up to {slack:.1e} to delta: choose a larger delta "
+                "or less noise."
+            )
         metrics = results.metrics_table(
             dataset=self._dataset,
             settings=self._settings,

@@ -50,6 +50,12 @@ NOT_PROTECTED: Final = (
 )
 """What the guarantee does not cover, in plain words."""
 
+VOTES_IN_THE_CLEAR: Final = (
+    "Against the coordinator at all: the votes were summed in the clear, so it saw those of each "
+    "hospital."
+)
+"""What a plain sum adds to `NOT_PROTECTED`."""
+
 SIMULATED_NOT_PROTECTED: Final = (
     "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
     "noise can be recomputed by whoever knows the seed. The numbers say what a real run with the "
@@ -184,9 +190,15 @@ def delta_warning(delta: float, *, units: int) -> str | None:
     )
 
 
-def not_protected(*, simulated: bool) -> tuple[str, ...]:
-    """List what the guarantee does not cover, in plain words."""
-    return (*SIMULATED_NOT_PROTECTED, *NOT_PROTECTED) if simulated else NOT_PROTECTED
+def not_protected(*, simulated: bool, votes_in_the_clear: bool = False) -> tuple[str, ...]:
+    """List what the guarantee does not cover, in plain words.
+
+    Args:
+        simulated: Whether the run was a simulation.
+        votes_in_the_clear: Whether the coordinator saw each hospital's votes.
+    """
+    extra = SIMULATED_NOT_PROTECTED if simulated else ()
+    return (*extra, *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()), *NOT_PROTECTED)
 
 
 def _up(value: float) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import VoidBatchError
+from coordinator.simulation import results
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
@@ -324,3 +325,51 @@ def test_rays_engine_gives_the_same_labels(pate_fed: Command, table: Path, tmp_p
     assert ended.code == 0, ended.err
     assert (ray / "labels.csv").read_bytes() == (local / "labels.csv").read_bytes()
     assert (ray / "privacy.json").read_bytes() == (local / "privacy.json").read_bytes()
+
+
+def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert pate_fed(*small_run(table, run), "--sum", "plain").code == 0
+    privacy = read_json(run, "privacy.json")
+    assert any("summed in the clear" in item for item in privacy["not_protected"])
+    page = (run / "report.html").read_text()
+    assert "it saw each hospital's votes in the clear" in page.replace("&#39;", "'")
+    assert "holds the exact sum of all votes in memory" not in page
+
+
+def test_odometer_ends_where_the_ledger_does_forfeits_included(
+    pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledgers = []
+    keep = results._charged
+
+    def noting(run: Any, terms: Any, store: Any) -> Any:
+        ledgers.append(store.ledger())
+        return keep(run, terms, store)
+
+    monkeypatch.setattr(results, "_charged", noting)
+    calls = iter(range(100))
+    honest = PartyNode._count
+
+    def lying_once(self: Any, batch: Any) -> Any:
+        counts = np.array(honest(self, batch).counts)
+        counts[0, 0] += next(calls) == 0
+        return SimpleNamespace(counts=counts)
+
+    monkeypatch.setattr(PartyNode, "_count", lying_once)
+    run = tmp_path / "run"
+    assert pate_fed(*small_run(table, run), "--batch-size", 2).code == 4
+    charged = read_json(run, "privacy.json")["charged"]
+    assert (charged[0]["asked"], charged[0]["answered"]) == (0, 0)
+    assert charged[0]["epsilon"] > 0
+    assert charged[-1]["epsilon"] == pytest.approx(ledgers[0].charged_epsilon(), rel=1e-12)
+
+
+def test_slack_of_the_noise_is_far_below_delta_by_default(
+    pate_fed: Command, table: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    quiet = ("--sigma1", 20, "--sigma2", 20, "--max-answers", 4, "--epsilon", 5)
+    assert pate_fed(*small_run(table, run), *quiet).code == 0
+    privacy = read_json(run, "privacy.json")
+    assert 0 < privacy["noise"]["delta_slack"] < privacy["delta"] / 100
