@@ -11,7 +11,6 @@ import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -226,8 +225,6 @@ class TestErrors:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Names in the wheel that hatchling builds of this tree."""
-    if find_spec("hatchling") is None:
-        pytest.skip("hatchling is not installed: pip install hatchling")
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("wheel")

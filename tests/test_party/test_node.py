@@ -20,7 +20,14 @@ from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import Refusal, Settlement
 from protocols.rounds import PartyState
-from tests.support.federation import CLASSES, TEACHERS, Federation, kinds, messages
+from tests.support.federation import (
+    CLASSES,
+    TEACHERS,
+    Federation,
+    holds_vector,
+    kinds,
+    messages,
+)
 
 CODE = re.compile(r"PF-\d{3}")
 
@@ -423,3 +430,22 @@ class TestRuns:
         served = len(federation.store.releases())
         assert 0 < served < len(federation.pool)
         assert federation.nodes[0]._run_ledger.charged_epsilon() <= 1.0
+
+    def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
+        federation = Federation(lifetime_s=100)
+        federation.run.set_up()
+        place = 1
+        vote = federation.nodes[place]._vote
+
+        def slow(batch: QueryBatch) -> Any:
+            federation.now += 200  # the plan expires while they think
+            return vote(batch)
+
+        federation.nodes[place]._vote = slow
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(0)
+        assert void.value.reservation == "forfeited"
+        assert "begin" not in federation.steps[place]  # no key met a vector
+        assert not any(
+            node == place and holds_vector(answer) for node, answer in federation.transport.answers
+        )
