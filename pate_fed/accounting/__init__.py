@@ -58,11 +58,7 @@ from pate_fed.accounting.pate_bounds import (
     threshold_total_rdp,
     total_rdp_from_log_q,
 )
-from pate_fed.accounting.per_instance import (
-    PerInstanceCost,
-    PerInstanceMeter,
-    per_instance_epsilon,
-)
+from pate_fed.accounting.per_instance import PerInstanceCost, PerInstanceMeter
 from pate_fed.accounting.sanitized import (
     InstanceCost,
     SanitizedCost,
@@ -163,7 +159,6 @@ __all__ = [
     "laplace_rdp",
     "neighbors",
     "not_protected",
-    "per_instance_epsilon",
     "price",
     "pure_dp_rdp",
     "rdp_from_log_q",

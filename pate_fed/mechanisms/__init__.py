@@ -1,5 +1,6 @@
 """Mechanisms: the rules from summed votes to labels, and where their noise comes from."""
 
+from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
     sample_discrete_gaussian,
@@ -22,6 +23,7 @@ from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, 
 
 __all__ = [
     "MECHANISM_NAMES",
+    "AlwaysAnsweringMechanism",
     "ConfidentGaussianMax",
     "GaussianMax",
     "ImmutableMax",

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, noisy_winners
-from pate_fed.mechanisms.mechanism import Parameters, assemble_release
+from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
+from pate_fed.mechanisms.mechanism import Parameters, assemble_release, noisy_winners
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease, Outcome
