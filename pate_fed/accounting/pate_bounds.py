@@ -92,6 +92,30 @@ def threshold_margin(
     return np.asarray((tops - vote_threshold) / positive("sigma1", sigma1))
 
 
+def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> NDArray[np.int64]:
+    """Return what the check compares with its threshold, before noise.
+
+    Args:
+        votes: Whole counts, from `vote_counts`; shape (queries, classes).
+        offsets: Public whole numbers taken off first: the student's share of the votes in
+            Interactive-GNMax; same shape. None for none.
+
+    Returns:
+        Largest count of each query; shape (queries,).
+
+    Raises:
+        InvalidParameterError: the offsets are not whole, or of another shape.
+    """
+    if offsets is None:
+        return np.asarray(votes.max(axis=1))
+    shares = np.asarray(offsets)
+    if shares.shape != votes.shape or not np.issubdtype(shares.dtype, np.integer):
+        raise InvalidParameterError(
+            f"offsets must be integers of shape {votes.shape}", shares.shape
+        )
+    return np.asarray((votes - shares.astype(np.int64)).max(axis=1))
+
+
 def gnmax_rdp(
     counts: ArrayLike, orders: ArrayLike, *, sigma: float, weight: float = 1.0
 ) -> NDArray[np.float64]:
