@@ -337,14 +337,42 @@ def simulate(  # noqa: PLR0917 - one argument per option
 @app.command()
 def account(  # noqa: PLR0917 - one argument per option
     votes: Annotated[Path, typer.Argument(metavar="VOTES.npy", help="Vote counts per query.")],
-    sigma2: Annotated[float, typer.Option(help="Noise of each count, in votes.")],
     mechanism: Annotated[
-        str, typer.Option(click_type=_choice("confident", "gnmax"), help="How they are asked.")
+        str,
+        typer.Option(
+            click_type=_choice(
+                *("confident", "gnmax", "interactive", "lnmax"),
+                *("stable-gaussian", "stable-laplace", "immutable"),
+            ),
+            help="How they are asked.",
+        ),
     ] = "confident",
     vote_threshold: Annotated[
         float | None, typer.Option(help="Noisy top count from which to answer, in votes.")
     ] = None,
-    sigma1: Annotated[float | None, typer.Option(help="Noise of that check, in votes.")] = None,
+    sigma1: Annotated[
+        float | None,
+        typer.Option(help="Noise of that check, in votes; of a test of stability, in units."),
+    ] = None,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(help="Noise of each count, in votes: standard deviation, whatever its law."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npy", help="interactive: the student's chance of each class per query."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="interactive: chance from which the student keeps its own. [default: 0.9]"
+        ),
+    ] = None,
+    test_delta: Annotated[
+        float | None, typer.Option(help="stable-*: chance that one test fails.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="Chance that a guarantee may fail.")] = 1e-5,
     rows: Annotated[
         str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
@@ -373,10 +401,13 @@ def account(  # noqa: PLR0917 - one argument per option
             votes=votes,
             rows=_rows(rows),
             mechanism=mechanism,
+            delta=delta,
             vote_threshold=vote_threshold,
             sigma1=sigma1,
             sigma2=sigma2,
-            delta=delta,
+            predictions=predictions,
+            confidence=confidence,
+            test_delta=test_delta,
             max_answers=max_answers,
             max_refusals=max_refusals,
             unit_votes=unit_votes,
