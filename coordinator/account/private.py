@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from coordinator.account.case import MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting import exact_epsilon, laplace_rdp
-from pate_fed.accounting.conversion import PAPER_ORDERS, convert_at_orders
+from pate_fed.accounting.conversion import PAPER_ORDERS, ConversionMethod, convert_at_orders
+from pate_fed.accounting.laplace_bounds import PureBound
 from pate_fed.accounting.pate_bounds import (
     checked_tops,
     gnmax_total_rdp,
@@ -31,6 +32,7 @@ PER_INSTANCE_METHODS: Final = ("per_instance_paper", "per_instance_cks", "per_in
 _PAPER_2018: Final = "papers' data-dependent RDP bound, expected over the noise"
 _PAPER_2017: Final = "2017 paper's data-dependent moments, where q is at most 1 / (e^epsilon + 1)"
 _SANITIZED_ORDERS: Final = (6.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0)
+_PURE_BOUNDS: Final[tuple[PureBound, PureBound]] = ("paper", "sharp")
 _NO_PLAN: Final = dict.fromkeys(("order", "beta", "sigma_ss", "parameters_from"))
 
 
@@ -92,7 +94,8 @@ def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost
         weight=case.weight,
     )
     return {
-        **_papers(rdp, _PAPER_2018, case),
+        "per_instance_paper": _converted(rdp, "mironov", _PAPER_2018, case),
+        "per_instance_cks": _converted(rdp, "cks", _PAPER_2018, case),
         "per_instance_exact": _private(exact.epsilon, exact.method, exact.order),
     }
 
@@ -100,22 +103,24 @@ def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost
 def _per_instance_laplace(case: VoteCase, gamma: float) -> dict[str, MethodCost]:
     # Histograms repeat, and their classes are interchangeable.
     rows, times = np.unique(np.sort(case.votes, axis=1), axis=0, return_counts=True)
-    each = laplace_rdp(rows, PAPER_ORDERS, gamma=gamma, weight=case.weight, pure_bound="paper")
+    as_published, sharp = (
+        times @ laplace_rdp(rows, PAPER_ORDERS, gamma=gamma, weight=case.weight, pure_bound=pure)
+        for pure in _PURE_BOUNDS
+    )
     why = "no number: the exact law of the winner is integrated for Gaussian noise only"
     return {
-        **_papers(times @ each, _PAPER_2017, case),
+        "per_instance_paper": _converted(as_published, "mironov", _PAPER_2017, case),
+        "per_instance_cks": _converted(sharp, "cks", f"{_PAPER_2017}, sharp pure bound", case),
         "per_instance_exact": _private(None, why),
     }
 
 
-def _papers(rdp: NDArray[np.float64], method: str, case: VoteCase) -> dict[str, MethodCost]:
-    delta = case.caps.delta
-    mironov = convert_at_orders(rdp, PAPER_ORDERS, delta=delta, method="mironov")
-    cks = convert_at_orders(rdp, PAPER_ORDERS, delta=delta, method="cks")
-    return {
-        "per_instance_paper": _private(mironov.epsilon, f"{method}; Mironov", mironov.order),
-        "per_instance_cks": _private(cks.epsilon, f"{method}; CKS", cks.order),
-    }
+def _converted(
+    rdp: NDArray[np.float64], conversion: ConversionMethod, method: str, case: VoteCase
+) -> MethodCost:
+    best = convert_at_orders(rdp, PAPER_ORDERS, delta=case.caps.delta, method=conversion)
+    name = "CKS" if conversion == "cks" else "Mironov"
+    return _private(best.epsilon, f"{method}; {name}", best.order)
 
 
 def _private(epsilon: float | None, method: str, order: float | None = None) -> MethodCost:

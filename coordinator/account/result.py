@@ -69,10 +69,7 @@ def render_account(found: dict[str, Any]) -> str:
         "",
     ]
     for name, row in found["epsilon"].items():
-        epsilon = "no number" if row["epsilon"] is None else f"{_up(row['epsilon'])}"
-        shown = "may be shown" if row["releasable"] else "PRIVATE, operator only"
-        order = f" at order {row['order']:.4g}" if row.get("order") is not None else ""
-        lines.append(f"{name:20} epsilon {epsilon}{order}; {shown}")
+        lines.append(f"{name:20} {_number(row)}")
         lines += textwrap.wrap(
             f"unit {row['unit']}; view {row['view']}; method: {row['method']}",
             78,
@@ -82,6 +79,14 @@ def render_account(found: dict[str, Any]) -> str:
     lines.append("")
     lines += textwrap.wrap(f"neighbors: {found['epsilon']['formal_gdp']['neighbors']}", 80)
     return "\n".join(lines)
+
+
+def _number(row: dict[str, Any]) -> str:
+    if row["epsilon"] is None:
+        return "no number"
+    order = f" at order {row['order']:.4g}" if row.get("order") is not None else ""
+    shown = "may be shown" if row["releasable"] else "PRIVATE, operator only"
+    return f"epsilon {_up(row['epsilon'])}{order}; {shown}"
 
 
 def _up(epsilon: float) -> str:

@@ -318,9 +318,9 @@ def _lowest_top(setting: SmoothSetting, offsets: ArrayLike | None) -> int:
     """Return a number that no checked top count is below, from public numbers alone."""
     if offsets is None:
         return 1
-    # The largest of n_j - c_j is at least their mean.
+    # The largest of the whole n_j - c_j is at least their mean, rounded up.
     most = int(np.asarray(offsets).sum(axis=1).max(initial=0))
-    return min((setting.teachers - most) // setting.classes, setting.teachers - 1)
+    return min(-((most - setting.teachers) // setting.classes), setting.teachers - 1)
 
 
 def _two_class_cost(
