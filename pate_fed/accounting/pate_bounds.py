@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts
+from pate_fed.accounting.ranges import positive, renyi_orders, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError
 
 _BLOCK = 1 << 14
@@ -76,6 +76,7 @@ def threshold_log_q(
         sigma1: Standard deviation of the noise in the check, in votes; above 0.
 
     Raises:
+        InvalidVotesError: a top count is not whole, or there is not one axis.
         InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
     """
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
@@ -85,10 +86,15 @@ def threshold_log_q(
 def threshold_margin(
     maxima: ArrayLike, *, vote_threshold: float, sigma1: float
 ) -> NDArray[np.float64]:
-    """Return by how many sigma1 each maximum exceeds the threshold; shape (queries,)."""
+    """Return by how many sigma1 each maximum exceeds the threshold; shape (queries,).
+
+    Raises:
+        InvalidVotesError: a top count is not whole, or there is not one axis.
+        InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
+    """
     if not math.isfinite(vote_threshold):
         raise InvalidParameterError("vote_threshold must be finite", vote_threshold)
-    tops = np.asarray(maxima, dtype=np.float64)
+    tops = top_counts(maxima)
     return np.asarray((tops - vote_threshold) / positive("sigma1", sigma1))
 
 
