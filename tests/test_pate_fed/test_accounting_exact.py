@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
+from pate_fed.accounting.conversion import convert_at_orders, convert_curve
 from pate_fed.accounting.exact import (
     EXACT_METHOD,
     EXPECTED_METHOD,
@@ -275,6 +277,26 @@ def test_epsilon_is_the_sum_of_its_parts() -> None:
     order = cost.order
     cks = rdp + math.log1p(-1 / order) - math.log(1e-5 * order) / (order - 1)
     assert cost.epsilon == pytest.approx(cks, rel=1e-12)
+
+
+def test_a_check_against_a_student_is_priced_on_what_the_student_leaves() -> None:
+    counts, offsets = np.array([[30, 10], [22, 18]]), np.array([[30, 10], [5, 35]])
+    check: dict[str, Any] = {"vote_threshold": 10.0, "sigma1": 6.0}
+    found = exact_epsilon(counts, sigma2=8.0, delta=1e-5, offsets=offsets, **check)
+    tops = [0, 17]  # the largest of 0 and 0, the larger of 17 and -17
+    chances = ndtr((np.array(tops) - 10) / 6)
+
+    def curve(orders: Any) -> Any:
+        labels = chances @ exact_label_rdp(counts, orders, sigma=8.0)
+        return labels + exact_threshold_rdp(tops, orders, **check).sum(axis=0)
+
+    assert found.epsilon == pytest.approx(
+        convert_curve(curve, delta=1e-5, method="cks").epsilon, rel=1e-4
+    )
+    at_order = convert_at_orders(
+        curve(np.array([found.order])), [found.order], delta=1e-5, method="cks"
+    )
+    assert found.epsilon == pytest.approx(at_order.epsilon, rel=1e-12)
 
 
 def test_nothing_asked_costs_nothing() -> None:

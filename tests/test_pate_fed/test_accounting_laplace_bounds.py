@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
-from tests.support.exact_argmax import histograms, one_vote_neighbors, renyi_divergence
+from tests.support.exact_argmax import (
+    histograms,
+    laplace_argmax_log_law,
+    one_vote_neighbors,
+    renyi_divergence,
+)
 from tests.support.pate_vectors import SETS, number
 from tests.support.smooth_vectors import smooth_vectors
 
@@ -34,22 +39,6 @@ def test_bounds_agree_with_the_reference(which: str) -> None:
         assert list(paper) == pytest.approx(expected, rel=1e-9, abs=0)
         sharp = laplace_rdp([case["counts"]], vectors["orders"], gamma=case["gamma"])[0]
         assert (sharp <= paper * (1 + 1e-12)).all()
-
-
-def laplace_argmax_log_law(counts: NDArray[np.int64], gamma: float) -> NDArray[np.float64]:
-    """Log Pr[argmax(counts + Lap(1/gamma)) = k] by the trapezoid rule between the kinks."""
-    # The integrand is smooth between counts: 16-point Gauss on pieces of at most 1/8.
-    means = counts * gamma
-    edges = np.unique(np.concatenate([np.arange(means.min() - 40, means.max() + 40, 0.125), means]))
-    nodes, weights = np.polynomial.legendre.leggauss(16)
-    half = np.diff(edges) / 2
-    x = ((edges[:-1] + edges[1:]) / 2)[:, np.newaxis] + half[:, np.newaxis] * nodes
-    weight = half[:, np.newaxis] * weights
-    shifted = x - means[:, np.newaxis, np.newaxis]
-    below = np.where(shifted < 0, np.exp(shifted) / 2, 1 - np.exp(-np.abs(shifted)) / 2)
-    density = np.exp(-np.abs(shifted)) / 2
-    others = below.prod(axis=0) / below
-    return np.asarray(np.log((density * others * weight).sum(axis=(1, 2))))
 
 
 @pytest.mark.parametrize("gamma", [0.2, 1.0, 2.5])
