@@ -41,6 +41,30 @@ def test_bounds_agree_with_the_reference(which: str) -> None:
         assert (sharp <= paper * (1 + 1e-12)).all()
 
 
+def test_moments_are_those_of_the_2017_code_but_for_its_wrong_condition() -> None:
+    """Its log moment l is l times our RDP at order l + 1, wherever q is below 1 / (e^eps + 1).
+
+    Between that and 1/2 the code uses a bound that does not hold there; ours is larger.
+    """
+    compared = differ = 0
+    for case in smooth_vectors("full")["laplace"]:
+        if case["logmgf_2017_l1to8"] is None:  # its exponentials overflowed
+            continue
+        orders = np.arange(2.0, 10.0)
+        rdp = laplace_rdp([case["counts"]], orders, gamma=case["gamma"], pure_bound="paper")[0]
+        moments = (orders - 1) * rdp
+        theirs = np.array(case["logmgf_2017_l1to8"])
+        q, epsilon = math.exp(number(case["logq"])), case["pure_eps"]
+        if 1 / (math.exp(epsilon) + 1) < q < 0.5:
+            assert (moments >= theirs * (1 - 1e-9)).all()
+            differ += 1
+        else:
+            # It computes q, 1 - q and their powers directly: 1e-12 absolute is what is left.
+            assert moments == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+            compared += 1
+    assert (compared, differ) == (192, 6)
+
+
 @pytest.mark.parametrize("gamma", [0.2, 1.0, 2.5])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (5, 3)])
 def test_the_bound_holds_for_every_neighbor(votes: int, classes: int, gamma: float) -> None:
