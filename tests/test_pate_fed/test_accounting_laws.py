@@ -315,6 +315,28 @@ class TestWhereAPlainWordingFails:
         )
         assert joint.epsilon < gdp
 
+    def test_the_joint_price_may_exceed_exact_gaussian_composition_of_next_to_nothing(self) -> None:
+        """Joint and label-level bounds are RDP, whose conversion to epsilon is not exact.
+
+        At every order they are below the Gaussian RDP; for one ask beside much noise at a large
+        delta the exact composition has the smaller epsilon all the same.
+        """
+        noise: dict[str, float] = {"sigma1": 30.0, "sigma2": 1000.0}
+        joint = price(
+            teachers=50,
+            classes=2,
+            vote_threshold=25,
+            max_refusals=1,
+            max_answers=1,
+            max_asks=1,
+            delta=0.01,
+            **noise,
+        )
+        label = label_level_epsilon(1, 1, delta=0.01, **noise).epsilon
+        event = ConfidentGaussianMaxEvent(1, 1, **noise)
+        assert gdp_epsilon(math.sqrt(gdp_mu_squared(event)), 0.01) < joint.epsilon < label
+        assert (event_label_rdp(event, ORDERS) < event_approximate_rdp(event, ORDERS)).all()
+
     def test_papers_epsilon_of_given_votes_may_exceed_the_formal_one(self) -> None:
         """The data-dependent RDP is below the data-independent one, at every order; epsilon need
         not be, where the papers' looser conversion or orders meet an exact composition."""
