@@ -170,6 +170,7 @@ class TestVectors:
 SMALL = [
     pytest.param(JointSetting(votes, classes, threshold, sigma1, sigma2), id=name)
     for votes, classes, threshold, sigma1, sigma2, name in [
+        (6, 4, 3.5, 1.5, 1.2, "6 votes, 4 classes"),
         (6, 3, 4.0, 1.5, 1.0, "6 votes, 3 classes"),
         (6, 3, 6.5, 3.0, 2.0, "6 votes, high threshold"),
         (6, 3, 1.0, 0.7, 3.0, "6 votes, low threshold"),
@@ -233,7 +234,7 @@ class TestBruteForce:
             (flat,) = flat_prices(setting, [order])
             assert flat * (order - 1) == pytest.approx(truth, rel=1e-8)
 
-    @pytest.mark.parametrize("setting", SMALL[2:8])
+    @pytest.mark.parametrize("setting", SMALL[3:9])
     def test_votes_may_be_withheld_where_that_is_allowed(self, setting: JointSetting) -> None:
         setting = replace(setting, may_abstain=True)
         pairs = []
