@@ -13,11 +13,10 @@ from pate_fed.accounting import (
     event_additive_delta,
     event_approximate_rdp,
     gdp_epsilon,
-    label_level_epsilon,
     threshold_bit_rdp,
 )
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
-from pate_fed.accounting.formal import formal_costs, gdp_at_caps
+from pate_fed.accounting.formal import formal_costs, gdp_cost, label_cost
 from pate_fed.accounting.label_bounds import LABEL_METHOD
 from pate_fed.accounting.ranges import probability
 from pate_fed.accounting.statement import CAPS_METHOD
@@ -82,20 +81,12 @@ def _gaussian(case: VoteCase) -> dict[str, MethodCost]:
 
 
 def _interactive(case: VoteCase) -> dict[str, MethodCost]:
-    caps, shown = case.caps, not case.caps.real
-    label = label_level_epsilon(
-        caps.number(caps.asks),
-        caps.number(caps.answers),
-        sigma1=caps.sigma1,
-        sigma2=caps.sigma2,
-        delta=caps.delta,
-        weight=float(caps.weight),
-        real_counts=caps.real,
-    )
+    shown = not case.caps.real
+    gdp, label = gdp_cost(case.caps), label_cost(case.caps)
     why = "no bound: the joint price is proved for a check of the votes alone"
     return {
-        "formal_gdp": MethodCost(gdp_at_caps(caps), CAPS_METHOD, shown),
-        "formal_label": MethodCost(label.epsilon, LABEL_METHOD, shown),
+        "formal_gdp": MethodCost(gdp.epsilon, gdp.method, shown),
+        "formal_label": MethodCost(label.epsilon, label.method, shown),
         "formal_joint": MethodCost(None, why, shown, _caps_of_joint(case)),
     }
 
