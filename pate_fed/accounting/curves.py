@@ -131,7 +131,7 @@ def _(event: StableLaplaceMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 @event_approximate_rdp.register
 def _(event: StableGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # The test looks at one number of sensitivity 1, in units of `weight` votes.
-    return _gaussian_rdp(event.asks / event.sigma**2, orders)
+    return _gaussian_rdp(event.asks * (1 / event.sigma) * (1 / event.sigma), orders)
 
 
 @singledispatch

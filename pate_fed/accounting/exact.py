@@ -120,8 +120,10 @@ def exact_threshold_rdp(
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
     moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma1)
     sides = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
-    log_ratios = log_ndtr(sides * margin) - log_ndtr(sides * moved)
-    log_chances = np.broadcast_to(log_ndtr(sides * margin), log_ratios.shape)
+    here, there = log_ndtr(sides * margin), log_ndtr(sides * moved)
+    # A chance that is 0 even in logs (margins above 1e150) adds nothing, whatever its ratio.
+    log_ratios = np.subtract(here, there, out=np.zeros(there.shape), where=np.isfinite(here))
+    log_chances = np.broadcast_to(here, log_ratios.shape)
     # Axes: queries, neighbors, outcomes.
     return _largest_rdp(log_chances.T, log_ratios.T, np.ones(log_ratios.T.shape), grid)
 

@@ -234,12 +234,14 @@ def total_rdp_from_log_q(
     distinct, inverse = np.unique(checked, return_inverse=True)
     together = np.bincount(inverse, weights=each, minlength=len(distinct))
     ascending = np.argsort(grid)
-    independent = grid[ascending] / positive("sigma", sigma) ** 2
+    independent = _independent(grid[ascending], sigma)
     total = np.zeros(len(grid))
     for rows, rdp in _blocks_of_rdp(distinct, grid[ascending], sigma):
         tried = rdp.shape[1]
         total[:tried] += together[rows] @ rdp
-        total[tried:] += together[rows].sum() * independent[tried:]
+        rest = together[rows].sum()
+        if rest:  # nothing times infinity is nothing
+            total[tried:] += rest * independent[tried:]
     result = np.empty(len(grid))
     result[ascending] = total
     return result
@@ -274,12 +276,25 @@ def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDAr
     """
     checked, grid = _checked_log_q(log_q), renyi_orders(orders)
     ascending = np.argsort(grid)
-    independent = grid / positive("sigma", sigma) ** 2
+    independent = _independent(grid, sigma)
     result = np.zeros((len(checked), len(grid)))
     for rows, rdp in _blocks_of_rdp(checked, grid[ascending], sigma):
         result[rows] = independent
         result[rows[:, np.newaxis], ascending[: rdp.shape[1]]] = rdp
     return result
+
+
+def _independent(orders: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Return order / sigma^2, infinite where that is beyond doubles."""
+    with np.errstate(over="ignore"):
+        return orders / _squared(sigma)
+
+
+def _squared(sigma: float) -> float:
+    """Return sigma^2 as a product, which is infinite where a power would raise an error."""
+    checked = positive("sigma", sigma)
+    # Rounded to the smallest double at most: a cost is infinite then, never a division by 0.
+    return max(checked * checked, 5e-324)
 
 
 def _checked_log_q(log_q: ArrayLike) -> NDArray[np.float64]:
@@ -314,7 +329,7 @@ def _blocks_of_rdp(
 
     At the orders that a block leaves out, none of its rows is better than order / sigma^2.
     """
-    independent, steps = orders / sigma**2, orders - 1
+    independent, steps = _independent(orders, sigma), orders - 1
     mu2 = sigma * np.sqrt(-log_q)
     usable = np.isfinite(log_q) & (mu2 > 1)
     usable[usable] = _is_bound_valid(log_q[usable], mu2[usable], sigma)
@@ -335,7 +350,7 @@ def _is_bound_valid(
     log_q: NDArray[np.float64], mu2: NDArray[np.float64], sigma: float
 ) -> NDArray[np.bool_]:
     """Check conditions 3 and 4, which do not depend on the order."""
-    epsilon2 = mu2 / sigma**2
+    epsilon2 = mu2 / _squared(sigma)
     log_ratio = np.log1p(1 / mu2) + np.log1p(1 / (mu2 - 1))
     grows_with_q = log_q <= (mu2 - 1) * epsilon2 - mu2 * log_ratio
     return np.asarray(grows_with_q & (-log_q > epsilon2))
@@ -348,7 +363,7 @@ def _data_dependent_rdp(
     sigma: float,
 ) -> NDArray[np.float64]:
     """Return ln((1-q) A^step + q B^step) / step for step = order - 1, all in logs."""
-    epsilon1, epsilon2 = (mu2 + 1) / sigma**2, mu2 / sigma**2
+    epsilon1, epsilon2 = (mu2 + 1) / _squared(sigma), mu2 / _squared(sigma)
     log_1mq = _log1mexp(log_q)
     log_a = log_1mq - _log1mexp((log_q + epsilon2) * (1 - 1 / mu2))
     log_b = epsilon1 - log_q / mu2

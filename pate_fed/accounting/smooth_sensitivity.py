@@ -415,11 +415,12 @@ def _bit_divergence(t: Floats, other: Floats, order: float) -> Floats:
     excess = np.zeros(len(t))
     for sign in (1.0, -1.0):
         log_p, ratio = log_ndtr(sign * t), log_ndtr(sign * t) - log_ndtr(sign * other)
-        with np.errstate(over="ignore"):
+        # Where p is 0 and the ratio infinite, their product is looked at in logs instead.
+        with np.errstate(over="ignore", invalid="ignore"):
             # sum p (e^-r - 1) = 0: adding it (order - 1) times leaves terms of second order.
             small = np.expm1((order - 1) * ratio) + (order - 1) * np.expm1(-ratio)
             large = np.exp(log_p + (order - 1) * ratio)
-        excess += np.where((order - 1) * ratio < 300, np.exp(log_p) * small, large)
+            excess += np.where((order - 1) * ratio < 300, np.exp(log_p) * small, large)
     return np.asarray(np.log1p(excess) / (order - 1))
 
 

@@ -81,7 +81,13 @@ def test_caps_that_are_not_whole_make_formal_numbers_private(
     assert found["epsilon"]["formal_joint"]["max_answers"] == 20.5
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int16", "int64", "float32", "float64"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+        *("float16", "float32", "float64"),
+    ],
+)
 def test_every_width_of_number_gives_the_same_result(
     pate_fed: Command, tmp_path: Path, kind: str
 ) -> None:

@@ -537,6 +537,25 @@ def test_noise_that_is_none_is_refused_everywhere(sigma: float) -> None:
             call()
 
 
+@pytest.mark.parametrize("noise", [1e-300, 1e-160, 1e160, 1e300])
+def test_absurd_noise_has_a_price_that_is_a_number_or_infinite(noise: float) -> None:
+    """Squares of such numbers leave the range of doubles; no error may come of that."""
+    check: dict[str, Any] = {"vote_threshold": 15.0, "sigma1": noise}
+    prices = [
+        gnmax_rdp(COUNTS, ORDERS, sigma=noise),
+        gnmax_total_rdp(COUNTS, ORDERS, sigma=noise),
+        laplace_rdp(COUNTS, ORDERS, gamma=1 / noise),
+        laplace_rdp(COUNTS, ORDERS, gamma=1 / noise, pure_bound="paper"),
+        threshold_rdp([20], ORDERS, **check),
+        exact_threshold_rdp([20], ORDERS, **check),
+        exact_threshold_rdp([20], ORDERS, vote_threshold=1e300, sigma1=3.0),
+        event_approximate_rdp(GaussianMaxEvent(3, noise), ORDERS),
+        event_approximate_rdp(StableGaussianMaxEvent(3, noise, 1e-9), ORDERS),
+        event_approximate_rdp(StableLaplaceMaxEvent(3, 1 / noise, 1e-9), ORDERS),
+    ]
+    assert all((rdp >= 0).all() for rdp in prices)  # false for NaN
+
+
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, 1.5, math.nan])
 def test_a_delta_that_is_no_chance_is_refused_everywhere(delta: float) -> None:
     caps: dict[str, Any] = {"max_refusals": 1, "max_answers": 1, "vote_threshold": 15.0}
