@@ -397,7 +397,7 @@ class SimulationSettings:
                 {
                     "pool_digest": bytes(32),
                     "classes": classes,
-                    "weights": [[weight] * (self.teachers or 0) for weight in self.weights or ()],
+                    "weights": [[[weight, self.teachers]] for weight in self.weights or ()],
                     "mechanism": self.mechanism,
                     "vote_threshold": self.vote_threshold,
                     "sigma1": self.sigma1,
