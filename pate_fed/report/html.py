@@ -85,6 +85,7 @@ def render_report(run: RunRecord) -> str:
         nobody=mechanism_words.NOBODY_IS_PROTECTED,
         protects_nobody=price_words.protects_nobody(privacy),
         price=price_words.price(privacy),
+        method=price_words.formal_method(privacy),
         assumption=price_words.assumption(privacy),
         bounds=price_words.bounds(privacy),
         caps=price_words.caps_text(privacy),

@@ -78,15 +78,15 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
     public = privacy["views"]["public"]["formal"]
     operator = privacy["views"]["coordinator"]["formal"]
     assumption = price_words.assumption(privacy)
-    price = price_words.price(privacy)
+    price, method = price_words.price(privacy), price_words.formal_method(privacy)
     rows = [
         ("epsilon", _rounded_up(public["epsilon"])),
         ("delta", wording.delta_text(privacy["delta"])),
         ("privacy unit", wording.unit_text(privacy)),
         ("neighbors", privacy["neighbors"]),
         ("view", "public: whoever sees the released labels, this model included"),
-        ("method", f"{public['method']}; holds for {public['holds_for']}"),
-        ("charged", f"by {price.name}: {price.charges}"),
+        ("method", f"{method}; holds for {public['holds_for']}"),
+        ("charged", f"{price.name}: {price.charges}"),
         *([("assumes", assumption)] if assumption else []),
         (
             "coordinator's view",

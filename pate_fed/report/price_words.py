@@ -36,12 +36,12 @@ _PRICES: Mapping[str, Price] = {
         "the coordinator: to add the noise",
     ),
     "label": Price(
-        "label level",
+        "Label level",
         "the check of a query and its label are charged apart, each for what it tells and no more",
         _TRUST,
     ),
     "joint": Price(
-        "joint price",
+        "Joint price",
         "a “no answer” and a label are charged together, because a query that is close enough for "
         "its label to tell much is mostly refused. It rests on valid votes",
         f"{_TRUST}; and every hospital: to send valid votes",
@@ -51,7 +51,7 @@ _PRICES: Mapping[str, Price] = {
         "every query is charged by the Renyi divergence of its noise",
         _TRUST,
     ),
-    "none": Price("no price", "nothing is, because no finite epsilon holds", "does not exist"),
+    "none": Price("No price", "nothing is, because no finite epsilon holds", "does not exist"),
 }
 
 
@@ -68,6 +68,12 @@ def price(privacy: Mapping[str, Any]) -> Price:
 def assumption(privacy: Mapping[str, Any]) -> str | None:
     """Say on what beside the coordinator the formal number rests; None where on nothing."""
     return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
+
+
+def formal_method(privacy: Mapping[str, Any]) -> str:
+    """Name the method of the formal number; what `assumption` says is not repeated."""
+    method = str(privacy["views"]["public"]["formal"]["method"])
+    return method if assumption(privacy) is None else method.partition("; holds where")[0]
 
 
 def protects_nobody(privacy: Mapping[str, Any]) -> bool:
@@ -113,7 +119,8 @@ def caps_text(privacy: Mapping[str, Any]) -> str:
 
     refusals = most("max_refusals") if mechanism["max_refusals"] != 0 else "it never refuses"
     return (
-        f"looked at: {most('max_asks')}; answers: {most('max_answers')}; “no answer”: {refusals}"
+        f"queries looked at: {most('max_asks')}; answers: {most('max_answers')}; "
+        f"“no answer”: {refusals}"
     )
 
 

@@ -35,8 +35,8 @@ def render_summary(
     head, end = _head(metrics, privacy), _place(run_dir)
     body: list[str] = []
     room = 0
-    for neighbor_lines in (3, 2, 1):
-        body = _learned(metrics) + _cost(privacy, neighbor_lines=neighbor_lines)
+    for most in (3, 2, 1):  # texts are cut only where the screen is full
+        body = _learned(metrics) + _cost(privacy, most=most)
         room = LINES - len(head) - len(body) - len(end)
         if room >= bool(metrics["warnings"]):
             break
@@ -84,24 +84,18 @@ _RARE_COUNTS = (
 )
 
 
-def _cost(privacy: Mapping[str, Any], *, neighbor_lines: int) -> list[str]:
-    public = privacy["views"]["public"]["formal"]
+def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     operator = privacy["views"]["coordinator"]["formal"]
-    epsilon = wording.epsilon_text(public["epsilon"], absent="without a bound")
-    most = "" if price_words.are_alike(privacy["parties"]) else " where it is largest"
-    is_joint = price_words.assumption(privacy) is not None
-    # What the joint price rests on has its own line.
-    method = public["method"].partition(";")[0] if is_joint else public["method"]
     lines = _row(
         "Privacy cost",
-        f"epsilon {epsilon}{most} at delta {wording.delta_text(privacy['delta'])}, public view; "
-        f"method: {method}",
+        f"{_epsilon(privacy)}, public view; method: {price_words.formal_method(privacy)}",
+        lines=max(most, 2),
     )
-    if is_joint:
+    if price_words.assumption(privacy) is not None:
         lines += _row("assumes", _ASSUMES, lines=1)
     votes = wording.plural(privacy["unit_weight"], "vote")
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
-    lines += _row("neighbors", privacy["neighbors"], lines=neighbor_lines)
+    lines += _row("neighbors", privacy["neighbors"], lines=most)
     if operator["epsilon"] is None:
         lines += _row("coordinator", f"no number for its view: {operator['method']}")
     else:
@@ -116,6 +110,15 @@ def _cost(privacy: Mapping[str, Any], *, neighbor_lines: int) -> list[str]:
         states = ", ".join(f"{entry['batch']} {entry['state']}" for entry in void)
         lines += _row("void batches", states)
     return lines
+
+
+def _epsilon(privacy: Mapping[str, Any]) -> str:
+    epsilon = privacy["views"]["public"]["formal"]["epsilon"]
+    if epsilon is None:
+        return "epsilon without a bound"
+    most = "" if price_words.are_alike(privacy["parties"]) else " where it is largest"
+    delta = wording.delta_text(privacy["delta"])
+    return f"epsilon {wording.epsilon_text(epsilon)}{most} at delta {delta}"
 
 
 _ASSUMES = "every hospital votes validly; the number is void if one does not"
