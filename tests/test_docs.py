@@ -219,7 +219,7 @@ def test_every_code_named_in_the_text_exists() -> None:
 
 def test_the_reference_explains_every_key_of_a_run_directory() -> None:
     page = read(DOCS / "reference" / "run-directory.md")
-    for table in (shapes._METRICS, shapes._PRIVACY):
+    for table in (shapes._METRICS, shapes._PRIVACY, shapes._PRIVACY_OPTIONAL):
         for key in table:
             assert f"`{key}`" in page, key
 

@@ -89,9 +89,9 @@ def _stable(mechanism: Mapping[str, Any], *, kind: str) -> str:
     return (
         "The class with most votes is released as it is, but only if it leads clearly: counted is "
         f"how many changes of {change} it would survive; {kind} noise of standard deviation "
-        f"{_number(mechanism, 'sigma1')} changes is added, and the sum must exceed a bar that noise "
-        f"alone exceeds with a chance of {chance_text(mechanism.get('test_delta') or 0)}. All other "
-        "queries get no answer. Answered or not, every query costs the same."
+        f"{_number(mechanism, 'sigma1')} changes is added, and the sum must exceed a bar that "
+        f"noise alone exceeds with a chance of {chance_text(mechanism.get('test_delta') or 0)}. "
+        "All other queries get no answer. Answered or not, every query costs the same."
     )
 
 

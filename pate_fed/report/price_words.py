@@ -129,14 +129,19 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
     order = privacy["budget"]["order"]
     if order is None:
         return "GDP filter, a preset limit"
-    return f"RDP filter at order {order:.4g}, limit and order fixed before the run"
+    if are_alike(privacy["parties"]):
+        return f"RDP filter at order {order:.4g}, limit and order fixed before the run"
+    return (
+        "RDP filter at an order of each hospital's own, limits and orders fixed before the run "
+        f"(order {order:.4g} where the run may cost most)"
+    )
 
 
 def charged_method(privacy: Mapping[str, Any]) -> str:
     """Say how the odometer counts."""
     order = privacy["budget"]["order"]
     so_far = "as for the cap, over what was charged"
-    return so_far if order is None else f"{so_far}, at the run’s fixed order {order:.4g}"
+    return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
 
 
 def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:

@@ -103,6 +103,8 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
     """
     epsilon = None if pricing == "none" else _epsilon(30, 30)
     bounds = {"joint": 1.0, "label": 1.2, "gdp": 1.4}
+    if pricing != "joint":
+        del bounds["joint"]  # not all are trusted to vote validly
     if pricing not in bounds:
         bounds = {pricing: 1.0}
     return {
@@ -144,7 +146,7 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
                 },
                 "bounds": {
                     name: {
-                        "epsilon": None if epsilon is None else epsilon * factor,
+                        "epsilon": None if epsilon is None else epsilon * factor / bounds[pricing],
                         "method": METHODS[name],
                     }
                     for name, factor in bounds.items()
