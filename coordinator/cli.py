@@ -486,6 +486,21 @@ def plan(  # noqa: PLR0917 - one argument per option
             help="Whether all parties are trusted to send valid vote rows (the joint price).",
         ),
     ] = True,
+    party_epsilons: Annotated[
+        str | None,
+        typer.Option(metavar="E,E,...", help="Budgets of the hospitals one by one."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,...",
+            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Draw epsilon over answers; must not exist."),
+    ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
 ) -> None:
     """Say what a budget buys, before anything is spent.
@@ -509,8 +524,12 @@ def plan(  # noqa: PLR0917 - one argument per option
             sigma2=sigma2,
             teacher_accuracy=teacher_accuracy,
             votes_are_valid=valid_votes,
+            party_epsilons=_numbers("--party-epsilons", party_epsilons, float),
+            weights=_numbers("--weights", weights, int),
         )
     )
+    if plot is not None:
+        _write_new(plot, planning.draw_plan(found))
     if output_format is Format.JSON:
         _print_json(found)
     else:
@@ -596,6 +615,14 @@ def _place_of(error: Exception) -> str:
 
 def _print_json(content: dict[str, Any]) -> None:
     print(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidSettingError("--plot must name a new file", type(error).__name__) from error
 
 
 def _numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T, ...] | None:

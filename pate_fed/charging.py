@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, Self
 
 from pate_fed.accounting import (
@@ -43,6 +44,7 @@ from pate_fed.federation import Pricing, RunTerms
 from pate_fed.mechanisms import Mechanism, make_mechanism
 from pate_fed.releases import NoisyRelease
 
+_QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
 _GAUSSIAN = frozenset({"confident", "gnmax", "interactive"})
 _ROUNDING = 1 + 1e-9
 
@@ -139,16 +141,16 @@ def formal_bounds(
         weight=weight,
         delta=terms.delta,
     )
-    found: dict[Pricing, FormalCost] = {}
-    if "gdp" in wanted:
-        found["gdp"] = gdp_cost(caps)
-    if "label" in wanted:
-        found["label"] = label_cost(caps)
-    if "joint" in wanted and votes_are_valid and terms.mechanism == "confident":
-        joint = joint_cost(caps)
-        if joint is not None:
-            found["joint"] = joint
-    return found
+    ways = wanted & _known_for(terms, votes_are_valid=votes_are_valid)
+    found = {pricing: _bound(caps, pricing) for pricing in _QUICKEST_FIRST if pricing in ways}
+    return {pricing: cost for pricing, cost in found.items() if cost is not None}
+
+
+@lru_cache(maxsize=1024)
+def _bound(caps: RunCaps, pricing: Pricing) -> FormalCost | None:
+    if pricing == "gdp":
+        return gdp_cost(caps)
+    return joint_cost(caps) if pricing == "joint" else label_cost(caps)
 
 
 def cheapest_pricing(
@@ -168,26 +170,44 @@ def cheapest_pricing(
     Raises:
         InvalidParameterError: none of `wanted` is known for these parameters.
     """
-    budgets: dict[int, float] = {}
-    for seat, budget in enumerate(terms.budgets):
-        weight = terms.unit_votes_at(seat)
-        budgets[weight] = min(budget, budgets.get(weight, budget))
-    bounds = [
-        (
-            formal_bounds(terms, weight=weight, votes_are_valid=votes_are_valid, wanted=wanted),
-            budget,
-        )
-        for weight, budget in budgets.items()
-    ]
-    known = set.intersection(*(set(each) for each, _ in bounds)) & wanted
-    if not known:
+    needs = {
+        pricing: _need(terms, pricing, votes_are_valid=votes_are_valid)
+        for pricing in _QUICKEST_FIRST
+        if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid)
+    }
+    if not needs:
         raise InvalidParameterError(
             f"a price must be known for {terms.mechanism} with these parameters",
             f"none by {', '.join(sorted(wanted))}",
         )
-    needs = {way: max(each[way].epsilon / budget for each, budget in bounds) for way in known}
-    chosen = min(sorted(known), key=lambda way: needs[way])
+    chosen = min(needs, key=lambda pricing: needs[pricing])
     return chosen, needs[chosen]
+
+
+def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
+    """Return the pricings that a mechanism can have; the joint one may still be out of reach."""
+    if terms.mechanism == "immutable":
+        return frozenset({"none"})
+    if terms.mechanism not in _GAUSSIAN:
+        return frozenset({"renyi"})
+    if terms.mechanism == "confident" and votes_are_valid:
+        return frozenset({"gdp", "label", "joint"})
+    return frozenset({"gdp", "label"})
+
+
+def _need(terms: RunTerms, pricing: Pricing, *, votes_are_valid: bool) -> float:
+    """Return the largest share of its budget that any party needs; infinite where unknown."""
+    budgets: dict[int, float] = {}
+    for seat, budget in enumerate(terms.budgets):
+        weight = terms.unit_votes_at(seat)
+        budgets[weight] = min(budget, budgets.get(weight, budget))
+    shares = []
+    for weight, budget in budgets.items():
+        bounds = formal_bounds(
+            terms, weight=weight, votes_are_valid=votes_are_valid, wanted=frozenset({pricing})
+        )
+        shares.append(bounds[pricing].epsilon / budget if pricing in bounds else math.inf)
+    return max(shares)
 
 
 def affordable_queries(
@@ -210,9 +230,13 @@ def affordable_queries(
     """
 
     def need(queries: int) -> float:
-        return cheapest_pricing(terms_of(queries), votes_are_valid=votes_are_valid, wanted=wanted)[
-            1
-        ]
+        terms, least = terms_of(queries), math.inf
+        for pricing in _QUICKEST_FIRST:
+            if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid):
+                least = min(least, _need(terms, pricing, votes_are_valid=votes_are_valid))
+            if least <= 1:  # one that fits is enough
+                break
+        return least
 
     return most_queries(need, budget=1.0, most=most)
 
