@@ -163,9 +163,11 @@ def test_the_reference_lists_every_option() -> None:
 
 
 def test_the_reference_lists_every_choice_of_an_option() -> None:
+    page = read(DOCS / "reference" / "command-line.md")
+    section = page.partition("## `pate-fed simulate`")[2].partition("\n## ")[0]
     rows = {
         name: row
-        for row in read(DOCS / "reference" / "command-line.md").splitlines()
+        for row in section.splitlines()
         for name in re.findall(r"^\| `(--[a-z0-9-]+)` \|", row)
     }
     group = PROGRAMS["pate-fed"]

@@ -94,6 +94,8 @@ def render_report(run: RunRecord) -> str:
         parties=privacy["parties"],
         alike=price_words.are_alike(privacy["parties"]),
         most_open=price_words.MOST_OPEN_HOSPITALS,
+        uneven=price_words.differ(privacy["parties"], "epsilon"),
+        own_budgets=price_words.differ(privacy["parties"], "budget"),
         spread=price_words.spread,
         worse=wording.is_worse_than_best(metrics),
         yardsticks=[(name, metrics["accuracy"][key]) for key, name in YARDSTICKS],

@@ -129,7 +129,7 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
     order = privacy["budget"]["order"]
     if order is None:
         return "GDP filter, a preset limit"
-    if are_alike(privacy["parties"]):
+    if not differ(privacy["parties"], "unit_votes"):
         return f"RDP filter at order {order:.4g}, limit and order fixed before the run"
     return (
         "RDP filter at an order of each hospital's own, limits and orders fixed before the run "
@@ -148,6 +148,11 @@ def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether hospitals differ in nothing but their names."""
     first = _facts(parties[0]) if parties else {}
     return all(_facts(party) == first for party in parties)
+
+
+def differ(parties: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Tell whether hospitals differ in "budget" or "epsilon"."""
+    return len({party[key] for party in parties}) > 1
 
 
 def spread(parties: Sequence[Mapping[str, Any]], key: str) -> str:

@@ -116,7 +116,7 @@ def _epsilon(privacy: Mapping[str, Any]) -> str:
     epsilon = privacy["views"]["public"]["formal"]["epsilon"]
     if epsilon is None:
         return "epsilon without a bound"
-    most = "" if price_words.are_alike(privacy["parties"]) else " where it is largest"
+    most = " where it is largest" if price_words.differ(privacy["parties"], "epsilon") else ""
     delta = wording.delta_text(privacy["delta"])
     return f"epsilon {wording.epsilon_text(epsilon)}{most} at delta {delta}"
 
@@ -129,7 +129,7 @@ def _budget(privacy: Mapping[str, Any]) -> str:
         return "none is kept: this mechanism protects nobody"
     budget, parties = privacy["budget"], privacy["parties"]
     epsilon = wording.epsilon_text(budget["epsilon"])
-    if not price_words.are_alike(parties):
+    if price_words.differ(parties, "budget"):
         epsilon = price_words.spread(parties, "budget")
     return (
         f"epsilon {epsilon} at delta {wording.delta_text(budget['delta'])}, same unit, neighbors "

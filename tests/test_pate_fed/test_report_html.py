@@ -329,9 +329,23 @@ def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
         assert f"{cells} {budget} {epsilon}" in text
     assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
     smallest = epsilon_text(privacy["parties"][0]["epsilon"])
-    assert f"Numbers go from ε = {smallest} to 4.987, budgets from" in text
+    assert f"What it may cost: ε = {smallest} to 4.987. Budgets: ε =" in text
     assert "It is the number of the hospital that the run may cost most" in text
     assert "RDP filter at an order of each hospital's own" in text
+
+
+def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(4)
+    privacy["parties"][2]["budget"] = 8.0
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "What it may cost: ε = 4.987. Budgets: ε = 5 to 8." in text
+    assert "ε = 5 to 8, each hospital its own" in text
+    assert "the run may cost most" not in text
+    assert "RDP filter at order 6.908" in text
 
 
 def test_the_name_of_a_hospital_stays_text(make_run: Callable[..., RunRecord]) -> None:

@@ -108,6 +108,15 @@ def test_hospitals_that_differ_have_their_largest_number_and_all_budgets_told() 
     assert "budget epsilon 3 to 8 at delta 1e-5" in text
 
 
+def test_budgets_that_differ_leave_the_number_as_it_is() -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(4)
+    privacy["parties"][2]["budget"] = 8.0
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    assert "epsilon 4.987 at delta 1e-5, public view" in text
+    assert "budget epsilon 5 to 8 at delta 1e-5" in text
+
+
 def test_labels_that_the_student_kept_are_counted_apart() -> None:
     metrics = sample_metrics()
     metrics["queries"]["reinforced"] = 5
