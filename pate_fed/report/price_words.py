@@ -48,8 +48,8 @@ _PRICES: Mapping[str, Price] = {
     ),
     "renyi": Price(
         "RDP of the mechanism",
-        "every query is charged by the Renyi divergence of its noise, and a test of stability by the "
-        "chance that it fails, which counts toward delta",
+        "every query is charged by the Renyi divergence of its noise, and a test of stability by "
+        "the chance that it fails, which counts toward delta",
         _TRUST,
     ),
     "none": Price("No price", "nothing is, because no finite epsilon holds", "does not exist"),
