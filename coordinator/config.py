@@ -92,8 +92,8 @@ class Defaults:
 
 
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": Defaults(50, 1, 60, confident=(20.0, 10.0, 7.95), gnmax=6.95),
-    "breast-cancer": Defaults(50, 1, 60, confident=(30.0, 8.0, 8.75), gnmax=6.95),
+    "digits": Defaults(50, 1, 30, confident=(20.0, 10.0, 7.95), gnmax=6.95),
+    "breast-cancer": Defaults(50, 1, 30, confident=(30.0, 8.0, 8.75), gnmax=6.95),
     "mnist": Defaults(10, 25, 100),
     "csv": Defaults(10, None, 100),
 }

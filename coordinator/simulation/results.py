@@ -17,8 +17,8 @@ from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
-    EntryState,
     VALID_VOTES,
+    EntryState,
     FormalCost,
     Outcomes,
     neighbors,
