@@ -17,6 +17,7 @@ from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
+    VALID_VOTES,
     EntryState,
     FormalCost,
     Outcomes,
@@ -212,8 +213,8 @@ def _parties(run: LabelingRun) -> list[dict[str, Any]]:
     rows = [
         {
             "party": member.name,
-            "teachers": len(member.weights),
-            "votes": sum(member.weights),
+            "teachers": member.weights.teachers,
+            "votes": member.weights.votes,
             "unit_votes": terms.unit_votes_at(seat),
             "budget": terms.budgets[seat],
             "epsilon": _number(formal_cost_at(terms, seat))["epsilon"],
@@ -260,12 +261,14 @@ def noise_source(seed: int | None) -> str:
 
 def trust(form: str, terms: RunTerms) -> str:
     """Say who had to be trusted."""
+    joint = terms.pricing == "joint"
     if form == "plain":
-        return (
+        seen = (
             "Every hospital trusts the coordinator with everything: the votes were summed in the "
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
-    return trust_sentence(terms.noise_place, votes_trusted_valid=terms.pricing == "joint")
+        return f"{seen} {VALID_VOTES}" if joint else seen
+    return trust_sentence(terms.noise_place, votes_trusted_valid=joint)
 
 
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:

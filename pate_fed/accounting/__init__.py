@@ -86,6 +86,7 @@ from pate_fed.accounting.smooth_sensitivity import (
 )
 from pate_fed.accounting.statement import (
     NOT_PROTECTED,
+    VALID_VOTES,
     FormalCost,
     delta_warning,
     guarantee_sentence,
@@ -99,6 +100,7 @@ __all__ = [
     "LABEL_METHOD",
     "NOT_PROTECTED",
     "NO_OUTCOMES",
+    "VALID_VOTES",
     "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
