@@ -336,9 +336,7 @@ class SimulationSettings:
             usual["vote_threshold"] = INTERACTIVE_THRESHOLD_SHARE * votes
         if self.mechanism.startswith("stable-"):
             usual["sigma1"] = max(1.0, STABLE_SIGMA_SHARE * votes / self._most_unit_votes)
-        elif (
-            self.mechanism in ("confident", "interactive") and is_known_size and known.confident
-        ):
+        elif self.mechanism in ("confident", "interactive") and is_known_size and known.confident:
             usual.update(zip(("vote_threshold", "sigma1", "sigma2"), known.confident, strict=True))
         elif self.mechanism == "gnmax" and is_known_size and known.gnmax:
             usual["sigma2"] = known.gnmax

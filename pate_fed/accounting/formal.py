@@ -170,9 +170,15 @@ def _mu_squared(caps: RunCaps) -> float:
             )
         )
     # Expected numbers are not whole: the same formula, for analysis only.
-    labels = 2 * caps.answers / positive("sigma2", caps.sigma2) ** 2
-    checks = 0.0 if caps.sigma1 is None else caps.asks / positive("sigma1", caps.sigma1) ** 2
-    return caps.weight**2 * (labels + checks)
+    ratios = [caps.weight / positive("sigma2", caps.sigma2)] * 2
+    counts = [caps.answers, caps.answers]
+    if caps.sigma1 is not None:
+        ratios.append(caps.weight / positive("sigma1", caps.sigma1))
+        counts.append(caps.asks)
+    # Products, not powers, which raise where they overflow.
+    return math.fsum(
+        count * (ratio * ratio) for count, ratio in zip(counts, ratios, strict=True) if count
+    )
 
 
 def joint_price_at_caps(caps: RunCaps) -> JointPrice | None:
