@@ -14,8 +14,12 @@ from pate_fed.accounting.curves import (
     event_label_rdp,
     event_rdp,
 )
+from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
     JointPriceEvent,
@@ -104,6 +108,8 @@ __all__ = [
     "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
+    "DistributedConfidentMaxEvent",
+    "DistributedGaussianMaxEvent",
     "EntryState",
     "FormalCost",
     "GaussianAccountant",
@@ -135,6 +141,9 @@ __all__ = [
     "convert_costly_curve",
     "convert_curve",
     "delta_warning",
+    "distributed_bit_rdp",
+    "distributed_label_rdp",
+    "distributed_row_rdp",
     "event_additive_delta",
     "event_approximate_rdp",
     "event_from_record",

@@ -13,8 +13,12 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
     JointPriceEvent,
@@ -88,6 +92,24 @@ def _(event: LaplaceMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 def _(event: ImmutableMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # docs/explanation/immutable-argmax.md: two neighbors whose labels differ almost surely.
     return np.full(len(renyi_orders(orders)), math.inf if event.asks else 0.0)
+
+
+@event_rdp.register
+def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/noise-at-the-parties.md, Theorem 1: every row is seen noisy.
+    return event.answers * distributed_row_rdp(
+        orders, sigma=event.sigma, shares=event.shares, weight=event.weight
+    )
+
+
+@event_rdp.register
+def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same: each row of each phase.
+    first, second = (
+        distributed_row_rdp(orders, sigma=sigma, shares=event.shares, weight=event.weight)
+        for sigma in (event.sigma1, event.sigma2)
+    )
+    return event.asks * first + event.answers * second
 
 
 @singledispatch
@@ -184,6 +206,26 @@ def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64
     # The same, and section 5: the label is drawn after the bit, from fresh noise.
     checks = event.asks * threshold_bit_rdp(orders, sigma1=event.sigma1, weight=event.weight)
     return checks + event.answers * label_rdp(orders, sigma=event.sigma2, weight=event.weight)
+
+
+@event_label_rdp.register
+def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/noise-at-the-parties.md, Theorem 3.
+    return event.answers * distributed_label_rdp(
+        orders, sigma=event.sigma, shares=event.shares, weight=event.weight
+    )
+
+
+@event_label_rdp.register
+def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same, Theorems 2 and 3; the second phase has noise of its own.
+    bit = distributed_bit_rdp(
+        orders, sigma1=event.sigma1, shares=event.shares, weight=event.weight
+    )
+    label = distributed_label_rdp(
+        orders, sigma=event.sigma2, shares=event.shares, weight=event.weight
+    )
+    return event.asks * bit + event.answers * label
 
 
 def _gaussian_rdp(mu_squared: float, orders: ArrayLike) -> NDArray[np.float64]:

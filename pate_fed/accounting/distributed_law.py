@@ -46,7 +46,8 @@ from pate_fed.errors import InvalidParameterError
 LEAST_SHARE_VARIANCE: Final = 1
 """Shares of less variance are refused: the shape of their sum would be felt."""
 
-MOST_SHARES: Final = 1 << 12
+MOST_SHARES: Final = 1 << 11
+"""Most shares of a sum: the shape of the sum of two such sums is still computed in seconds."""
 
 _FLAT: Final = 1e-14
 """Closeness below which g is constant for all that doubles can tell."""
@@ -95,12 +96,12 @@ def closeness(sigma: float, shares: int) -> float:
 
     Args:
         sigma: Of the sum, in votes; above 0.
-        shares: Number of shares, between 1 and `MOST_SHARES`.
+        shares: Number of shares, at least 1.
 
     Source:
         Kairouz, Liu, Steinke 2021, Theorem 1. https://arxiv.org/abs/2102.06387
     """
-    variance = positive("sigma", sigma) ** 2 / checked_shares(shares)
+    variance = positive("sigma", sigma) ** 2 / whole("shares", shares)
     j = np.arange(1.0, shares)
     return float(10 * np.exp(-2 * math.pi**2 * variance * j / (j + 1)).sum())
 
