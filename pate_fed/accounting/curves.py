@@ -219,9 +219,7 @@ def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float
 @event_label_rdp.register
 def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # The same, Theorems 2 and 3; the second phase has noise of its own.
-    bit = distributed_bit_rdp(
-        orders, sigma1=event.sigma1, shares=event.shares, weight=event.weight
-    )
+    bit = distributed_bit_rdp(orders, sigma1=event.sigma1, shares=event.shares, weight=event.weight)
     label = distributed_label_rdp(
         orders, sigma=event.sigma2, shares=event.shares, weight=event.weight
     )

@@ -147,7 +147,7 @@ def distributed_pass_law(
     Raises:
         InvalidParameterError: an argument is out of its range, or `sigma` too large to enumerate.
     """
-    share_sigma(sigma, shares)
+    positive("sigma", sigma), checked_shares(shares)
     values = noise_values(int(np.abs(needed).max(initial=0)), sigma)
     log_mass = log_mass_of_sum(values, sigma=sigma, shares=shares)
     return split_law(log_mass, int(values[0]), needed)

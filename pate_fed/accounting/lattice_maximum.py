@@ -126,14 +126,15 @@ def largest_label_moments(orders: Floats, setting: Setting, *, two_way: Floats) 
         values = search.are_inside(boxes) & boxes.are_points()
         for index, _, found in search.bounds(boxes.take(values), is_open[values]):
             lower[index] = max(lower[index], found.max())
-        boxes, is_open = boxes.take(~values), is_open[~values]
+        others = ~values
+        boxes, is_open = boxes.take(others), is_open[others]
         still_open = np.zeros_like(is_open)
         for index, rows, found in search.bounds(boxes, is_open):
             still_open[rows, index] = ~(found <= lower[index] * (1 + TOLERANCE))
         # Where a half-line cannot be bounded, the proof failed.
         failed |= still_open[boxes.are_points()].any(axis=0)
         still_open &= ~failed
-        kept = still_open.any(axis=1)
+        kept = np.asarray(still_open.any(axis=1))
         boxes, parents = boxes.take(kept).split()
         is_open = still_open[kept][parents]
     upper: Floats = lower * (1 + TOLERANCE) * (1 + _SLACK)

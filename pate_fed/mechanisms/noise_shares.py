@@ -71,7 +71,7 @@ class DistributedNoise:
 
     @property
     def shares(self) -> int:
-        """n - c - d: the honest shares that have to suffice."""
+        """Honest shares that have to suffice: n - c - d."""
         return self.parties - self.colluders - self.dropouts
 
     @property
@@ -129,9 +129,9 @@ class DistributedNoise:
     ) -> int:
         """Return how far a row of an honest sum may be off its votes (PROTOCOL rule R11).
 
-        The noise of a row is a sum of C |U| discrete Gaussians, each with
-        E[e^(t X)] <= e^(t^2 s^2 / 2) (Canonne, Kamath, Steinke 2020), so with
-        s^2 = C |U| sigma^2 / (n - c - d) it exceeds b with a chance of at most 2 e^(-b^2 / (2 s^2)).
+        The noise of a row is a sum of C |U| discrete Gaussians. The moments E[e^(t X)] of each are
+        at most those of a Gaussian (Canonne, Kamath, Steinke 2020), so with
+        s^2 = C |U| sigma^2 / (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
 
         Args:
             queries: Rows Q, at least 1.
