@@ -15,6 +15,7 @@ from pate_fed.accounting.curves import (
     event_rdp,
 )
 from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_costs import DistributedCosts, distributed_costs
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
@@ -109,6 +110,7 @@ __all__ = [
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
     "DistributedConfidentMaxEvent",
+    "DistributedCosts",
     "DistributedGaussianMaxEvent",
     "EntryState",
     "FormalCost",
@@ -142,6 +144,7 @@ __all__ = [
     "convert_curve",
     "delta_warning",
     "distributed_bit_rdp",
+    "distributed_costs",
     "distributed_label_rdp",
     "distributed_row_rdp",
     "event_additive_delta",

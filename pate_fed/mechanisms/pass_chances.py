@@ -41,7 +41,7 @@ def pass_chances(
         raise InvalidParameterError("vote_threshold must be finite", vote_threshold)
     rows = _whole_rows(counts)
     needed = math.ceil(vote_threshold) - rows
-    return -np.expm1(_log_all_below(needed, noise, senders).sum(axis=1))
+    return np.asarray(-np.expm1(_log_all_below(needed, noise, senders).sum(axis=1)))
 
 
 def vote_threshold_for(
@@ -59,7 +59,7 @@ def vote_threshold_for(
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    row = _whole_rows([counts])[0]
+    row = _whole_rows(np.asarray(counts)[np.newaxis])[0]
     log_fail = math.log1p(-probability("chance", chance))
     sigma = noise.sum_sigma(noise.parties if senders is None else senders)
     # Beyond 10 sigma above all counts a pass is below any chance that matters; C is below e^20.

@@ -126,11 +126,13 @@ def make_distributed_mechanism(
         raise InvalidParameterError(
             f"mechanism must be one of {names} with noise at the parties", name
         )
-    check = {key: options.need(name, key) for key in ("vote_threshold", "sigma1", "sigma2")}
+    threshold, first, second = (
+        options.need(name, key) for key in ("vote_threshold", "sigma1", "sigma2")
+    )
     if name == DistributedConfidentMax.name:
-        return DistributedConfidentMax(**check, shares=shares)
+        return DistributedConfidentMax(threshold, first, second, shares)
     return DistributedInteractiveMax(
-        **check, shares=shares, confidence=options.need(name, "confidence")
+        threshold, first, second, shares, confidence=options.need(name, "confidence")
     )
 
 
