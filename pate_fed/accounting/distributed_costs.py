@@ -60,9 +60,11 @@ def distributed_costs(
         lambda orders: event_label_rdp(event, orders), delta=delta, method="cks"
     )
     return DistributedCosts(
-        coordinator=FormalCost(rows.epsilon, ROWS_METHOD, _reader_of_rows(event)),
+        coordinator=FormalCost(rows.epsilon, ROWS_METHOD, _reader_of_rows(event), order=rows.order),
         # Whoever sees labels only sees no more than the rows' reader.
-        public=FormalCost(min(labels.epsilon, rows.epsilon), LABELS_METHOD, PUBLIC_VIEW),
+        public=FormalCost(
+            min(labels.epsilon, rows.epsilon), LABELS_METHOD, PUBLIC_VIEW, order=labels.order
+        ),
     )
 
 

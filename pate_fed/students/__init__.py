@@ -1,6 +1,7 @@
 """Models that learn from released labels, and the choice of what to ask about."""
 
 from pate_fed.students.choice import STUDENT_NAMES, load_student, make_student
+from pate_fed.students.interim import interim_chances
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.query_selection import SELECTION_METHODS, select_queries
 from pate_fed.students.student import Student
@@ -10,6 +11,7 @@ __all__ = [
     "STUDENT_NAMES",
     "SpreadLabels",
     "Student",
+    "interim_chances",
     "load_student",
     "make_student",
     "propagate_labels",
