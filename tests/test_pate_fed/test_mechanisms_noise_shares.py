@@ -31,7 +31,9 @@ def source(tag: str) -> RandomBytes:
     return keyed_stream(b"noise shares", tag=tag)
 
 
-def drawn_shares(noise: DistributedNoise, queries: int, classes: int, tag: str) -> NDArray[np.int64]:
+def drawn_shares(
+    noise: DistributedNoise, queries: int, classes: int, tag: str
+) -> NDArray[np.int64]:
     """The shares of all parties; shape (parties, queries, classes)."""
     stream = source(tag)
     shares = [noise.draw(queries, classes, random_bytes=stream) for _ in range(noise.parties)]
@@ -168,7 +170,7 @@ def test_an_accident_voids_the_batch() -> None:
     assert open_noisy_sum(honest, **settings).counts.tolist()[1] == [410, -10]
     for wrong in (60, -60, 2**30):
         with pytest.raises(RowSumError):
-            open_noisy_sum(honest + [0, 0, wrong, 0, 0, 0], **settings)
+            open_noisy_sum(honest + np.array([0, 0, wrong, 0, 0, 0]), **settings)
 
 
 # Ranges -----------------------------------------------------------------------------------------

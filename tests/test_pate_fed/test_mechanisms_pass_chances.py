@@ -1,4 +1,4 @@
-"""The preview of the two-phase check: what a threshold lets through, against draws and integrals."""
+"""The preview of the two-phase check: what a threshold lets through, against draws."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def test_a_threshold_is_the_lowest_that_holds_its_promise() -> None:
 def test_student_offsets_may_make_rows_negative() -> None:
     noise = DistributedNoise(4.0, 5, 1, 0)
     low, high = pass_chances([[-30, -20], [30, -20]], vote_threshold=0, noise=noise)
-    assert low < 1e-4 < 0.999 < high
+    assert low < 1e-4
+    assert high > 0.999
 
 
 @pytest.mark.parametrize("counts", [[[0.5, 1.0]], [1, 2], [[]]], ids=str)
