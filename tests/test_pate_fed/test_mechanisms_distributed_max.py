@@ -161,12 +161,15 @@ def test_rows_with_less_noise_than_was_promised_are_refused(
     mechanism: DistributedMechanism,
 ) -> None:
     narrow = noisy([[40, 0]], sigma=math.nextafter(mechanism.phase_sigmas[0], 0.0))
-    with pytest.raises(InvalidParameterError, match="noise must be of at least"):
+
+    def decide() -> object:
         if isinstance(mechanism, DistributedConfidentMax):
-            mechanism.phase_one(narrow, max_answers=1, max_refusals=1)
-        else:
-            assert isinstance(mechanism, DistributedGaussianMax)
-            mechanism.label(narrow, max_answers=1)
+            return mechanism.phase_one(narrow, max_answers=1, max_refusals=1)
+        assert isinstance(mechanism, DistributedGaussianMax)
+        return mechanism.label(narrow, max_answers=1)
+
+    with pytest.raises(InvalidParameterError, match="noise must be of at least"):
+        decide()
     first = CONFIDENT.phase_one(noisy([[40, 0]]), max_answers=1, max_refusals=1)
     with pytest.raises(InvalidParameterError):
         CONFIDENT.phase_two(first, noisy([[1, 2]], sigma=5.9))
