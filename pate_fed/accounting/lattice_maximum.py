@@ -119,8 +119,9 @@ def largest_label_moments(orders: Floats, setting: Setting, *, two_way: Floats) 
     )
     search = _Search(setting, orders, tilts, (orders - 1) * row + math.log(2))
     lower = two_way.copy()
-    boxes, is_open = search.cover(lower)
-    failed = np.zeros(len(orders), dtype=np.bool_)
+    both_high = search.both_high(lower)
+    failed = both_high < 0
+    boxes, is_open = search.cover(both_high)
     while len(boxes.pattern):
         # The bound on a box of one point is its value.
         values = search.are_inside(boxes) & boxes.are_points()
@@ -187,16 +188,15 @@ class _Search:
         # Twice the moment of the counts: covers the tails of tilted sums of discrete Gaussians.
         self._log_masses = log_masses
 
-    def cover(self, lower: Floats) -> tuple[_Boxes, NDArray[np.bool_]]:
-        """Cover all whole points, but those where a third class hardly counts.
+    def cover(self, both_high: Whole) -> tuple[_Boxes, NDArray[np.bool_]]:
+        """Cover all whole points but those with A and B both at least `both_high`.
 
         Returns:
             Boxes, and at which orders each has to be looked at; shape (boxes, orders).
         """
         setting, step = self._setting, max(1, round(self._setting.sigma))
         far, apart, tilt = setting.far, setting.far_apart, math.ceil(self._tilts.max())
-        both_high = np.array([self._both_high(i, least) for i, least in enumerate(lower)])
-        highest = both_high.max()
+        highest = int(both_high.max())
         a_edges = _edges(-tilt - far, highest + apart + 2 * setting.moved, both_high, step)
         b_edges = _edges(-far - setting.moved, highest + 2 * tilt + apart, both_high, step)
         a, b = (x.ravel() for x in np.indices((len(a_edges) - 1, len(b_edges) - 1)))
@@ -209,22 +209,21 @@ class _Search:
         is_open = np.minimum(boxes.a0, boxes.b0)[:, np.newaxis] < both_high
         return boxes, is_open
 
-    def _both_high(self, index: int, lower: float) -> int:
-        """Return from where on, A and B both at least that, E is at most the target.
+    def both_high(self, lower: Floats) -> Whole:
+        """Return from where on, A and B both at least that, E is at most the target; -1 if nowhere.
 
         Given that i beats j, X_i is larger than without that; so the third class takes at most
         F(k - A) of Q_i, likewise of Q_j.
         """
-        setting, order, tilt = self._setting, self._orders[index], self._tilts[index]
-        for quarters in range(4, 4 * _FAR_APART):
-            high = math.ceil(quarters * setting.sigma / 4) + setting.moved
-            third = math.exp(self._tables.log_below(np.array([setting.moved - high]))[0])
-            hidden = math.exp(self._log_masses[index] - (high + tilt) ** 2 / 2 / setting.sigma**2)
-            grown = math.expm1((1 - order) * math.log1p(-third))
-            if (1 + lower) * grown + hidden <= lower * TOLERANCE:
-                return high
-        # Bounding all of this quadrant by boxes will fail, which is noticed.
-        return math.ceil(_FAR_APART * setting.sigma) + setting.moved + _BEYOND // 2
+        setting, orders = self._setting, self._orders
+        steps = np.arange(4, 4 * _FAR_APART)[:, np.newaxis]
+        high = np.ceil(steps * (setting.sigma / 4)).astype(np.int64) + setting.moved
+        third = np.exp(self._tables.log_below(setting.moved - high))
+        deep = (high + self._tilts) ** 2 / (2 * setting.sigma**2)
+        hidden = np.exp(self._log_masses - deep)
+        grown = np.expm1((1 - orders) * np.log1p(-third))
+        fits = (1 + lower) * grown + hidden <= lower * TOLERANCE
+        return np.where(fits.any(axis=0), high[fits.argmax(axis=0), 0], -1)
 
     def are_inside(self, points: _Boxes) -> NDArray[np.bool_]:
         """Tell which points the tables reach."""
@@ -347,7 +346,7 @@ class _Corners:
 
 def _edges(low: int, high: int, inner: Whole, step: int) -> Whole:
     """Return edges from -infinity to infinity, with `inner` among them."""
-    edges = np.arange(low, min(high, _BEYOND // 4) + step, step)
+    edges = np.arange(low, high + step, step)
     return np.unique(np.concatenate([[-_BEYOND], edges, inner, [_BEYOND]]))
 
 
