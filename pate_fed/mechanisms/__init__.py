@@ -20,7 +20,11 @@ from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
-from pate_fed.mechanisms.pass_chances import pass_chances, vote_threshold_for
+from pate_fed.mechanisms.pass_chances import (
+    pass_chances,
+    preview_two_phases,
+    vote_threshold_for,
+)
 from pate_fed.mechanisms.registry import (
     DISTRIBUTED_MECHANISM_NAMES,
     MECHANISM_NAMES,
@@ -62,6 +66,7 @@ __all__ = [
     "make_distributed_mechanism",
     "make_mechanism",
     "pass_chances",
+    "preview_two_phases",
     "sample_discrete_gaussian",
     "sample_discrete_laplace",
     "sample_gaussian",

@@ -16,6 +16,7 @@ from pate_fed.accounting.distributed_law import distributed_pass_law
 from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise_shares import DistributedNoise
+from pate_fed.mechanisms.preview import Preview, right_chances
 
 
 def pass_chances(
@@ -42,6 +43,35 @@ def pass_chances(
     rows = _whole_rows(counts)
     needed = math.ceil(vote_threshold) - rows
     return np.asarray(-np.expm1(_log_all_below(needed, noise, senders).sum(axis=1)))
+
+
+def preview_two_phases(
+    counts: NDArray[np.int64],
+    *,
+    vote_threshold: float,
+    first: DistributedNoise,
+    second: DistributedNoise,
+    senders: int | None = None,
+) -> Preview:
+    """Say how often queries are answered, and how often rightly: `preview_confident` of this check.
+
+    Args:
+        counts: Simulated votes, the right class first; shape (queries, classes).
+        vote_threshold: Largest noisy entry from which a query passes, in votes; finite.
+        first: Noise of the check's rows.
+        second: Noise of the labels' rows.
+        senders: As for `pass_chances`.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    passes = pass_chances(counts, vote_threshold=vote_threshold, noise=first, senders=senders)
+    sigma = second.sum_sigma(second.parties if senders is None else senders)
+    right = right_chances(counts, sigma=sigma)
+    return Preview(
+        answer_rate=float(passes.mean()),
+        accuracy=float((passes * right).sum() / max(passes.sum(), 1e-12)),
+    )
 
 
 def vote_threshold_for(

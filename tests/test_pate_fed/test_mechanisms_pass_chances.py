@@ -10,7 +10,12 @@ from scipy.special import ndtr
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise_shares import DistributedNoise
-from pate_fed.mechanisms.pass_chances import pass_chances, vote_threshold_for
+from pate_fed.mechanisms.pass_chances import (
+    pass_chances,
+    preview_two_phases,
+    vote_threshold_for,
+)
+from pate_fed.mechanisms.preview import preview_confident, simulated_votes
 from pate_fed.mechanisms.sampling import keyed_stream
 from tests.support.summed_noise import fail_chance, summed_mass
 
@@ -64,6 +69,23 @@ def test_a_threshold_is_the_lowest_that_holds_its_promise() -> None:
         assert at <= chance < below
     # To refuse as often as with noise at the coordinator takes 361, not 200.
     assert vote_threshold_for(FLAT, chance=0.12, noise=NOISE) == 361
+
+
+def test_a_preview_of_two_phases_answers_more_than_of_one_check() -> None:
+    votes = simulated_votes(votes=200, classes=10)
+    first = DistributedNoise(80 * math.sqrt(9 / 10), 10, 1, 0)
+    second = DistributedNoise(16 * math.sqrt(9 / 10), 10, 1, 0)
+    settings = {"vote_threshold": 120.0}
+    two = preview_two_phases(votes, first=first, second=second, **settings)
+    one = preview_confident(votes, sigma1=80.0, sigma2=16.0, **settings)
+    assert two.answer_rate > one.answer_rate + 0.1
+    assert two.accuracy < one.accuracy
+    # With hardly any noise both are the same check.
+    still = DistributedNoise(3.0, 10, 1, 0)
+    two = preview_two_phases(votes, first=still, second=still, **settings)
+    one = preview_confident(votes, sigma1=3.2, sigma2=3.2, **settings)
+    assert two.answer_rate == pytest.approx(one.answer_rate, abs=0.01)
+    assert two.accuracy == pytest.approx(one.accuracy, abs=0.01)
 
 
 def test_student_offsets_may_make_rows_negative() -> None:
