@@ -91,8 +91,8 @@ class Defaults:
 
 
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": Defaults(50, 1, 30, confident=(20.0, 10.0, 7.95), gnmax=6.95),
-    "breast-cancer": Defaults(50, 1, 30, confident=(30.0, 8.0, 8.75), gnmax=6.95),
+    "digits": Defaults(50, 1, 60, confident=(20.0, 10.0, 7.95), gnmax=6.95),
+    "breast-cancer": Defaults(50, 1, 60, confident=(30.0, 8.0, 8.75), gnmax=6.95),
     "mnist": Defaults(10, 25, 100),
     "csv": Defaults(10, None, 100),
 }
@@ -397,7 +397,7 @@ class SimulationSettings:
                 {
                     "pool_digest": bytes(32),
                     "classes": classes,
-                    "weights": [[weight] * (self.teachers or 0) for weight in self.weights or ()],
+                    "weights": [[[weight, self.teachers]] for weight in self.weights or ()],
                     "mechanism": self.mechanism,
                     "vote_threshold": self.vote_threshold,
                     "sigma1": self.sigma1,

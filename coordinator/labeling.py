@@ -35,7 +35,7 @@ from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import InteractiveGaussianMax, Mechanism, NoisePlan, RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import SummedHistogram, open_sum
+from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
 from protocols import wire
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -62,7 +62,7 @@ class Member:
 
     name: str
     identity: PublicIdentity
-    weights: tuple[int, ...]
+    weights: TeacherWeights
 
 
 @dataclass(frozen=True, slots=True)

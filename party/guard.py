@@ -22,6 +22,7 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.votes import TeacherWeights
 from protocols.errors import MalformedMessageError
 from protocols.messages import Plan, RunRecord
 from protocols.wire import decode_value
@@ -75,7 +76,7 @@ class Guard:
     """
 
     policy: Policy
-    weights: tuple[int, ...]
+    weights: TeacherWeights
     checked_peers: Mapping[bytes, str]
 
     def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
@@ -190,7 +191,7 @@ class Guard:
     def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
         policy, budget = self.policy, terms.budgets[seat]
         if terms.weights[seat] != self.weights:
-            raise RefusalError(Reason.UNIT, f"our quota must be {sum(self.weights)}", "another")
+            raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
         if terms.pool_digest not in policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         votes = terms.unit_votes

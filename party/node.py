@@ -245,7 +245,7 @@ class PartyNode:
 
     def _count(self, batch: QueryBatch) -> VoteHistogram:
         weights = self._guard.weights
-        shape = (len(weights), len(batch))
+        shape = (weights.teachers, len(batch))
         try:
             # What is no number fails here, and not where the failure could be seen from outside.
             votes = np.asarray(self._vote(batch), dtype=np.float64)

@@ -10,8 +10,10 @@ checker is the first privacy review. Counts are integers until noise is added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,60 @@ neither stop a batch nor make itself seen.
 
 MAX_TOTAL_VOTES = 2**30 - 1
 """Most votes a query may receive in all, so that sums fit the ring with room to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherWeights:
+    """How many votes each teacher of a party casts per query; public.
+
+    Attributes:
+        runs: (weight, teachers): so many teachers of this weight, one run after another; neighbors
+            differ in weight. A large hospital is as short as a small one.
+
+    Raises:
+        InvalidParameterError: no teacher, a weight or a number below 1, more votes than fit the
+            ring, or one run written as two.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        numbers = [number for run in self.runs for number in run]
+        if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
+            raise InvalidParameterError("weights must be at least 1 each", "others")
+        if any(len(run) != 2 for run in self.runs):
+            raise InvalidParameterError(
+                "weights must be runs of a weight and its teachers", "others"
+            )
+        if any(run[0] == following[0] for run, following in pairwise(self.runs)):
+            raise InvalidParameterError("one run of weights must be written once", "twice")
+        if self.votes > MAX_TOTAL_VOTES:
+            raise InvalidParameterError(f"votes must be at most {MAX_TOTAL_VOTES}", self.votes)
+
+    @classmethod
+    def equal(cls, teachers: int, *, weight: int = 1) -> Self:
+        """Give all teachers the same weight."""
+        return cls(((weight, teachers),))
+
+    @classmethod
+    def of(cls, weights: Iterable[int]) -> Self:
+        """Give each teacher its own."""
+        return cls(tuple((weight, len(list(run))) for weight, run in groupby(weights)))
+
+    @property
+    def teachers(self) -> int:
+        """Number of teachers."""
+        return sum(teachers for _, teachers in self.runs)
+
+    @property
+    def votes(self) -> int:
+        """Votes of all of them on a query."""
+        return sum(weight * teachers for weight, teachers in self.runs)
+
+    @property
+    def heaviest(self) -> int:
+        """Most votes of one teacher."""
+        return max(weight for weight, _ in self.runs)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -151,7 +207,7 @@ def count_votes(
     votes: NDArray[np.int64] | NDArray[np.float64],
     *,
     classes: int,
-    weights: Sequence[int] | None = None,
+    weights: TeacherWeights | None = None,
 ) -> VoteHistogram:
     """Count each teacher's vote per query, as often as its public weight says.
 
@@ -161,7 +217,7 @@ def count_votes(
     Args:
         votes: Class voted for; shape (teachers, queries).
         classes: Number of classes, at least 2.
-        weights: Votes that each teacher casts, at least 1 each; None for one each.
+        weights: Votes that each teacher casts; None for one each.
 
     Returns:
         Histogram whose rows each sum to the weights of all teachers.
@@ -182,17 +238,12 @@ def count_votes(
     queries = choices.shape[1]
     flat = choices + np.arange(queries, dtype=np.int64) * classes
     if weights is not None:
-        flat = np.repeat(flat, _checked_weights(weights, teachers=len(raw)), axis=0)
+        if weights.teachers != len(raw):
+            raise InvalidVotesError(f"votes must be of {weights.teachers} teachers", len(raw))
+        each = np.repeat(*np.array(weights.runs, dtype=np.int64).T)
+        flat = np.repeat(flat, each, axis=0) if weights.heaviest > 1 else flat
     counts = np.bincount(flat.ravel(), minlength=queries * classes)
     return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
-
-
-def _checked_weights(weights: Sequence[int], *, teachers: int) -> NDArray[np.int64]:
-    if len(weights) != teachers or not all(
-        isinstance(weight, int) and 1 <= weight <= MAX_TOTAL_VOTES for weight in weights
-    ):
-        raise InvalidVotesError(f"{teachers} whole weights of at least 1 must come", "others")
-    return np.array(weights, dtype=np.int64)
 
 
 def open_sum(

@@ -212,8 +212,8 @@ def _parties(run: LabelingRun) -> list[dict[str, Any]]:
     rows = [
         {
             "party": member.name,
-            "teachers": len(member.weights),
-            "votes": sum(member.weights),
+            "teachers": member.weights.teachers,
+            "votes": member.weights.votes,
             "unit_votes": terms.unit_votes_at(seat),
             "budget": terms.budgets[seat],
             "epsilon": _number(formal_cost_at(terms, seat))["epsilon"],

@@ -22,6 +22,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
+from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
@@ -253,7 +254,7 @@ class Federation:
             identity=self.identity,
             form=FORMS[form](),
             members=[
-                Member(name, identity.public, (1,) * teachers)
+                Member(name, identity.public, TeacherWeights.equal(teachers))
                 for name, identity in zip(self.names, self.identities, strict=True)
             ],
             pool=self.pool,
@@ -278,7 +279,9 @@ class Federation:
             identity=self.identities[place],
             coordinator=self.identity.public,
             pins=self.pins,
-            guard=Guard(policy=policy, weights=(1,) * teachers, checked_peers=bodies),
+            guard=Guard(
+                policy=policy, weights=TeacherWeights.equal(teachers), checked_peers=bodies
+            ),
             pool=self.pool,
             vote=voting,
             forms={name: make() for name, make in FORMS.items()},
@@ -301,7 +304,7 @@ class Federation:
             "pool_digest": self.pool.digest,
             "weights": weights,
             "mechanism": mechanism,
-            "vote_threshold": 0.6 * sum(map(sum, weights)) if confident else None,
+            "vote_threshold": 0.6 * sum(each.votes for each in weights) if confident else None,
             "sigma1": SIGMA if confident else None,
             "sigma2": SIGMA,
             "confidence": None,

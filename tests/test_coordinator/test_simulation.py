@@ -210,7 +210,7 @@ class TestKindsOfData:
         formal = []
         for name, threshold in (("answers", 0), ("refuses", 500)):
             run = tmp_path / name
-            pate_fed(*small_run(table, run), "--vote-threshold", threshold)
+            pate_fed(*small_run(table, run), "--vote-threshold", threshold, "--pricing", "gdp")
             formal.append(read_json(run, "privacy.json")["views"]["public"]["formal"]["epsilon"])
             answered = read_json(run, "metrics.json")["queries"]["answered"]
             assert (answered == 0) == (name == "refuses")
@@ -343,9 +343,9 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
     ledgers = []
     keep = results._charged
 
-    def noting(run: Any, terms: Any, store: Any) -> Any:
-        ledgers.append(store.ledger())
-        return keep(run, terms, store)
+    def noting(terms: Any, seat: Any, store: Any) -> Any:
+        ledgers.append(store.ledger().costs[0])
+        return keep(terms, seat, store)
 
     monkeypatch.setattr(results, "_charged", noting)
     calls = iter(range(100))

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pate_fed.accounting.reservations import EntryState
 from pate_fed.accounting.outcome_caps import OutcomeEntry, OutcomeLedger, Outcomes
+from pate_fed.accounting.reservations import EntryState
 from pate_fed.errors import InvalidParameterError, LedgerError, OutcomeCapError, PateFedError
 
 DIGEST = bytes(range(32))
