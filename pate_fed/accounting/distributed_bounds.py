@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pate_fed.accounting.discrete_law import LARGEST_DISCRETE_SIGMA
 from pate_fed.accounting.distributed_law import distributed_row_rdp, log_mass_of_sum
 from pate_fed.accounting.lattice_maximum import (
     LARGEST_LATTICE,
@@ -41,7 +42,7 @@ LARGEST_COIN: Final = 400.0
 """Largest order (order - 1) / sigma1^2 of the exact bit: beyond, half a row's price is close."""
 
 _SLACK: Final = 1e-9
-_ORDERS_AT_A_TIME: Final = 16
+_CELLS_AT_A_TIME: Final = 1 << 20
 
 
 def distributed_bit_rdp(
@@ -69,6 +70,7 @@ def distributed_bit_rdp(
     if weight != 1:
         return cap
     usable = grid * (grid - 1) <= LARGEST_COIN * sigma1**2
+    usable &= sigma1 <= LARGEST_DISCRETE_SIGMA
     if usable.any():
         moments = _largest_coin(tuple(grid[usable].tolist()), sigma1, shares, 1)
         cap[usable] = np.minimum(cap[usable], _divergence(moments, grid[usable]))
@@ -149,7 +151,9 @@ def _largest_coin(
     here = (log_below[low:ends], log_above[low + 1 : ends + 1])
     moved = (log_below[low + shift : -1], log_above[low + shift + 1 :])
     found = []
-    for part in np.array_split(grid, -(-len(grid) // _ORDERS_AT_A_TIME)):
+    for part in np.array_split(
+        grid, min(len(grid), len(grid) * len(values) // _CELLS_AT_A_TIME + 1)
+    ):
         order = part[:, np.newaxis]
         up, down = _moment(order, here, moved), _moment(order, moved, here)
         inside = np.maximum(up, down).max(axis=1)

@@ -193,6 +193,8 @@ def test_where_nothing_is_certified_the_price_of_the_row_holds() -> None:
     assert large == pytest.approx(distributed_row_rdp([4.0], sigma=400.0, shares=30))
     steep = distributed_label_rdp([200.0], sigma=4.0, shares=4)
     assert steep == pytest.approx(distributed_row_rdp([200.0], sigma=4.0, shares=4))
+    wide = distributed_bit_rdp([4.0], sigma1=2e4, shares=4)
+    assert wide == pytest.approx(distributed_row_rdp([4.0], sigma=2e4, shares=4) / 2)
     bit = distributed_bit_rdp([500.0], sigma1=4.0, shares=4)
     assert bit == pytest.approx(distributed_row_rdp([500.0], sigma=4.0, shares=4) / 2)
 
