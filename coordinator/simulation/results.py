@@ -18,6 +18,7 @@ from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
     EntryState,
+    VALID_VOTES,
     FormalCost,
     Outcomes,
     neighbors,
@@ -260,12 +261,14 @@ def noise_source(seed: int | None) -> str:
 
 def trust(form: str, terms: RunTerms) -> str:
     """Say who had to be trusted."""
+    joint = terms.pricing == "joint"
     if form == "plain":
-        return (
+        seen = (
             "Every hospital trusts the coordinator with everything: the votes were summed in the "
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
-    return trust_sentence(terms.noise_place, votes_trusted_valid=terms.pricing == "joint")
+        return f"{seen} {VALID_VOTES}" if joint else seen
+    return trust_sentence(terms.noise_place, votes_trusted_valid=joint)
 
 
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
