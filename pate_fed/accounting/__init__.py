@@ -96,6 +96,7 @@ from pate_fed.accounting.smooth_sensitivity import (
 )
 from pate_fed.accounting.statement import (
     NOT_PROTECTED,
+    VALID_VOTES,
     FormalCost,
     delta_warning,
     guarantee_sentence,
@@ -108,6 +109,7 @@ __all__ = [
     "DENSE_ORDERS",
     "LABEL_METHOD",
     "NOT_PROTECTED",
+    "VALID_VOTES",
     "NO_OUTCOMES",
     "Accountant",
     "ConfidentGaussianMaxEvent",
