@@ -132,7 +132,9 @@ class NoiseShare:
         """
         if votes.counts.shape != self.counts.shape:
             raise InvalidVotesError("votes must fit the noise share", votes.counts.shape)
-        return NoisedVotes(votes.counts + self.counts)
+        noised = votes.counts + self.counts
+        noised.flags.writeable = False
+        return NoisedVotes(noised)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -372,6 +374,8 @@ def _checked_integers(counts: NDArray[np.int64]) -> NDArray[np.int64]:
         raise InvalidVotesError(
             "counts must be integers with 2 axes", f"{raw.dtype} with {raw.ndim}"
         )
+    if raw.dtype == np.int64 and raw.base is None and not raw.flags.writeable:
+        return raw  # nobody can change it: a long vector need not be held twice
     checked = np.array(raw, dtype=np.int64)
     checked.flags.writeable = False
     return checked

@@ -142,10 +142,11 @@ _UNDECIDED: Final = LARGEST_VALUE + 1
 def _draw(
     table: _Table, shape: int | tuple[int, ...], random_bytes: RandomBytes
 ) -> NDArray[np.int64]:
-    noise = np.empty(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
-    for start in range(0, len(noise), _BLOCK):
-        _draw_block(table, noise[start : start + _BLOCK], random_bytes)
-    return noise.reshape(shape)
+    noise = np.empty(shape, dtype=np.int64)
+    flat = noise.reshape(-1)
+    for start in range(0, len(flat), _BLOCK):
+        _draw_block(table, flat[start : start + _BLOCK], random_bytes)
+    return noise
 
 
 def _draw_block(table: _Table, noise: NDArray[np.int64], random_bytes: RandomBytes) -> None:

@@ -94,9 +94,9 @@ class DistributedNoise:
             InvalidParameterError: the source gives too few bytes.
         """
         shape = (whole("queries", queries), whole("classes", classes))
-        return NoiseShare(
-            sample_discrete_gaussian(shape, sigma=self.share_sigma, random_bytes=random_bytes)
-        )
+        counts = sample_discrete_gaussian(shape, sigma=self.share_sigma, random_bytes=random_bytes)
+        counts.flags.writeable = False
+        return NoiseShare(counts)
 
     @property
     def variation(self) -> float:

@@ -344,6 +344,22 @@ def test_shares_and_noised_votes_show_their_shape_only_and_cannot_be_changed(
             secret(wrong)
 
 
+@pytest.mark.parametrize("counted", [NoiseShare, VoteHistogram])
+def test_what_somebody_else_could_change_is_copied(
+    counted: type[NoiseShare] | type[VoteHistogram],
+) -> None:
+    writable = np.array([[1, 2]])
+    view = writable[:]
+    view.flags.writeable = False
+    for handed in (writable, view):
+        held = counted(handed)
+        writable[0, 0] += 5
+        assert held.counts[0, 0] == writable[0, 0] - 5
+    frozen = np.array([[1, 2]])
+    frozen.flags.writeable = False
+    assert counted(frozen).counts is frozen
+
+
 def test_a_share_fits_its_votes_only() -> None:
     share = NoiseShare(np.array([[1, -9]]))
     assert share.add_to(VoteHistogram(np.array([[3, 2]]))).counts.tolist() == [[4, -7]]
