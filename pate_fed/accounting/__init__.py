@@ -11,12 +11,18 @@ from pate_fed.accounting.conversion import (
 from pate_fed.accounting.curves import (
     event_additive_delta,
     event_approximate_rdp,
+    event_charged_rdp,
     event_label_rdp,
     event_public_rdp,
     event_rdp,
 )
+from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_costs import DistributedCosts, distributed_costs
+from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
     JointPriceEvent,
@@ -104,6 +110,9 @@ __all__ = [
     "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
+    "DistributedConfidentMaxEvent",
+    "DistributedCosts",
+    "DistributedGaussianMaxEvent",
     "Entry",
     "EntryState",
     "FormalCost",
@@ -136,8 +145,13 @@ __all__ = [
     "convert_costly_curve",
     "convert_curve",
     "delta_warning",
+    "distributed_bit_rdp",
+    "distributed_costs",
+    "distributed_label_rdp",
+    "distributed_row_rdp",
     "event_additive_delta",
     "event_approximate_rdp",
+    "event_charged_rdp",
     "event_from_record",
     "event_label_rdp",
     "event_public_rdp",

@@ -11,6 +11,8 @@ import pytest
 
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
     JointPriceEvent,
@@ -33,6 +35,10 @@ EVENTS = [
     pytest.param(StableLaplaceMaxEvent(30, 0.2, 1e-8, 5.0), id="stable, Laplace test"),
     pytest.param(StableGaussianMaxEvent(30, 15.0, 1e-8), id="stable, Gaussian test"),
     pytest.param(ImmutableMaxEvent(asks=3), id="immutable"),
+    pytest.param(DistributedGaussianMaxEvent(30, 7.2, 12, 3), id="gnmax, noise at the parties"),
+    pytest.param(
+        DistributedConfidentMaxEvent(30, 20, 15.0, 7.2, 12), id="confident, noise at the parties"
+    ),
 ]
 
 
@@ -180,6 +186,29 @@ def test_other_mechanisms_reserve_asks_or_answers_of_the_same_kind(
     assert not GaussianMaxEvent(1, 9.0).is_covered_by(reserved)
     if numbers:
         assert not replace(reserved, **numbers).is_covered_by(reserved)
+
+
+def test_noise_at_the_parties_is_covered_by_the_same_noise_only() -> None:
+    reserved = DistributedConfidentMaxEvent(10, 5, 9.0, 6.0, 7)
+    assert DistributedConfidentMaxEvent(10, 5, 9.0, 6.0, 7).is_covered_by(reserved)
+    assert DistributedConfidentMaxEvent(3, 0, 9.0, 6.0, 7).is_covered_by(reserved)
+    for changed in (
+        {"asks": 11},
+        {"answers": 6},
+        {"sigma1": 9.5},
+        {"sigma2": 6.5},
+        {"shares": 8},
+        {"weight": 2},
+    ):
+        assert not replace(reserved, **changed).is_covered_by(reserved)
+    # Gaussian noise at the coordinator is not discrete noise at the parties.
+    assert not ConfidentGaussianMaxEvent(1, 1, 9.0, 6.0).is_covered_by(reserved)
+    assert not reserved.is_covered_by(ConfidentGaussianMaxEvent(10, 5, 9.0, 6.0))
+    plain = DistributedGaussianMaxEvent(5, 6.0, 7)
+    assert DistributedGaussianMaxEvent(4, 6.0, 7).is_covered_by(plain)
+    assert not replace(plain, answers=6).is_covered_by(plain)
+    assert not replace(plain, shares=6).is_covered_by(plain)
+    assert not GaussianMaxEvent(1, 6.0).is_covered_by(plain)
 
 
 @pytest.mark.parametrize("test_delta", [0.0, 0.5, 1.0, math.nan])

@@ -12,11 +12,14 @@ from pate_fed.errors import InvalidParameterError, InvalidVotesError, RowSumErro
 from pate_fed.votes import (
     INVALID_VOTE_CLASS,
     MAX_TOTAL_VOTES,
+    NoisedVotes,
+    NoiseShare,
     NoisyHistogram,
     SummedHistogram,
     VoteHistogram,
     count_votes,
     fold_counts,
+    open_noisy_sum,
     open_sum,
 )
 
@@ -288,3 +291,77 @@ def test_a_histogram_does_not_follow_what_it_was_made_from() -> None:
     histogram = VoteHistogram(source)
     source[0, 0] = 9
     assert histogram.counts.tolist() == [[1, 2]]
+
+
+# Noise at the parties ---------------------------------------------------------------------------
+
+
+def opened_noisy(words: Counts, **changed: float) -> NoisyHistogram:
+    settings = {"queries": 2, "classes": 2, "total_votes": 10, "sigma": 3.0, "row_sum_bound": 6}
+    return open_noisy_sum(words, **{**settings, **changed})
+
+
+def test_noisy_counts_are_neither_clamped_nor_folded() -> None:
+    assert opened_noisy(np.array([-4, 17, 30, -23])).counts.tolist() == [[-4, 17], [30, -23]]
+
+
+@pytest.mark.parametrize("off", [-6, 6])
+def test_row_sums_may_be_off_by_the_bound_and_no_more(off: int) -> None:
+    assert opened_noisy(np.array([5, 5 + off, 4, 6])).counts[0].tolist() == [5, 5 + off]
+    with pytest.raises(RowSumError) as failed:
+        opened_noisy(np.array([5, 5 + off + (1 if off > 0 else -1), 4, 6]))
+    assert str(11 + off) not in failed.value.got
+
+
+@given(st.integers(-6, 6), st.integers(-(2**31), 2**31 - 1))
+def test_row_sums_are_checked_modulo_the_ring(off: int, first: int) -> None:
+    second = int(wrapped(np.array([10 + off - first]))[0])
+    assert opened_noisy(np.array([4, 6, first, second])).counts[1].tolist() == [first, second]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"row_sum_bound": -1}, {"row_sum_bound": 2**31}, {"total_votes": 0}, {"total_votes": 2**30}],
+    ids=str,
+)
+def test_opening_out_of_range_is_refused(changed: dict[str, float]) -> None:
+    with pytest.raises(InvalidParameterError):
+        opened_noisy(np.zeros(4, dtype=np.int64), **changed)
+    with pytest.raises(InvalidVotesError):
+        opened_noisy(np.zeros(3, dtype=np.int64))
+
+
+@pytest.mark.parametrize("secret", [NoiseShare, NoisedVotes])
+def test_shares_and_noised_votes_show_their_shape_only_and_cannot_be_changed(
+    secret: type[NoiseShare] | type[NoisedVotes],
+) -> None:
+    held = secret(np.array([[-987_654, 123_456]]))
+    assert repr(held) == f"{secret.__name__}(queries=1, classes=2)"
+    with pytest.raises(ValueError, match="read-only"):
+        held.counts[0, 0] = 0
+    for wrong in (np.zeros(3, dtype=np.int64), np.zeros((1, 2))):
+        with pytest.raises(InvalidVotesError):
+            secret(wrong)
+
+
+@pytest.mark.parametrize("counted", [NoiseShare, VoteHistogram])
+def test_what_somebody_else_could_change_is_copied(
+    counted: type[NoiseShare] | type[VoteHistogram],
+) -> None:
+    writable = np.array([[1, 2]])
+    view = writable[:]
+    view.flags.writeable = False
+    for handed in (writable, view):
+        held = counted(handed)
+        writable[0, 0] += 5
+        assert held.counts[0, 0] == writable[0, 0] - 5
+    frozen = np.array([[1, 2]])
+    frozen.flags.writeable = False
+    assert counted(frozen).counts is frozen
+
+
+def test_a_share_fits_its_votes_only() -> None:
+    share = NoiseShare(np.array([[1, -9]]))
+    assert share.add_to(VoteHistogram(np.array([[3, 2]]))).counts.tolist() == [[4, -7]]
+    with pytest.raises(InvalidVotesError):
+        share.add_to(VoteHistogram(np.array([[3, 2], [1, 4]])))
