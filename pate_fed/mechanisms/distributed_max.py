@@ -32,8 +32,7 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.ranges import positive, whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import noisy_winners
-from pate_fed.mechanisms.mechanism import Parameters, assemble_release
+from pate_fed.mechanisms.mechanism import Parameters, assemble_release, noisy_winners
 from pate_fed.mechanisms.predictions import (
     checked_predictions,
     predicted_votes,
