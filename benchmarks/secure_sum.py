@@ -20,9 +20,10 @@ from statistics import median
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, MLKEM768X25519PrivateKey, Suite
 from numpy.typing import NDArray
 
 from benchmarks.bars import Bar, arguments, report
@@ -263,8 +264,9 @@ def _replies(party: PartyRound, frame: bytes) -> tuple[bytes, ...]:
 
 def enrolment(parties: int, rounds: int) -> Row:
     """A party's setup against the public-key work in it, done bare."""
-    suite = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-    key, signer = X25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    suite = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+    key = MLKEM768X25519PrivateKey(MLKEM768PrivateKey.generate(), X25519PrivateKey.generate())
+    signer = Ed25519PrivateKey.generate()
     public, verifier = key.public_key(), signer.public_key()
     message, half = bytes(100), bytes(32)
     sealed, signature = suite.encrypt(half, public, message), signer.sign(message)

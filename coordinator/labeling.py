@@ -32,6 +32,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import SummedHistogram, open_sum
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.rounds import CoordinatorRound
@@ -68,11 +69,13 @@ class Settings:
         terms: Makes the terms from the parties' quotas in seat order.
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
+        suite: Sealing suite of the run, the same for all.
     """
 
     terms: Callable[[tuple[int, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
+    suite: str = DEFAULT_SUITE
 
 
 class SilenceError(Exception):
@@ -130,6 +133,7 @@ class LabelingRun:
             nonce=random_bytes(32),
             expires_at=self._expires_at,
             simulated=settings.simulated,
+            suite=settings.suite,
         )
         quotas = tuple(self._members[seat].teachers for seat in self._round.seats)
         self.terms = settings.terms(quotas)

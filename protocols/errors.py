@@ -17,7 +17,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- KeyConfirmationError    PF-227
     |  |- UnknownPeerError        PF-228
     |  |- HistoryError            PF-229  two ends remember different runs
-    |  `- RefusedError            PF-230  a party refused (`reason` is its public code)
+    |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
+    |  `- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
     `- TooFewPartiesError         PF-240  fewer parties than the sum needs
 """
 
@@ -155,6 +156,12 @@ class RefusedError(RemoteProtocolError):
     def from_peer(self, peer: str) -> RefusedError:
         """Return the same error with the sender's name on it."""
         return RefusedError(self.reason, peer=peer)
+
+
+class SuiteError(RemoteProtocolError, ValueError):
+    """A sealing suite that is unknown, not accepted here, or mixed with another."""
+
+    code = "PF-235"
 
 
 class TooFewPartiesError(ProtocolError):

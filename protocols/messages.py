@@ -57,6 +57,7 @@ class Range:
 DIGEST_BYTES = 32
 Digest = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES)]
 Key = Annotated[bytes, Size(32, 32)]
+SealingPublicKey = Annotated[bytes, Size(32, 2 * KIB)]  # how long exactly, the suite says
 Nonce = Annotated[bytes, Size(32, 32)]
 Mac = Annotated[bytes, Size(32, 32)]
 Count = Annotated[int, Range(0, 2**32 - 1)]
@@ -111,7 +112,7 @@ class KeyStatement(Message):
 
     offer_digest: Digest
     identity_key: Key
-    sealing_key: Key
+    sealing_key: SealingPublicKey
     nonce: Nonce
     role: Name
     expires_at: UnixTime
@@ -135,7 +136,7 @@ class RunRecord(Message):
 
     TYPE: ClassVar[int] = 3
     PURPOSE: ClassVar[str] = "run record"
-    MAX_BYTES: ClassVar[int] = 1024 * KIB
+    MAX_BYTES: ClassVar[int] = 2 * 1024 * KIB  # a thousand statements with hybrid keys, and terms
 
     offer_digest: Digest
     coordinator: Digest

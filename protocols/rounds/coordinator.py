@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import SUITE_X25519
+from protocols.envelope import DEFAULT_SUITE, require_key_of, require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
@@ -63,9 +63,11 @@ class CoordinatorRound:
         nonce: 32 fresh random bytes.
         expires_at: Unix time after which the run is over, in seconds.
         simulated: Whether the run is a simulation.
+        suite: Name of the sealing suite, the same for all parties.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
+        SuiteError: no such suite.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class CoordinatorRound:
         nonce: bytes,
         expires_at: int,
         simulated: bool,
+        suite: str = DEFAULT_SUITE,
     ) -> None:
         form.require_enough(len(parties))
+        require_suite(suite)
         self._identity = identity
         self._form = form
         self._parties = dict(parties)
@@ -98,7 +102,7 @@ class CoordinatorRound:
             nonce=nonce,
             form=form.name,
             ring_bits=form.ring.bits,
-            suite=SUITE_X25519,
+            suite=suite,
             expires_at=expires_at,
             simulated=simulated,
         )
@@ -250,6 +254,7 @@ class CoordinatorRound:
             or statement.expires_at != offer.expires_at
         ):
             raise UnexpectedMessageError("a key statement must be for this offer", "another")
+        require_key_of(offer.suite, statement.sealing_key)
 
     def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
         self._require_run(bundle.run_id)

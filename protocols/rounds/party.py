@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import SUITE_X25519, SealingKey, seal
+from protocols.envelope import DEFAULT_SUITE, SealingKey, require_key_of, seal
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -27,6 +27,7 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
     RemoteProtocolError,
+    SuiteError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongStateError,
@@ -88,6 +89,7 @@ class PartyRound:
         forms: Secure sums that this party knows, by name.
         journal: Memory across restarts.
         random_bytes: Cryptographic random numbers, for nonces and halves of roots.
+        suites: Names of the sealing suites that this party accepts; a run has one of them.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class PartyRound:
         forms: Mapping[str, SecureSum],
         journal: RoundJournal,
         random_bytes: Callable[[int], bytes],
+        suites: frozenset[str] = frozenset({DEFAULT_SUITE}),
     ) -> None:
         self._identity = identity
         self._me = identity.fingerprint
@@ -107,6 +110,7 @@ class PartyRound:
         self._forms = dict(forms)
         self._journal = journal
         self._random_bytes = random_bytes
+        self._suites = suites
         self._state = PartyState.NEW
         self._transcript = Transcript()
         self._answered: dict[tuple[type[Message], object], tuple[bytes, tuple[bytes, ...]]] = {}
@@ -213,7 +217,12 @@ class PartyRound:
             self._halves[peer] = half
             try:
                 sealed = seal(
-                    half, seat.sealing_key, run_id=self._run_id, sender=self._me, receiver=peer
+                    half,
+                    seat.sealing_key,
+                    suite=record.suite,
+                    run_id=self._run_id,
+                    sender=self._me,
+                    receiver=peer,
                 )
             except MalformedMessageError as error:
                 raise error.from_peer(peer.hex()) from error
@@ -314,16 +323,20 @@ class PartyRound:
             raise UnknownPeerError(
                 "the offer must name the pinned key", "another", peer=COORDINATOR
             )
-        if offer.form not in self._forms or offer.suite != SUITE_X25519:
+        if offer.form not in self._forms:
             raise UnexpectedMessageError(
-                "form and suite must be known to this party", "another", peer=COORDINATOR
+                "the form must be known to this party", "another", peer=COORDINATOR
+            )
+        if offer.suite not in self._suites:
+            raise SuiteError(
+                "the suite must be one that this party accepts", "another", peer=COORDINATOR
             )
         if offer.ring_bits != self._forms[offer.form].ring.bits:
             raise UnexpectedMessageError(
                 "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
             )
         _require_fresh(offer.expires_at, now=now)
-        self._sealing_key = SealingKey()
+        self._sealing_key = SealingKey(offer.suite)
         statement = KeyStatement(
             offer_digest=signed.digest,
             identity_key=self._identity.public.key,
@@ -339,12 +352,13 @@ class PartyRound:
     def _on_record(self, signed: Signed, record: RunRecord, *, now: float) -> Received:
         assert self._offer is not None
         offer = wire.expect(self._offer, RunOffer)
+        if record.suite != offer.suite:
+            raise SuiteError("a run must keep to its offer's suite", "another", peer=COORDINATOR)
         same = (
             record.offer_digest == self._offer.digest
             and record.coordinator == self._coordinator.fingerprint
             and record.form == offer.form
             and record.ring_bits == offer.ring_bits
-            and record.suite == offer.suite
             and record.expires_at == offer.expires_at
             and record.simulated == offer.simulated
         )
@@ -379,6 +393,10 @@ class PartyRound:
             ):
                 raise UnexpectedMessageError("every statement must be for this offer", "another")
             self._verify_relayed(signed, PublicIdentity(seat.identity_key))
+            try:
+                require_key_of(record.suite, seat.sealing_key)
+            except SuiteError as error:
+                raise error.from_peer(fingerprint.hex()) from error
             seats.append(seat)
             fingerprints.append(fingerprint)
         if fingerprints != sorted(set(fingerprints)):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import KeyReuseError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.plain import PlainSum
@@ -56,9 +57,11 @@ class MemoryRun:
         parties: int,
         *,
         form: Callable[[], SecureSum] = AdditiveSum,
+        suite: str = DEFAULT_SUITE,
         tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
     ) -> None:
         self.tamper = tamper
+        self.suite = suite
         self.coordinator_identity = SigningIdentity.generate()
         self.identities = {
             identity.fingerprint: identity
@@ -77,6 +80,7 @@ class MemoryRun:
             nonce=secrets.token_bytes(32),
             expires_at=EXPIRES_AT,
             simulated=True,
+            suite=suite,
         )
 
     def new_party(
@@ -92,6 +96,7 @@ class MemoryRun:
             forms={"additive": AdditiveSum(), "plain": PlainSum()},
             journal=journal,
             random_bytes=secrets.token_bytes,
+            suites=frozenset({self.suite}),
         )
 
     def to_party(self, stage: str, party: bytes, frame: bytes) -> list[bytes]:

@@ -14,6 +14,7 @@ from party.journal import MemoryJournal
 from pate_fed.accounting import ConfidentGaussianMaxEvent, PrivacyLedger
 from pate_fed.federation import BatchTerms
 from protocols import wire
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Plan, Refusal
 from protocols.rounds import PartyState
 from tests.support.federation import TEACHERS, Federation, messages
@@ -117,6 +118,18 @@ class TestRun:
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
         assert refusal.value.cause == Reason.FORM
+
+    def test_a_run_under_a_suite_that_the_owner_did_not_allow_is_refused(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        guard, record = federation.nodes[0]._guard, federation.nodes[0]._round.record
+        seats = federation.run.round.seats
+        assert record is not None
+        assert record.suite == SUITE_MLKEM768_X25519
+        assert guard.review_run(record, seats=seats, me=seats[0])
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, suite=SUITE_X25519), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.FORM
 
     def test_refused_run_ends_at_the_party_and_makes_room_for_another(self) -> None:
         federation = Federation(policy={"most_epsilon": 1.0})

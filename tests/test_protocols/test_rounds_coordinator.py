@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from protocols import wire
+from protocols.envelope import SUITES, SealingKey
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -16,6 +17,7 @@ from protocols.errors import (
     MalformedMessageError,
     RefusedError,
     RemoteProtocolError,
+    SuiteError,
     TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
@@ -242,7 +244,7 @@ def _statement(run: MemoryRun, liar: bytes, **changed: object) -> bytes:
     fields: dict[str, object] = {
         "offer_digest": wire.decode(run.coordinator.offer()).digest,
         "identity_key": run.identities[liar].public.key,
-        "sealing_key": bytes(range(32)),
+        "sealing_key": SealingKey().public_bytes,
         "nonce": bytes(32),
         "role": "party",
         "expires_at": EXPIRES_AT,
@@ -262,6 +264,23 @@ def test_a_key_statement_for_something_else_is_refused(changed: dict[str, object
         run.coordinator.receive(_statement(run, liar, **changed), peer=liar)
     assert caught.value.peer == liar.hex()
     run.coordinator.receive(_statement(run, liar), peer=liar)
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_a_key_of_another_suite_is_refused_and_its_party_named(suite: str) -> None:
+    (other,) = SUITES - {suite}
+    run = MemoryRun(3, suite=suite)
+    liar = run.coordinator.seats[0]
+    mixed = _statement(run, liar, sealing_key=SealingKey(other).public_bytes)
+    with pytest.raises(SuiteError) as caught:
+        run.coordinator.receive(mixed, peer=liar)
+    assert caught.value.peer == liar.hex()
+    assert liar in run.coordinator.missing
+
+
+def test_a_coordinator_offers_no_suite_that_does_not_exist() -> None:
+    with pytest.raises(SuiteError):
+        MemoryRun(3, suite="none")
 
 
 def test_a_key_statement_of_an_identity_that_is_not_enrolled_is_refused() -> None:
