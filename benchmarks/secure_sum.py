@@ -20,10 +20,17 @@ from statistics import median
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, MLKEM768X25519PrivateKey, Suite
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
+)
 from numpy.typing import NDArray
 
 from benchmarks.bars import Bar, arguments, report
@@ -265,14 +272,18 @@ def _replies(party: PartyRound, frame: bytes) -> tuple[bytes, ...]:
 def enrolment(parties: int, rounds: int) -> Row:
     """A party's setup against the public-key work in it, done bare."""
     suite = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-    key = MLKEM768X25519PrivateKey(MLKEM768PrivateKey.generate(), X25519PrivateKey.generate())
-    signer = Ed25519PrivateKey.generate()
-    public, verifier = key.public_key(), signer.public_key()
-    message, half = bytes(100), bytes(32)
-    sealed, signature = suite.encrypt(half, public, message), signer.sign(message)
+    lattice, curve = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
+    key, signer = MLKEM768X25519PrivateKey(lattice, curve), Ed25519PrivateKey.generate()
+    raw = lattice.public_key().public_bytes_raw(), curve.public_key().public_bytes_raw()
+    verifier, message, half = signer.public_key(), bytes(100), bytes(32)
+    sealed, signature = suite.encrypt(half, key.public_key(), message), signer.sign(message)
 
     def bare() -> None:
         for _ in range(parties - 1):
+            public = MLKEM768X25519PublicKey(  # each peer's own, so read each time
+                MLKEM768PublicKey.from_public_bytes(raw[0]),
+                X25519PublicKey.from_public_bytes(raw[1]),
+            )
             suite.encrypt(half, public, message)
             suite.decrypt(sealed, key, message)
             verifier.verify(signature, message)
