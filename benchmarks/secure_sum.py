@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -171,6 +171,21 @@ def _masking_seconds(vectors: NDArray[np.uint32], name: str, rounds: int) -> lis
 
 class ForgetfulJournal(RoundJournal):
     """Keeps nothing: a benchmark begins no plan twice and sends no y again."""
+
+    @property
+    def counter(self) -> int:
+        """See `RoundJournal.counter`."""
+        return 0
+
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        """See `RoundJournal.witness`."""
+
+    def witnessed(self, peer: bytes) -> int:  # noqa: ARG002 - the contract's
+        """See `RoundJournal.witnessed`."""
+        return 0
+
+    def halt(self, counter: int) -> None:
+        """See `RoundJournal.halt`."""
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""

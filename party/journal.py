@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from protocols.errors import KeyReuseError
+from protocols.errors import KeyReuseError, RestoredJournalError
 from protocols.rounds import RoundJournal
 
 
@@ -48,19 +48,30 @@ class MemoryJournal(Journal):
         self._plans: set[bytes] = set()
         self._frames: dict[bytes, bytes] = {}
         self._queries: set[bytes] = set()
+        self._witnessed: dict[bytes, int] = {}
+        self._counter = self._halted_at = 0
+
+    @property
+    def counter(self) -> int:
+        """See `RoundJournal.counter`."""
+        return self._counter
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
+        if self._halted_at:
+            raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
         if plan_digest in self._plans or epoch <= self._epochs.get(run_id, 0):
             raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
         self._plans.add(plan_digest)
         self._epochs[run_id] = epoch
+        self._counter += 1
 
     def keep(self, plan_digest: bytes, frame: bytes) -> None:
         """See `RoundJournal.keep`."""
         if plan_digest not in self._plans or plan_digest in self._frames:
             raise KeyReuseError("a plan must be begun and answered once", "not so")
         self._frames[plan_digest] = frame
+        self._counter += 1
 
     def find(self, plan_digest: bytes) -> bytes | None:
         """See `RoundJournal.find`."""
@@ -68,13 +79,31 @@ class MemoryJournal(Journal):
 
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
-        self._frames.pop(plan_digest, None)
+        if self._frames.pop(plan_digest, None) is not None:
+            self._counter += 1
+
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        """See `RoundJournal.witness`."""
+        news = {peer: count for peer, count in counters.items() if count > self.witnessed(peer)}
+        if news:
+            self._witnessed.update(news)
+            self._counter += 1
+
+    def witnessed(self, peer: bytes) -> int:
+        """See `RoundJournal.witnessed`."""
+        return self._witnessed.get(peer, 0)
+
+    def halt(self, counter: int) -> None:
+        """See `RoundJournal.halt`."""
+        self._halted_at = max(self._halted_at, counter)
+        self._counter += 1
 
     def claim(self, queries: Sequence[bytes]) -> None:
         """See `QueryJournal.claim`."""
         if self.any_answered(queries):
             raise KeyReuseError("no query may be answered twice", "one that was")
         self._queries.update(queries)
+        self._counter += 1
 
     def any_answered(self, queries: Sequence[bytes]) -> bool:
         """See `QueryJournal.any_answered`."""

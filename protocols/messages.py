@@ -105,7 +105,17 @@ class RunOffer(Message):
 
 @dataclass(frozen=True, slots=True)
 class KeyStatement(Message):
-    """A party's keys for one run, signed by its identity."""
+    """A party's keys for one run, signed by its identity.
+
+    Attributes:
+        offer_digest: The offer that it answers.
+        identity_key: Ed25519 key of the party.
+        sealing_key: Key of the run's suite, for envelopes of this run.
+        nonce: Fresh random bytes.
+        role: "party".
+        expires_at: As in the offer.
+        journal_counter: Counter of the party's journal: it never goes back (rule R4).
+    """
 
     TYPE: ClassVar[int] = 2
     PURPOSE: ClassVar[str] = "key statement"
@@ -116,6 +126,7 @@ class KeyStatement(Message):
     nonce: Nonce
     role: Name
     expires_at: UnixTime
+    journal_counter: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +216,7 @@ class SetupClosing(Message):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Message):
-    """A party is done with a stage, and remembers `head`."""
+    """A party is done with a stage, and remembers `head`; its journal stands at a counter."""
 
     TYPE: ClassVar[int] = 8
     PURPOSE: ClassVar[str] = "ready"
@@ -214,6 +225,7 @@ class Ready(Message):
     sender: Digest
     stage: Name
     head: Digest
+    journal_counter: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +329,10 @@ class Closing(Message):
 
 @dataclass(frozen=True, slots=True)
 class HeadStatement(Message):
-    """The last transcript head that a party remembers, and the highest epoch that it served."""
+    """The last transcript head that a party remembers, and the highest epoch that it served.
+
+    Its journal's counter stands beside them, for all peers to remember (rule R4).
+    """
 
     TYPE: ClassVar[int] = 14
     PURPOSE: ClassVar[str] = "head statement"
@@ -326,6 +341,7 @@ class HeadStatement(Message):
     sender: Digest
     head: Digest
     epoch: Count
+    journal_counter: Count
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
     RemoteProtocolError,
+    RestoredJournalError,
     SuiteError,
     UnexpectedMessageError,
     UnknownPeerError,
@@ -201,6 +202,28 @@ class PartyRound:
         self._answered[key] = (signed.digest, received.replies)
         return received
 
+    def compare_journal(self, frame: bytes) -> None:
+        """Compare this party's journal with a statement that it signed and somebody shows (R4).
+
+        Args:
+            frame: A `KeyStatement`, `Ready` or `HeadStatement` of an earlier time.
+
+        Raises:
+            RestoredJournalError: the journal is older than what this party signed. The run stops,
+                and the journal begins nothing more until its owner acts.
+            RemoteProtocolError: it is no such statement, or not signed by this party; nothing
+                changed.
+        """
+        signed = wire.decode(frame)
+        if not isinstance(signed.message, KeyStatement | Ready | HeadStatement):
+            raise UnexpectedMessageError("a statement must hold a journal's counter", "another")
+        signed.verify(self._identity.public)
+        shown = signed.message.journal_counter
+        if shown > self._journal.counter:
+            self._stop()
+            self._journal.halt(shown)
+            raise RestoredJournalError(shown=shown, counter=self._journal.counter)
+
     def accept_run(self) -> tuple[bytes, ...]:
         """Agree to the run record: seal a half of each pair's root.
 
@@ -229,6 +252,9 @@ class PartyRound:
             envelope = Envelope(self._run_id, self._me, peer, sealed)
             frames.append(wire.sign(envelope, self._identity).frame)
         replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))).frame,)
+        self._journal.witness(
+            {_fingerprint(seat): seat.journal_counter for seat in self._peers()}
+        )
         self._transcript = self._transcript.append("run record", self._run_id)
         self._state = PartyState.SEALED
         self._remember(record, replies)
@@ -344,6 +370,7 @@ class PartyRound:
             nonce=self._random_bytes(32),
             role=ROLE_PARTY,
             expires_at=offer.expires_at,
+            journal_counter=self._journal.counter,
         )
         self._offer = signed
         self._statement = wire.sign(statement, self._identity)
@@ -399,6 +426,12 @@ class PartyRound:
                 raise error.from_peer(fingerprint.hex()) from error
             seats.append(seat)
             fingerprints.append(fingerprint)
+            if seat.journal_counter < self._journal.witnessed(fingerprint):
+                raise HistoryError(
+                    "a party's journal must not be older than what it signed",
+                    "an older one",
+                    peer=fingerprint.hex(),
+                )
         if fingerprints != sorted(set(fingerprints)):
             raise UnknownPeerError("seats must be in the order of fingerprints, none twice", "not")
         if len({seat.sealing_key for seat in seats}) != len(seats):
@@ -521,11 +554,14 @@ class PartyRound:
             raise HistoryError(
                 "the coordinator must remember the same run", "another head", peer=COORDINATOR
             )
-        statement = HeadStatement(self._run_id, self._me, self._transcript.head, self.epoch)
+        statement = HeadStatement(
+            self._run_id, self._me, self._transcript.head, self.epoch, self._journal.counter
+        )
         self._roots.erase()
         return Received((wire.sign(statement, self._identity).frame,))
 
     def _on_heads(self, bundle: HeadBundle) -> Received:
+        counters = {}
         if len(bundle.statements) != len(self._seats):
             raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
         for seat, frame in zip(self._seats, bundle.statements, strict=True):
@@ -541,6 +577,9 @@ class PartyRound:
                     "another head",
                     peer=identity.fingerprint.hex(),
                 )
+            counters[identity.fingerprint] = statement.journal_counter
+        del counters[self._me]
+        self._journal.witness(counters)
         return Received((self._ready("closing"),))
 
     # Helpers ----------------------------------------------------------------------------------
@@ -612,7 +651,9 @@ class PartyRound:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
 
     def _ready(self, stage: str) -> bytes:
-        message = Ready(self._run_id, self._me, stage, self._transcript.head)
+        message = Ready(
+            self._run_id, self._me, stage, self._transcript.head, self._journal.counter
+        )
         return wire.sign(message, self._identity).frame
 
     def _require(self, state: PartyState) -> None:

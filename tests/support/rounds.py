@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,35 @@ class ListJournal(RoundJournal):
 
     def __init__(self) -> None:
         self.steps: list[str] = []
+        self.counter_now = 0
+        self.peers: dict[bytes, int] = {}
+        self.halted_at = 0
         self._frames: dict[bytes, bytes | None] = {}
+
+    @property
+    def counter(self) -> int:
+        return self.counter_now
+
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        self.peers.update(counters)
+
+    def witnessed(self, peer: bytes) -> int:
+        return self.peers.get(peer, 0)
+
+    def halt(self, counter: int) -> None:
+        self.halted_at = counter
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         if plan_digest in self._frames:
             raise KeyReuseError("a plan must be begun once", "a second time")
         self._frames[plan_digest] = None
         self.steps.append("begin")
+        self.counter_now += 1
 
     def keep(self, plan_digest: bytes, frame: bytes) -> None:
         self._frames[plan_digest] = frame
         self.steps.append("keep")
+        self.counter_now += 1
 
     def find(self, plan_digest: bytes) -> bytes | None:
         return self._frames.get(plan_digest)
@@ -43,6 +61,7 @@ class ListJournal(RoundJournal):
     def erase(self, plan_digest: bytes) -> None:
         self._frames[plan_digest] = None
         self.steps.append("erase")
+        self.counter_now += 1
 
 
 class MemoryRun:

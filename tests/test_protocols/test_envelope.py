@@ -55,7 +55,7 @@ def test_sizes_are_those_of_the_standards(suite: str, key_bytes: int, overhead: 
     key = SealingKey(suite)
     assert len(key.public_bytes) == sealing_key_bytes(suite) == key_bytes
     assert len(sealed_to(key)) == sealed_bytes(suite, len(HALF)) == len(HALF) + overhead
-    assert KeyStatement(RUN, ANN, key.public_bytes, RUN, "party", 1)
+    assert KeyStatement(RUN, ANN, key.public_bytes, RUN, "party", 1, 0)
     assert Envelope(RUN, ANN, BOB, sealed_to(key))
 
 

@@ -248,6 +248,7 @@ def _statement(run: MemoryRun, liar: bytes, **changed: object) -> bytes:
         "nonce": bytes(32),
         "role": "party",
         "expires_at": EXPIRES_AT,
+        "journal_counter": 0,
     }
     return wire.sign(KeyStatement(**fields | changed), run.identities[liar]).frame  # type: ignore[arg-type]
 
@@ -381,7 +382,7 @@ def test_a_party_cannot_end_an_exchange_that_has_not_begun() -> None:
     coordinator, identity = walk.run.coordinator, walk.run.identities[walk.me]
     early = [
         Confirmations(coordinator.run_id, walk.me, (bytes(32),) * 2),
-        Ready(coordinator.run_id, walk.me, "setup", coordinator.transcript.head),
+        Ready(coordinator.run_id, walk.me, "setup", coordinator.transcript.head, 0),
     ]
     for message in early:
         with pytest.raises(UnexpectedMessageError):
@@ -402,7 +403,7 @@ def test_a_party_is_ready_with_the_stage_and_the_history_of_now() -> None:
         ("closing", head, UnexpectedMessageError),
         ("setup", bytes(32), HistoryError),
     ):
-        frame = wire.sign(Ready(coordinator.run_id, walk.me, stage, other_head), identity).frame
+        frame = wire.sign(Ready(coordinator.run_id, walk.me, stage, other_head, 0), identity).frame
         with pytest.raises(error) as caught:
             coordinator.receive(frame, peer=walk.me)
         assert caught.value.peer == walk.me.hex()
