@@ -7,6 +7,7 @@ running total, which is uniform until the last y is in.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,8 @@ from protocols.ring import Words
 from protocols.rounds.party import ROLE_PARTY, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
+from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
+from protocols.transcript import EntrySignature, Transcript
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
@@ -64,6 +66,7 @@ class CoordinatorRound:
         expires_at: Unix time after which the run is over, in seconds.
         simulated: Whether the run is a simulation.
         suite: Name of the sealing suite, the same for all parties.
+        known_statements: What `statements` gave after an earlier run.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
@@ -80,6 +83,7 @@ class CoordinatorRound:
         expires_at: int,
         simulated: bool,
         suite: str = DEFAULT_SUITE,
+        known_statements: Mapping[bytes, bytes] | None = None,
     ) -> None:
         form.require_enough(len(parties))
         require_suite(suite)
@@ -97,6 +101,10 @@ class CoordinatorRound:
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
         self._declined: set[bytes] = set()
+        self._statements = {
+            party: wire.decode(frame) for party, frame in (known_statements or {}).items()
+        }
+        self._heads: list[HeadsRecord] = []
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
@@ -129,6 +137,14 @@ class CoordinatorRound:
     def transcript(self) -> Transcript:
         """Chain of this run."""
         return self._transcript
+
+    @property
+    def statements(self) -> dict[bytes, bytes]:
+        """The frame in which each party signed its journal's highest counter (rule R4).
+
+        To be kept over runs, and shown to a party before the next offer.
+        """
+        return {party: signed.frame for party, signed in self._statements.items()}
 
     @property
     def missing(self) -> tuple[bytes, ...]:
@@ -192,7 +208,9 @@ class CoordinatorRound:
         # A y was added to the total: the vector itself is not held.
         self._received[sender] = None if isinstance(message, MaskedVector) else signed
         self._answered[key] = signed.digest
+        self._note_counter(signed, sender)
         if not self.missing:
+            self._note_heads()
             self._state = state
         return sender
 
@@ -255,6 +273,9 @@ class CoordinatorRound:
         ):
             raise UnexpectedMessageError("a key statement must be for this offer", "another")
         require_key_of(offer.suite, statement.sealing_key)
+        sender = PublicIdentity(statement.identity_key).fingerprint
+        if statement.journal_counter < self._counter_of(sender):
+            raise HistoryError("a party's journal must not be older than what it signed", "older")
 
     def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
         self._require_run(bundle.run_id)
@@ -315,7 +336,7 @@ class CoordinatorRound:
         )
         signed = wire.sign(record, self._identity)
         self._run_id = signed.digest
-        self._transcript = self._transcript.append("run record", self._run_id)
+        self._append("run record", signed)
         return signed.frame
 
     def deliver(self) -> dict[bytes, bytes]:
@@ -348,7 +369,11 @@ class CoordinatorRound:
             )
             closing = SetupClosing(self._run_id, macs, digests)
             frames[seat] = wire.sign(closing, self._identity).frame
-        self._transcript = self._transcript.append("setup", setup_digest(digests))
+        signatures = tuple(
+            EntrySignature(seat, signed.digest, signed.signature)
+            for seat, signed in zip(self._seats, collected, strict=True)
+        )
+        self._transcript = self._transcript.append("setup", setup_digest(digests), signatures)
         return frames
 
     def plan(self, *, batch: int, attempt: int, words: int, expires_at: int, terms: bytes) -> bytes:
@@ -378,7 +403,7 @@ class CoordinatorRound:
             terms=terms,
         )
         self._plan = wire.sign(plan, self._identity)
-        self._transcript = self._transcript.append("plan", self._plan.digest)
+        self._append("plan", self._plan)
         self._total = self._form.empty_total(words)
         self._vectors.clear()
         self._declined.clear()
@@ -418,7 +443,7 @@ class CoordinatorRound:
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
-        self._transcript = self._transcript.append("settlement", signed.digest)
+        self._append("settlement", signed)
         self._plan = self._total = None
         self._vectors.clear()
         self._received.clear()
@@ -439,7 +464,50 @@ class CoordinatorRound:
         statements = tuple(signed.frame for signed in self._collected())
         return wire.contain(HeadBundle(self._run_id, statements)).frame
 
+    def signed_transcript(self) -> list[dict[str, Any]]:
+        """Return the transcript as it is written down: hashes, signatures and public keys."""
+        heads = [*self._heads]
+        if self._state is CoordinatorState.CLOSING:  # those that came, for whoever asks who did not
+            heads.append(self._heads_record())
+        parties = [self._parties[seat] for seat in self._seats]
+        return transcript_lines(
+            self._transcript, heads, parties=parties, coordinator=self._identity
+        )
+
     # Helpers ----------------------------------------------------------------------------------
+
+    def _append(self, kind: str, signed: Signed) -> None:
+        signature = EntrySignature(self._identity.fingerprint, signed.digest, signed.signature)
+        self._transcript = self._transcript.append(kind, signed.digest, (signature,))
+
+    def _note_counter(self, signed: Signed, sender: bytes) -> None:
+        message = signed.message
+        if isinstance(message, KeyStatement | Ready | HeadStatement) and (
+            message.journal_counter >= self._counter_of(sender)
+        ):
+            self._statements[sender] = signed
+
+    def _counter_of(self, party: bytes) -> int:
+        signed = self._statements.get(party)
+        if signed is None:
+            return 0
+        assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
+        return signed.message.journal_counter
+
+    def _note_heads(self) -> None:
+        """Keep what all parties signed of the chain, once all have: it is in their own words."""
+        if self._state in (CoordinatorState.CONFIRMED, CoordinatorState.CLOSING):
+            self._heads.append(self._heads_record())
+
+    def _heads_record(self) -> HeadsRecord:
+        stage = "setup" if self._state is CoordinatorState.CONFIRMED else "closing"
+        signatures = []
+        for seat in self._seats:
+            signed = self._received.get(seat)
+            if signed is not None and isinstance(signed.message, Ready | HeadStatement):
+                counter = signed.message.journal_counter
+                signatures.append(HeadSignature(seat, counter, signed.signature))
+        return HeadsRecord(stage, len(self._transcript.entries), self._epoch, tuple(signatures))
 
     def _collected(self) -> list[Signed]:
         """Hand over every party's message of this exchange, in seat order, and begin the next."""

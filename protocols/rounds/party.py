@@ -252,9 +252,7 @@ class PartyRound:
             envelope = Envelope(self._run_id, self._me, peer, sealed)
             frames.append(wire.sign(envelope, self._identity).frame)
         replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))).frame,)
-        self._journal.witness(
-            {_fingerprint(seat): seat.journal_counter for seat in self._peers()}
-        )
+        self._journal.witness({_fingerprint(seat): seat.journal_counter for seat in self._peers()})
         self._transcript = self._transcript.append("run record", self._run_id)
         self._state = PartyState.SEALED
         self._remember(record, replies)
@@ -651,9 +649,7 @@ class PartyRound:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
 
     def _ready(self, stage: str) -> bytes:
-        message = Ready(
-            self._run_id, self._me, stage, self._transcript.head, self._journal.counter
-        )
+        message = Ready(self._run_id, self._me, stage, self._transcript.head, self._journal.counter)
         return wire.sign(message, self._identity).frame
 
     def _require(self, state: PartyState) -> None:
