@@ -168,7 +168,8 @@ class PartyRound:
     def receive(self, frame: bytes, *, now: float) -> Received:
         """Take one frame from the coordinator.
 
-        The same frame again gets the same answer, and changes nothing.
+        The same frame again gets the same answer, and changes nothing. So does a plan that this
+        party answered before it was restarted.
 
         Args:
             frame: Bytes as they came.
@@ -180,10 +181,18 @@ class PartyRound:
                 nothing changed. A `ConflictingMessageError`, and whatever is wrong with a bundle,
                 a settlement or a closing of this run, stops the run at this party.
             TooFewPartiesError: a run record with fewer parties than its form needs.
+            RestoredJournalError: the frame is a statement that this party signed when its journal
+                stood higher. The run stops, and the journal begins nothing until its owner acts.
         """
         signed = wire.decode(frame)
+        if self._signed_here(signed):
+            self._compare_journal(signed.message)
+            return Received()
         if not isinstance(signed.message, _UNSIGNED):
             self._verify_coordinator(signed)
+        earlier = self._from_an_earlier_life(signed, now=now)
+        if earlier is not None:
+            return earlier
         self._require_ours(signed.message)
         key = self._identify(signed.message)
         if key in self._answered:
@@ -201,28 +210,6 @@ class PartyRound:
         self._state = state
         self._answered[key] = (signed.digest, received.replies)
         return received
-
-    def compare_journal(self, frame: bytes) -> None:
-        """Compare this party's journal with a statement that it signed and somebody shows (R4).
-
-        Args:
-            frame: A `KeyStatement`, `Ready` or `HeadStatement` of an earlier time.
-
-        Raises:
-            RestoredJournalError: the journal is older than what this party signed. The run stops,
-                and the journal begins nothing more until its owner acts.
-            RemoteProtocolError: it is no such statement, or not signed by this party; nothing
-                changed.
-        """
-        signed = wire.decode(frame)
-        if not isinstance(signed.message, KeyStatement | Ready | HeadStatement):
-            raise UnexpectedMessageError("a statement must hold a journal's counter", "another")
-        signed.verify(self._identity.public)
-        shown = signed.message.journal_counter
-        if shown > self._journal.counter:
-            self._stop()
-            self._journal.halt(shown)
-            raise RestoredJournalError(shown=shown, counter=self._journal.counter)
 
     def accept_run(self) -> tuple[bytes, ...]:
         """Agree to the run record: seal a half of each pair's root.
@@ -614,6 +601,46 @@ class PartyRound:
                 return (Settlement, message.plan_digest)
             case _:
                 return (type(message), None)
+
+    def _signed_here(self, shown: Signed) -> bool:
+        """Tell whether somebody shows a statement that this party signed."""
+        match shown.message:
+            case KeyStatement(identity_key=key):
+                is_ours = key == self._identity.public.key
+            case Ready(sender=sender) | HeadStatement(sender=sender):
+                is_ours = sender == self._me
+            case _:
+                return False
+        try:
+            shown.verify(self._identity.public)
+        except BadSignatureError:
+            return False
+        return is_ours
+
+    def _compare_journal(self, shown: Message) -> None:
+        """Stop if this party signed a higher counter than its journal has (rule R4)."""
+        assert isinstance(shown, KeyStatement | Ready | HeadStatement)
+        if shown.journal_counter > self._journal.counter:
+            self._stop()
+            self._journal.halt(shown.journal_counter)
+            raise RestoredJournalError(shown=shown.journal_counter, counter=self._journal.counter)
+
+    def _from_an_earlier_life(self, signed: Signed, *, now: float) -> Received | None:
+        """Answer about a run that this party served before it was restarted, from its journal.
+
+        Its keys are gone: the y that was stored is sent as it is, or nothing (rule R4).
+        """
+        match signed.message:
+            case Plan(run_id=run_id, expires_at=expires_at) if run_id != self._run_id:
+                stored = self._journal.find(signed.digest) if now < expires_at else None
+                return None if stored is None else Received((stored,))
+            case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
+                if self._journal.find(plan) is None:
+                    return None
+                self._journal.erase(plan)
+                return Received()
+            case _:
+                return None
 
     def _repeat(
         self, signed: Signed, replies: tuple[bytes, ...], *, now: float

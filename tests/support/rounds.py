@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,7 @@ class MemoryRun:
         *,
         form: Callable[[], SecureSum] = AdditiveSum,
         suite: str = DEFAULT_SUITE,
+        journal: Callable[[int], RoundJournal] = lambda place: ListJournal(),
         tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
     ) -> None:
         self.tamper = tamper
@@ -87,19 +89,24 @@ class MemoryRun:
             for identity in (SigningIdentity.generate() for _ in range(parties))
         }
         pins = {fp: identity.public for fp, identity in self.identities.items()}
-        self.journals = {fp: ListJournal() for fp in pins}
+        self.journals: dict[bytes, Any] = {fp: journal(place) for place, fp in enumerate(pins)}
         self.parties = {
             fp: self.new_party(identity, pins, self.journals[fp])
             for fp, identity in self.identities.items()
         }
-        self.coordinator = CoordinatorRound(
+        self.form = form
+        self.coordinator = self.new_coordinator({})
+
+    def new_coordinator(self, known_statements: Mapping[bytes, bytes]) -> CoordinatorRound:
+        return CoordinatorRound(
             identity=self.coordinator_identity,
-            form=form(),
-            parties=pins,
+            form=self.form(),
+            parties={fp: identity.public for fp, identity in self.identities.items()},
             nonce=secrets.token_bytes(32),
             expires_at=EXPIRES_AT,
             simulated=True,
-            suite=suite,
+            suite=self.suite,
+            known_statements=known_statements,
         )
 
     def new_party(
@@ -117,6 +124,21 @@ class MemoryRun:
             random_bytes=secrets.token_bytes,
             suites=frozenset({self.suite}),
         )
+
+    def restart(self, party: bytes, journal: RoundJournal | None = None) -> PartyRound:
+        """Give a party a new process: all that it knows is in its journal."""
+        if journal is not None:
+            self.journals[party] = journal
+        pins = {fp: identity.public for fp, identity in self.identities.items()}
+        self.parties[party] = self.new_party(self.identities[party], pins, self.journals[party])
+        return self.parties[party]
+
+    def new_run(self) -> None:
+        """Open another run with the same people; the coordinator remembers what they signed."""
+        known = self.coordinator.statements
+        for party in self.parties:
+            self.restart(party)
+        self.coordinator = self.new_coordinator(known)
 
     def to_party(self, stage: str, party: bytes, frame: bytes) -> list[bytes]:
         return list(self.parties[party].receive(self.tamper(stage, party, frame), now=NOW).replies)

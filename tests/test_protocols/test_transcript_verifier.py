@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -167,9 +168,14 @@ def test_a_batch_that_is_dropped_is_found() -> None:
 
 def test_lines_of_another_run_of_the_same_people_do_not_fit() -> None:
     """The same coordinator, the same parties: every signature is by the right person."""
-    run, other = closed_run(), closed_run()
-    other_lines = written(other_run_of_the_same_people(run))
+    run = closed_run()
     lines = written(run.coordinator)
+    run.new_run()
+    run.set_up()
+    batch(run, 0)
+    batch(run, 1)
+    run.close()
+    other_lines = written(run.coordinator)
     assert first_bad_line(other_lines) is None
     assert other_lines[0] == lines[0]
     for place in range(1, len(lines)):
@@ -178,33 +184,6 @@ def test_lines_of_another_run_of_the_same_people_do_not_fit() -> None:
         assert first_bad_line([*lines[:place], *other_lines[place:]]) == (
             None if place == 1 else place + 1
         )
-    assert first_bad_line(written(other.coordinator)) is None
-
-
-def other_run_of_the_same_people(run: MemoryRun) -> CoordinatorRound:
-    again = MemoryRun(3)
-    again.coordinator_identity = run.coordinator_identity
-    again.identities = run.identities
-    pins = {fp: identity.public for fp, identity in run.identities.items()}
-    again.journals = run.journals
-    again.parties = {
-        fp: again.new_party(identity, pins, run.journals[fp])
-        for fp, identity in run.identities.items()
-    }
-    again.coordinator = CoordinatorRound(
-        identity=run.coordinator_identity,
-        form=run.coordinator._form,
-        parties=pins,
-        nonce=b"another run's nonce, of 32 bytes",
-        expires_at=10_000,
-        simulated=True,
-        known_statements=run.coordinator.statements,
-    )
-    again.set_up()
-    batch(again, 0)
-    batch(again, 1)
-    again.close()
-    return again.coordinator
 
 
 @pytest.mark.parametrize("place", range(4, 8))
@@ -277,6 +256,41 @@ def test_a_coordinator_that_tells_another_history_lacks_the_parties_signatures(
     change: Callable[[Transcript, list[HeadsRecord]], Transcript], line: int
 ) -> None:
     assert first_bad_line(rewritten(change)) == line
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_signature_of_something_else_does_not_make_an_entry(place: int) -> None:
+    """The coordinator writes another digest above true signatures."""
+
+    def change(chain: Transcript, heads: list[HeadsRecord]) -> Transcript:
+        entry = dataclasses.replace(chain.entries[place], digest=bytes(range(32)))
+        return Transcript((*chain.entries[:place], entry, *chain.entries[place + 1 :]))
+
+    verdict = verify_transcript(text_of(rewritten(change)))
+    assert verdict.line == (place + 2 if place < 2 else place + 3)
+    assert verdict.must == "an entry must be what its senders signed"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param((1, 0, 2), id="another order"),
+        pytest.param((0, 0, 1), id="one twice"),
+        pytest.param((), id="none"),
+    ],
+)
+def test_parties_stand_once_each_in_their_order(order: tuple[int, ...]) -> None:
+    coordinator = RUN.coordinator
+    keys = [coordinator._parties[seat] for seat in coordinator.seats]
+    rows = transcript_lines(
+        coordinator.transcript,
+        coordinator._heads,
+        parties=[keys[place] for place in order],
+        coordinator=RUN.coordinator_identity,
+    )
+    verdict = verify_transcript(text_of([json.dumps(row, sort_keys=True) for row in rows]))
+    assert verdict.line == 1
+    assert verdict.must == "parties must be in the order of fingerprints, none twice"
 
 
 def test_a_coordinator_cannot_speak_for_a_party() -> None:
