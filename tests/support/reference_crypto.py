@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -119,16 +119,34 @@ def _cbor_head(major: int, number: int) -> bytes:
 KEM_X25519, KEM_MLKEM768_X25519 = 0x0020, 0x647A
 
 
+def hpke_seal_x25519(plaintext: bytes, receiver: bytes, *, info: bytes, ephemeral: bytes) -> bytes:
+    """Seal with DHKEM(X25519, HKDF-SHA256), by RFC 9180, with an ephemeral key that is given."""
+    key = X25519PrivateKey.from_private_bytes(ephemeral)
+    encapsulated = key.public_key().public_bytes_raw()
+    shared = key.exchange(X25519PublicKey.from_public_bytes(receiver))
+    secret = _dhkem_secret(shared, encapsulated + receiver)
+    return encapsulated + _seal_base(secret, plaintext, kem=KEM_X25519, info=info)
+
+
+def hpke_seal_hybrid(
+    plaintext: bytes, lattice: bytes, curve: bytes, *, info: bytes, ephemeral: bytes
+) -> bytes:
+    """Seal with X-Wing; ML-KEM's part is drawn at random, the ephemeral X25519 key is given."""
+    shared, to_lattice = MLKEM768PublicKey.from_public_bytes(lattice).encapsulate()
+    key = X25519PrivateKey.from_private_bytes(ephemeral)
+    to_curve = key.public_key().public_bytes_raw()
+    exchanged = key.exchange(X25519PublicKey.from_public_bytes(curve))
+    secret = _x_wing_secret(shared, exchanged, to_curve, curve)
+    sealed = _seal_base(secret, plaintext, kem=KEM_MLKEM768_X25519, info=info)
+    return to_lattice + to_curve + sealed
+
+
 def hpke_open_x25519(sealed: bytes, private: bytes, *, info: bytes) -> bytes:
     """Open an envelope of DHKEM(X25519, HKDF-SHA256), by RFC 9180, sections 4.1 and 5.1."""
     key = X25519PrivateKey.from_private_bytes(private)
     encapsulated, ciphertext = sealed[:32], sealed[32:]
     shared = key.exchange(X25519PublicKey.from_public_bytes(encapsulated))
-    suite = b"KEM" + KEM_X25519.to_bytes(2, "big")
-    context = encapsulated + key.public_key().public_bytes_raw()
-    secret = _labeled_expand(
-        _labeled_extract(b"", b"eae_prk", shared, suite), b"shared_secret", context, 32, suite
-    )
+    secret = _dhkem_secret(shared, encapsulated + key.public_key().public_bytes_raw())
     return _open_base(secret, ciphertext, kem=KEM_X25519, info=info)
 
 
@@ -146,17 +164,37 @@ def hpke_open_hybrid(sealed: bytes, seed: bytes, private: bytes, *, info: bytes)
         X25519PrivateKey.from_private_bytes(private),
     )
     to_lattice, to_curve, ciphertext = sealed[:1088], sealed[1088:1120], sealed[1120:]
-    secret = hashlib.sha3_256(
-        lattice.decapsulate(to_lattice)
-        + curve.exchange(X25519PublicKey.from_public_bytes(to_curve))
-        + to_curve
-        + curve.public_key().public_bytes_raw()
-        + b"\\.//^\\"
-    ).digest()
+    secret = _x_wing_secret(
+        lattice.decapsulate(to_lattice),
+        curve.exchange(X25519PublicKey.from_public_bytes(to_curve)),
+        to_curve,
+        curve.public_key().public_bytes_raw(),
+    )
     return _open_base(secret, ciphertext, kem=KEM_MLKEM768_X25519, info=info)
 
 
+def _dhkem_secret(shared: bytes, context: bytes) -> bytes:
+    suite = b"KEM" + KEM_X25519.to_bytes(2, "big")
+    prk = _labeled_extract(b"", b"eae_prk", shared, suite)
+    return _labeled_expand(prk, b"shared_secret", context, 32, suite)
+
+
+def _x_wing_secret(lattice: bytes, curve: bytes, to_curve: bytes, receiver: bytes) -> bytes:
+    """The combiner of draft-connolly-cfrg-xwing-kem, whose label is six characters of art."""
+    return hashlib.sha3_256(lattice + curve + to_curve + receiver + b"\\.//^\\").digest()
+
+
 def _open_base(secret: bytes, ciphertext: bytes, *, kem: int, info: bytes) -> bytes:
+    key, nonce = _key_schedule(secret, kem=kem, info=info)
+    return AESGCM(key).decrypt(nonce, ciphertext, b"")
+
+
+def _seal_base(secret: bytes, plaintext: bytes, *, kem: int, info: bytes) -> bytes:
+    key, nonce = _key_schedule(secret, kem=kem, info=info)
+    return AESGCM(key).encrypt(nonce, plaintext, b"")
+
+
+def _key_schedule(secret: bytes, *, kem: int, info: bytes) -> tuple[bytes, bytes]:
     suite = b"HPKE" + b"".join(number.to_bytes(2, "big") for number in (kem, 1, 2))
     context = (
         b"\0"
@@ -165,8 +203,7 @@ def _open_base(secret: bytes, ciphertext: bytes, *, kem: int, info: bytes) -> by
     )
     schedule = _labeled_extract(secret, b"secret", b"", suite)
     key = _labeled_expand(schedule, b"key", context, 32, suite)
-    nonce = _labeled_expand(schedule, b"base_nonce", context, 12, suite)
-    return AESGCM(key).decrypt(nonce, ciphertext, b"")
+    return key, _labeled_expand(schedule, b"base_nonce", context, 12, suite)
 
 
 def _labeled_extract(salt: bytes, label: bytes, secret: bytes, suite: bytes) -> bytes:
