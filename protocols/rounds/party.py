@@ -632,7 +632,9 @@ class PartyRound:
         """
         match signed.message:
             case Plan(run_id=run_id, expires_at=expires_at) if run_id != self._run_id:
-                stored = self._journal.find(signed.digest) if now < expires_at else None
+                if now >= expires_at:
+                    self._journal.erase(signed.digest)
+                stored = self._journal.find(signed.digest)
                 return None if stored is None else Received((stored,))
             case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
                 if self._journal.find(plan) is None:
@@ -648,6 +650,8 @@ class PartyRound:
         plan = signed.message
         if not isinstance(plan, Plan) or replies:
             return replies
+        if now >= plan.expires_at:
+            self._journal.erase(signed.digest)  # nobody needs it any more (rule R9)
         if self._state is PartyState.STOPPED or now >= plan.expires_at:
             return ()
         stored = self._journal.find(signed.digest)

@@ -86,6 +86,9 @@ class TestRestarted:
         party = run.restart(me, reopened(run, me))
         with pytest.raises(UnexpectedMessageError):
             party.receive(plan, now=EXPIRES_AT)
+        assert not list((run.journals[me]._folder / "vectors").iterdir())  # and it is gone
+        with pytest.raises(UnexpectedMessageError):
+            party.receive(plan, now=NOW)
 
     def test_who_died_between_begin_and_keep_stays_silent_for_ever(self, tmp_path: Path) -> None:
         run = run_on_disk(tmp_path)
