@@ -19,6 +19,7 @@ from protocols.errors import (
     HistoryError,
     RefusedError,
     RemoteProtocolError,
+    SuiteError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -237,7 +238,7 @@ class CoordinatorRound:
         message = signed.message
         match message:
             case KeyStatement():
-                self._check_statement(message)
+                self._check_statement(message, sender)
             case EnvelopeBundle():
                 self._check_bundle(message, sender)
             case Confirmations():
@@ -264,7 +265,7 @@ class CoordinatorRound:
             case _:
                 raise AssertionError(type(message).__name__)
 
-    def _check_statement(self, statement: KeyStatement) -> None:
+    def _check_statement(self, statement: KeyStatement, sender: bytes) -> None:
         offer = wire.expect(self._offer, RunOffer)
         if (
             statement.offer_digest != self._offer.digest
@@ -272,10 +273,16 @@ class CoordinatorRound:
             or statement.expires_at != offer.expires_at
         ):
             raise UnexpectedMessageError("a key statement must be for this offer", "another")
-        require_key_of(offer.suite, statement.sealing_key)
-        sender = PublicIdentity(statement.identity_key).fingerprint
+        try:
+            require_key_of(offer.suite, statement.sealing_key)
+        except SuiteError as error:
+            raise error.from_peer(sender.hex()) from error
         if statement.journal_counter < self._counter_of(sender):
-            raise HistoryError("a party's journal must not be older than what it signed", "older")
+            raise HistoryError(
+                "a party's journal must not be older than what it signed",
+                "an older one",
+                peer=sender.hex(),
+            )
 
     def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
         self._require_run(bundle.run_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.errors import Reason, RefusalError
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
@@ -130,6 +130,16 @@ class TestRun:
         with pytest.raises(RefusalError) as refusal:
             guard.review_run(replace(record, suite=SUITE_X25519), seats=seats, me=seats[0])
         assert refusal.value.reason is Reason.FORM
+
+    @pytest.mark.parametrize("suites", [{SUITE_X25519}, set()])
+    def test_parties_that_accept_other_suites_are_not_set_up_with(self, suites: set[str]) -> None:
+        federation = Federation(policies={1: {"suites": frozenset(suites)}})
+        with pytest.raises(SetupError):
+            federation.run.set_up()
+        assert federation.nodes[1].state is PartyState.NEW
+        refusals = [refusal_of(a) for n, a in federation.transport.answers if n == 1]
+        assert refusals == ["PF-235"]
+        assert no_party_acted(federation)
 
     def test_refused_run_ends_at_the_party_and_makes_room_for_another(self) -> None:
         federation = Federation(policy={"most_epsilon": 1.0})
