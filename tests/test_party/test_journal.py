@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from party.file_journal import FileJournal
 from party.journal import Journal, MemoryJournal
 from pate_fed.queries import QueryPool
-from protocols.errors import KeyReuseError, RestoredJournalError
+from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
 
 ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
 RUN, PLAN, OTHER_PLAN = b"r" * 32, b"1" * 32, b"2" * 32
@@ -175,6 +178,49 @@ class TestPlans:
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
         journal.keep(PLAN, b"y")
         assert repr(journal) == "MemoryJournal(plans=1)"
+
+
+_name = st.sampled_from([bytes([number]) * 32 for number in range(4)])
+_calls = st.one_of(
+    st.tuples(st.just("begin"), _name, st.integers(1, 6), _name),
+    st.tuples(st.just("keep"), _name, st.binary(max_size=40)),
+    st.tuples(st.just("find"), _name),
+    st.tuples(st.just("erase"), _name),
+    st.tuples(st.just("claim"), st.lists(_name, max_size=3)),
+    st.tuples(st.just("any_answered"), st.lists(_name, max_size=3)),
+    st.tuples(st.just("witness"), st.dictionaries(_name, st.integers(0, 5), max_size=3)),
+    st.tuples(st.just("witnessed"), _name),
+    st.tuples(st.just("halt"), st.integers(40, 60)),
+    st.tuples(st.just("count")),
+)
+
+
+def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
+    """What a call gives: its value, or its error's code; and the counter then."""
+    name, *arguments = call
+    try:
+        if name == "begin":
+            run_id, epoch, plan = arguments
+            value: object = journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
+        else:
+            value = getattr(journal, name)(*arguments)
+    except ProtocolError as error:
+        value = error.code
+    return value, journal.counter
+
+
+@settings(max_examples=150)
+@given(calls=st.lists(_calls, max_size=20), halts=st.booleans())
+def test_a_journal_on_disk_answers_as_one_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], halts: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("law") / "journal"
+    memory = MemoryJournal()
+    for place, call in enumerate(calls):
+        if call[0] == "halt" and not halts:
+            continue
+        with FileJournal(folder) as disk:  # opened anew before every call
+            assert outcome(disk, call) == outcome(memory, call), (place, call)
 
 
 class TestCounter:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coordinator.errors import VoidBatchError
 from party.file_journal import FileJournal
+from party.node import PartyNode
 from protocols import wire
 from protocols.errors import (
     BadSignatureError,
@@ -19,6 +21,7 @@ from protocols.errors import (
 )
 from protocols.messages import Plan, Ready
 from protocols.rounds import PartyState
+from tests.support.federation import Federation, holds_vector
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -129,6 +132,53 @@ class TestRestarted:
         serve(run, 0)
         run.close()
         assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+
+class TestRestartedNode:
+    """The whole party: guard, ledger, teachers; what must not happen is a second vote."""
+
+    def test_a_restarted_node_answers_a_plan_with_the_same_bytes_and_asks_no_teacher(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        packets: list[bytes] = []
+
+        def on_query(node: int, packet: bytes) -> bytes:
+            if node == 0:
+                packets.append(packet)
+            return packet
+
+        federation.transport.on_query = on_query
+        federation.ask(0, 1)
+        (answer,) = [a for node, a in federation.transport.answers if node == 0 and holds_vector(a)]
+        old, steps = federation.nodes[0], federation.steps[0].copy()
+        node = PartyNode(
+            identity=old._identity,
+            coordinator=old._coordinator,
+            pins=old._pins,
+            guard=old._guard,
+            pool=old._pool,
+            vote=old._vote,
+            forms=old._forms,
+            journal=old._journal,
+            ledger=old._ledger,
+            random_bytes=old._random_bytes,
+            clock=lambda: federation.now,
+        )
+        for _ in range(3):
+            assert node.receive(packets[-1]) == answer
+        assert federation.steps[0] == steps
+
+    def test_a_y_that_was_lost_on_the_way_is_kept_and_its_plan_never_begun_again(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        federation.on_vectors_of(0, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        old = federation.nodes[0]
+        (plan,) = old._journal._plans
+        assert old._journal.find(plan) is not None  # it was sent, and lost on the way
+        with pytest.raises(KeyReuseError):
+            old._journal.begin(run_id=bytes(32), epoch=9, plan_digest=plan)
 
 
 class TestRestored:
