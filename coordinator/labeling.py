@@ -37,6 +37,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.rounds import CoordinatorRound
@@ -73,11 +74,13 @@ class Settings:
         terms: Makes the terms from the parties in seat order.
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
+        suite: Sealing suite of the run, the same for all.
     """
 
     terms: Callable[[tuple[Member, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
+    suite: str = DEFAULT_SUITE
 
 
 class SilenceError(Exception):
@@ -134,6 +137,7 @@ class LabelingRun:
             nonce=random_bytes(32),
             expires_at=self._expires_at,
             simulated=settings.simulated,
+            suite=settings.suite,
         )
         self.terms = settings.terms(self.members)
         self.mechanism: Mechanism = mechanism_of(self.terms)

@@ -23,6 +23,7 @@ from pate_fed.errors import (
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import MalformedMessageError
 from protocols.messages import Plan, RunRecord
 from protocols.wire import decode_value
@@ -40,6 +41,7 @@ class Policy:
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
             checked, at least 2: a smaller run is refused.
         forms: Secure sums that it takes part in.
+        suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
@@ -55,6 +57,7 @@ class Policy:
     least_parties: int = 3
     least_checked_peers: int = 4
     forms: frozenset[str] = frozenset({"additive"})
+    suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
@@ -181,6 +184,7 @@ class Guard:
         unchecked = sum(peer not in self.checked_peers for peer in peers)
         fits = (
             record.form in policy.forms
+            and record.suite in policy.suites
             and record.threshold == len(seats)
             and record.dropouts == 0
             and max(1, unchecked) <= record.colluders <= len(seats) - 2

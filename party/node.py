@@ -196,6 +196,7 @@ class PartyNode:
             forms=self._forms,
             journal=self._journal,
             random_bytes=self._random_bytes,
+            suites=self._guard.policy.suites,
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:

@@ -6,7 +6,8 @@ A message says what must hold and what came, and holds no secret::
     |- LocalProtocolError         PF-210  we erred
     |  |- KeyReuseError           PF-211  a key would meet a second vector
     |  |- WrongStateError         PF-212  a call that this state does not allow
-    |  `- InvalidVectorError      PF-213  a value that the ring cannot hold
+    |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
+    |  `- RestoredJournalError    PF-214  a journal older than what this party signed
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
@@ -17,7 +18,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- KeyConfirmationError    PF-227
     |  |- UnknownPeerError        PF-228
     |  |- HistoryError            PF-229  two ends remember different runs
-    |  `- RefusedError            PF-230  a party refused (`reason` is its public code)
+    |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
+    |  `- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
     `- TooFewPartiesError         PF-240  fewer parties than the sum needs
 """
 
@@ -65,6 +67,22 @@ class InvalidVectorError(LocalProtocolError, ValueError):
     """A vector that the ring cannot hold."""
 
     code = "PF-213"
+
+
+class RestoredJournalError(LocalProtocolError):
+    """A party's journal is older than what it signed: a backup was put in its place.
+
+    Attributes:
+        shown: Counter that this party signed.
+        counter: Counter of the journal now.
+    """
+
+    code = "PF-214"
+
+    def __init__(self, *, shown: int, counter: int) -> None:
+        self.shown = shown
+        self.counter = counter
+        super().__init__(f"the journal must have reached {shown}, which we signed", counter)
 
 
 class RemoteProtocolError(ProtocolError):
@@ -155,6 +173,12 @@ class RefusedError(RemoteProtocolError):
     def from_peer(self, peer: str) -> RefusedError:
         """Return the same error with the sender's name on it."""
         return RefusedError(self.reason, peer=peer)
+
+
+class SuiteError(RemoteProtocolError, ValueError):
+    """A sealing suite that is unknown, not accepted here, or mixed with another."""
+
+    code = "PF-235"
 
 
 class TooFewPartiesError(ProtocolError):

@@ -31,7 +31,6 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
-from protocols.transcript import Transcript
 
 SCHEMA_VERSION = 1
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
@@ -342,11 +341,3 @@ def manifest_table(
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),
     }
-
-
-def transcript_lines(transcript: Transcript) -> list[dict[str, str]]:
-    """Return the transcript's entries: hashes only."""
-    return [
-        {"kind": entry.kind, "digest": entry.digest.hex(), "head": entry.head.hex()}
-        for entry in transcript.entries
-    ]

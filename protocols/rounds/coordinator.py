@@ -7,17 +7,19 @@ running total, which is uniform until the last y is in.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import SUITE_X25519
+from protocols.envelope import DEFAULT_SUITE, require_key_of, require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
     RefusedError,
     RemoteProtocolError,
+    SuiteError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -47,7 +49,8 @@ from protocols.ring import Words
 from protocols.rounds.party import ROLE_PARTY, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
+from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
+from protocols.transcript import EntrySignature, Transcript
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
@@ -63,9 +66,12 @@ class CoordinatorRound:
         nonce: 32 fresh random bytes.
         expires_at: Unix time after which the run is over, in seconds.
         simulated: Whether the run is a simulation.
+        suite: Name of the sealing suite, the same for all parties.
+        known_statements: What `statements` gave after an earlier run.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
+        SuiteError: no such suite.
     """
 
     def __init__(
@@ -77,8 +83,11 @@ class CoordinatorRound:
         nonce: bytes,
         expires_at: int,
         simulated: bool,
+        suite: str = DEFAULT_SUITE,
+        known_statements: Mapping[bytes, bytes] | None = None,
     ) -> None:
         form.require_enough(len(parties))
+        require_suite(suite)
         self._identity = identity
         self._form = form
         self._parties = dict(parties)
@@ -93,12 +102,16 @@ class CoordinatorRound:
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
         self._declined: set[bytes] = set()
+        self._statements = {
+            party: wire.decode(frame) for party, frame in (known_statements or {}).items()
+        }
+        self._heads: list[HeadsRecord] = []
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
             form=form.name,
             ring_bits=form.ring.bits,
-            suite=SUITE_X25519,
+            suite=suite,
             expires_at=expires_at,
             simulated=simulated,
         )
@@ -125,6 +138,14 @@ class CoordinatorRound:
     def transcript(self) -> Transcript:
         """Chain of this run."""
         return self._transcript
+
+    @property
+    def statements(self) -> dict[bytes, bytes]:
+        """The frame in which each party signed its journal's highest counter (rule R4).
+
+        To be kept over runs, and shown to a party before the next offer.
+        """
+        return {party: signed.frame for party, signed in self._statements.items()}
 
     @property
     def missing(self) -> tuple[bytes, ...]:
@@ -188,7 +209,9 @@ class CoordinatorRound:
         # A y was added to the total: the vector itself is not held.
         self._received[sender] = None if isinstance(message, MaskedVector) else signed
         self._answered[key] = signed.digest
+        self._note_counter(signed, sender)
         if not self.missing:
+            self._note_heads()
             self._state = state
         return sender
 
@@ -215,7 +238,7 @@ class CoordinatorRound:
         message = signed.message
         match message:
             case KeyStatement():
-                self._check_statement(message)
+                self._check_statement(message, sender)
             case EnvelopeBundle():
                 self._check_bundle(message, sender)
             case Confirmations():
@@ -242,7 +265,7 @@ class CoordinatorRound:
             case _:
                 raise AssertionError(type(message).__name__)
 
-    def _check_statement(self, statement: KeyStatement) -> None:
+    def _check_statement(self, statement: KeyStatement, sender: bytes) -> None:
         offer = wire.expect(self._offer, RunOffer)
         if (
             statement.offer_digest != self._offer.digest
@@ -250,6 +273,16 @@ class CoordinatorRound:
             or statement.expires_at != offer.expires_at
         ):
             raise UnexpectedMessageError("a key statement must be for this offer", "another")
+        try:
+            require_key_of(offer.suite, statement.sealing_key)
+        except SuiteError as error:
+            raise error.from_peer(sender.hex()) from error
+        if statement.journal_counter < self._counter_of(sender):
+            raise HistoryError(
+                "a party's journal must not be older than what it signed",
+                "an older one",
+                peer=sender.hex(),
+            )
 
     def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
         self._require_run(bundle.run_id)
@@ -310,7 +343,7 @@ class CoordinatorRound:
         )
         signed = wire.sign(record, self._identity)
         self._run_id = signed.digest
-        self._transcript = self._transcript.append("run record", self._run_id)
+        self._append("run record", signed)
         return signed.frame
 
     def deliver(self) -> dict[bytes, bytes]:
@@ -343,7 +376,11 @@ class CoordinatorRound:
             )
             closing = SetupClosing(self._run_id, macs, digests)
             frames[seat] = wire.sign(closing, self._identity).frame
-        self._transcript = self._transcript.append("setup", setup_digest(digests))
+        signatures = tuple(
+            EntrySignature(seat, signed.digest, signed.signature)
+            for seat, signed in zip(self._seats, collected, strict=True)
+        )
+        self._transcript = self._transcript.append("setup", setup_digest(digests), signatures)
         return frames
 
     def plan(self, *, batch: int, attempt: int, words: int, expires_at: int, terms: bytes) -> bytes:
@@ -373,7 +410,7 @@ class CoordinatorRound:
             terms=terms,
         )
         self._plan = wire.sign(plan, self._identity)
-        self._transcript = self._transcript.append("plan", self._plan.digest)
+        self._append("plan", self._plan)
         self._total = self._form.empty_total(words)
         self._vectors.clear()
         self._declined.clear()
@@ -413,7 +450,7 @@ class CoordinatorRound:
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
-        self._transcript = self._transcript.append("settlement", signed.digest)
+        self._append("settlement", signed)
         self._plan = self._total = None
         self._vectors.clear()
         self._received.clear()
@@ -434,7 +471,50 @@ class CoordinatorRound:
         statements = tuple(signed.frame for signed in self._collected())
         return wire.contain(HeadBundle(self._run_id, statements)).frame
 
+    def signed_transcript(self) -> list[dict[str, Any]]:
+        """Return the transcript as it is written down: hashes, signatures and public keys."""
+        heads = [*self._heads]
+        if self._state is CoordinatorState.CLOSING:  # those that came, for whoever asks who did not
+            heads.append(self._heads_record())
+        parties = [self._parties[seat] for seat in self._seats]
+        return transcript_lines(
+            self._transcript, heads, parties=parties, coordinator=self._identity
+        )
+
     # Helpers ----------------------------------------------------------------------------------
+
+    def _append(self, kind: str, signed: Signed) -> None:
+        signature = EntrySignature(self._identity.fingerprint, signed.digest, signed.signature)
+        self._transcript = self._transcript.append(kind, signed.digest, (signature,))
+
+    def _note_counter(self, signed: Signed, sender: bytes) -> None:
+        message = signed.message
+        if isinstance(message, KeyStatement | Ready | HeadStatement) and (
+            message.journal_counter >= self._counter_of(sender)
+        ):
+            self._statements[sender] = signed
+
+    def _counter_of(self, party: bytes) -> int:
+        signed = self._statements.get(party)
+        if signed is None:
+            return 0
+        assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
+        return signed.message.journal_counter
+
+    def _note_heads(self) -> None:
+        """Keep what all parties signed of the chain, once all have: it is in their own words."""
+        if self._state in (CoordinatorState.CONFIRMED, CoordinatorState.CLOSING):
+            self._heads.append(self._heads_record())
+
+    def _heads_record(self) -> HeadsRecord:
+        stage = "setup" if self._state is CoordinatorState.CONFIRMED else "closing"
+        signatures = []
+        for seat in self._seats:
+            signed = self._received.get(seat)
+            if signed is not None and isinstance(signed.message, Ready | HeadStatement):
+                counter = signed.message.journal_counter
+                signatures.append(HeadSignature(seat, counter, signed.signature))
+        return HeadsRecord(stage, len(self._transcript.entries), self._epoch, tuple(signatures))
 
     def _collected(self) -> list[Signed]:
         """Hand over every party's message of this exchange, in seat order, and begin the next."""

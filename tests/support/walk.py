@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import RefusedError
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorState, PartyState
@@ -27,8 +28,8 @@ class Walk:
         total: The opened sum of the first batch.
     """
 
-    def __init__(self, parties: int = 3) -> None:
-        self.run = MemoryRun(parties)
+    def __init__(self, parties: int = 3, *, suite: str = DEFAULT_SUITE) -> None:
+        self.run = MemoryRun(parties, suite=suite)
         self.me = self.run.coordinator.seats[0]
         self.total: NDArray[np.int64] | None = None
         self._steps = self._walk()
