@@ -128,9 +128,11 @@ def count_votes(
     choices = np.where(valid, numbers, INVALID_VOTE_CLASS).astype(np.int64)
     queries = choices.shape[1]
     flat = choices + np.arange(queries, dtype=np.int64) * classes
+    repeats = None
     if weights is not None:
-        flat = np.repeat(flat, _checked_weights(weights, teachers=len(raw)), axis=0)
-    counts = np.bincount(flat.ravel(), minlength=queries * classes)
+        repeats = np.repeat(_checked_weights(weights, teachers=len(raw)), queries)
+    # Weighted sums are doubles, exact up to 2^53 votes.
+    counts = np.bincount(flat.ravel(), weights=repeats, minlength=queries * classes)
     return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
 
 
