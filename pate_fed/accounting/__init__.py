@@ -101,8 +101,8 @@ from pate_fed.accounting.statement import (
 __all__ = [
     "DENSE_ORDERS",
     "LABEL_METHOD",
-    "NO_OUTCOMES",
     "NOT_PROTECTED",
+    "NO_OUTCOMES",
     "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",

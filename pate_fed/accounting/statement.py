@@ -10,9 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pate_fed.accounting.events import PrivacyEvent
-from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.ranges import positive, probability
+from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
 
 PrivacyUnit = Literal["record", "party"]

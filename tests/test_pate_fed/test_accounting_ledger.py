@@ -395,7 +395,8 @@ class TestAtAnOrder:
         epsilon: float,
         states: list[EntryState],
     ) -> None:
-        ledger, counted = self.ledger(epsilon, order=order, additive_delta=4e-6), []
+        counted: list[PrivacyEvent] = []
+        ledger = self.ledger(epsilon, order=order, additive_delta=4e-6)
         for number, (charge, state) in enumerate(zip(charges, states, strict=False)):
             name = str(number)
             wanted = exact_epsilon_at([*counted, charge], order, 6e-6)

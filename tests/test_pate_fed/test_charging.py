@@ -434,7 +434,7 @@ class TestPriced:
         )
         way, share = cheapest_pricing(run, votes_are_valid=valid)
         bounds = formal_bounds(run, weight=weight, votes_are_valid=True)
-        ways = {"gdp", "label", "joint"} if valid else {"gdp", "label"}
+        ways: list[Pricing] = ["gdp", "label", "joint"] if valid else ["gdp", "label"]
         assert way in ways
         assert share == min(bounds[each].epsilon for each in ways)
 
@@ -585,8 +585,13 @@ class TestAffordable:
 
         def sized(queries: int) -> RunTerms:
             refusals = min(base.max_refusals, queries)
-            caps = {"max_asks": queries + refusals, "max_answers": queries}
-            return replace(base, **caps, max_refusals=refusals, budgets=(cost,) * 3)
+            return replace(
+                base,
+                max_asks=queries + refusals,
+                max_answers=queries,
+                max_refusals=refusals,
+                budgets=(cost,) * 3,
+            )
 
         most = affordable_queries(sized, most=200, votes_are_valid=True, wanted=wanted)
         fits = priced(sized(most), votes_are_valid=True, wanted=wanted)
@@ -822,7 +827,7 @@ class TestLifelongCharge:
         for pricing in ("gdp", "label"):
             # Never the joint price where the run is not charged by it: its votes are not trusted.
             gaussian = ConfidentGaussianMaxEvent(4, 3, 50.0, 40.0)
-            assert self.charge(priced_by(pricing), 7.0) == gaussian  # type: ignore[arg-type]
+            assert self.charge(priced_by(pricing), 7.0) == gaussian
 
     @pytest.mark.parametrize("changed", [LAPLACE, STABLE], ids=["Laplace", "stability"])
     def test_a_ledger_that_cannot_add_it_up_refuses(self, changed: dict[str, Any]) -> None:
@@ -843,7 +848,7 @@ class TestLifelongCharge:
     @given(data=st.data())
     def test_what_is_released_is_covered_by_what_was_reserved(self, data: st.DataObject) -> None:
         # Else a party's own ledger would refuse the settlement after its run's ledger took it.
-        run = data.draw(st.sampled_from([each.values[0] for each in RUNS]))
+        run: Any = data.draw(st.sampled_from([each.values[0] for each in RUNS]))
         order = data.draw(st.sampled_from([None, 3.0, 12.0]))
         ledger = PrivacyLedger(1e6, DELTA, order=order)
         runs_own = RunLedger.of(run, seat=0)

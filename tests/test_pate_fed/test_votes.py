@@ -75,6 +75,46 @@ def test_there_are_two_classes_at_least(classes: int) -> None:
         count_votes(np.zeros((1, 1)), classes=classes)
 
 
+@given(data=st.data())
+def test_a_vote_counts_as_often_as_its_teachers_weight_says(data: st.DataObject) -> None:
+    classes, queries = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 4))
+    ballots = st.lists(st.integers(-1, 6), min_size=queries, max_size=queries)
+    votes = np.array(data.draw(st.lists(ballots, min_size=1, max_size=6)))
+    weights = data.draw(st.lists(st.integers(1, 10**6), min_size=len(votes), max_size=len(votes)))
+    counts = count_votes(votes, classes=classes, weights=weights).counts
+    expected = np.zeros((queries, classes), dtype=np.int64)
+    for weight, teacher in zip(weights, votes, strict=True):
+        for query, vote in enumerate(teacher):
+            expected[query, vote if 0 <= vote < classes else INVALID_VOTE_CLASS] += weight
+    assert counts.dtype == np.int64
+    assert np.array_equal(counts, expected)
+    assert (counts.sum(axis=1) == sum(weights)).all()
+    ones = count_votes(votes, classes=classes, weights=[1] * len(votes)).counts
+    assert np.array_equal(ones, count_votes(votes, classes=classes).counts)
+
+
+def test_the_heaviest_teacher_takes_no_more_memory_than_any_other() -> None:
+    votes = np.array([[1, 0], [0, 0]])
+    counts = count_votes(votes, classes=2, weights=(MAX_TOTAL_VOTES - 1, 1)).counts
+    assert counts.tolist() == [[1, MAX_TOTAL_VOTES - 1], [MAX_TOTAL_VOTES, 0]]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param((1,), id="one missing"),
+        pytest.param((1, 1, 1), id="one too many"),
+        pytest.param((1, 0), id="none"),
+        pytest.param((1, -1), id="negative"),
+        pytest.param((1, 1.5), id="no whole number"),
+        pytest.param((1, 2**30), id="more than the ring holds"),
+    ],
+)
+def test_weights_must_be_whole_and_one_for_each_teacher(weights: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidVotesError):
+        count_votes(np.zeros((2, 3)), classes=2, weights=weights)
+
+
 # The fold, on a small ring: everything is tried ------------------------------------------------
 
 BITS = 8
