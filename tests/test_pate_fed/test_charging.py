@@ -175,7 +175,7 @@ def recomputed_epsilon(run: RunTerms, seat: int, spent: list[Outcomes]) -> float
     delta = run.delta
     if run.test_delta is not None:
         delta -= run.test_delta * run.max_asks
-    return float(mp_epsilon(rdp, order, delta)) if spent else 0.0
+    return float(mp_epsilon(rdp, order, delta)) if rdp else 0.0
 
 
 # The ledger of a run, in any order -------------------------------------------------------------
