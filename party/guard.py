@@ -19,6 +19,7 @@ from pate_fed.errors import (
     InvalidParameterError,
     InvalidTermsError,
     OutcomeCapError,
+    UnsupportedEventError,
 )
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -102,6 +103,28 @@ class Guard:
             raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
         self._review_terms(terms, seat=seats.index(me))
         return terms
+
+    def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
+        """Refuse a run whose price no ledger here can add up: each batch would be void for all.
+
+        Args:
+            run_ledger: Of the run, with nothing spent.
+            seat: This party's place among all, from 0.
+            ledger: What it was charged before, over all runs, within its own budget.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms, worst = run_ledger.terms, run_ledger.worst_case(1)
+        charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+        try:
+            run_ledger.reserve("review", worst)
+            if charge is not None:
+                ledger.can_afford(charge)
+        except (UnsupportedEventError, InvalidParameterError) as error:
+            raise RefusalError(Reason.PRICING, error.must, error.got) from error
+        except BudgetExhaustedError:  # said when a query is asked
+            return
 
     def review_batch(
         self,

@@ -205,6 +205,7 @@ class PartyNode:
             terms = self._guard.review_run(record, seats=seats, me=me)
             seat = seats.index(me)
             run = _Run(terms, seat, RunLedger.of(terms, seat=seat))
+            self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         self._run = run
