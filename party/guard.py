@@ -44,6 +44,7 @@ class Policy:
         forms: Secure sums that it takes part in.
         suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
+        units: Privacy units that it takes part under.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
@@ -60,6 +61,7 @@ class Policy:
     forms: frozenset[str] = frozenset({"additive"})
     suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
+    units: frozenset[str] = frozenset({"record", "party"})
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
     most_queries: int = 10_000
@@ -219,6 +221,8 @@ class Guard:
         policy, budget = self.policy, terms.budgets[seat]
         if terms.weights[seat] != self.weights:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
+        if terms.unit not in policy.units:
+            raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
         if terms.pool_digest not in policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         votes = terms.unit_votes

@@ -71,6 +71,9 @@ RUN_REFUSALS = [
     pytest.param(
         {"weights": (EVEN, EVEN), "budgets": (5.0, 5.0)}, {}, Reason.UNIT, id="a quota missing"
     ),
+    pytest.param(
+        {}, {"units": frozenset({"party"})}, Reason.UNIT, id="a unit that its owner does not allow"
+    ),
     pytest.param(JOINT, {}, Reason.PRICING, id="a joint price, where nobody vouches for votes"),
     pytest.param(
         {
