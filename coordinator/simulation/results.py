@@ -21,6 +21,7 @@ from pate_fed.accounting import (
     EntryState,
     FormalCost,
     Outcomes,
+    guarantee_sentence,
     neighbors,
     not_protected,
     trust_sentence,
@@ -175,6 +176,7 @@ def privacy_table(
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
         "sum": settings.form,
+        "guarantee": guarantee(terms, formal),
         "trust": trust(settings.form, terms),
         "not_protected": list(
             not_protected(
@@ -184,6 +186,14 @@ def privacy_table(
             )
         ),
     }
+
+
+def guarantee(terms: RunTerms, formal: FormalCost) -> str:
+    """Say the guarantee in words, with what it rests on."""
+    if not math.isfinite(formal.epsilon):
+        return f"None: {formal.method}."
+    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=terms.unit_votes)
+    return f"{said} {VALID_VOTES}" if terms.pricing == "joint" else said
 
 
 def _most_exposed(terms: RunTerms) -> int:
