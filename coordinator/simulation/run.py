@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.config import SimulationSettings
-from coordinator.errors import CoordinatorError, VoidBatchError
+from coordinator.errors import CoordinatorError, InvalidSettingError, VoidBatchError
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.simulation import results
 from coordinator.simulation.engines import require_engine, run_engine
@@ -32,7 +32,7 @@ from coordinator.simulation.hospitals import (
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
 from pate_fed.accounting import NO_OUTCOMES, PrivacyLedger, delta_warning
-from pate_fed.charging import RunLedger, ledger_of
+from pate_fed.charging import RunLedger, formal_cost_at, ledger_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
@@ -169,6 +169,7 @@ class _Rehearsal:
             for hospital, seat in zip(self._hospitals, _by_party(terms), strict=True)
         }
         self._drafted = terms
+        self._require_fine_noise(terms)
         policy = simulation_policy(
             terms=terms,
             form=settings.form,
@@ -241,6 +242,16 @@ class _Rehearsal:
         return Simulation(out, metrics, privacy, labels.stopped_by)
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _require_fine_noise(self, terms: RunTerms) -> None:
+        """Refuse a run whose noise differs from the ideal one by more than delta allows."""
+        epsilons = [formal_cost_at(terms, seat).epsilon for seat in range(len(terms.weights))]
+        slack = results.delta_slack(terms, epsilon=max(epsilons))
+        if slack is not None and slack >= terms.delta:
+            raise InvalidSettingError(
+                f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
+                terms.delta,
+            )
 
     def _price_warnings(self, privacy: dict[str, Any]) -> list[str]:
         """Say so where a cap, not a choice, ended the run, or where nothing is protected."""
@@ -478,12 +489,18 @@ def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
 
 def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list[str]:
     """Say so where small hospitals turned the privacy unit into a whole hospital."""
-    small = resolved.partition == "column" and resolved.teachers == 1
-    if not small or asked.teachers is not None or asked.unit is not None:
+    if resolved.partition != "column" or asked.teachers is not None:
         return []
+    notes = [
+        "The number of teachers was chosen by the smallest hospital's number of patients, which "
+        "is private and which the guarantee does not count. Choose --teachers."
+    ]
+    if resolved.teachers != 1 or asked.unit is not None:
+        return notes
     return [
+        *notes,
         "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
-        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise."
+        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
     ]
 
 
