@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from protocols.additive import AdditiveSum
 from protocols.errors import KeyReuseError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
 from protocols.secure_sum import SecureSum
@@ -25,6 +26,7 @@ class ListJournal(RoundJournal):
     def __init__(self) -> None:
         self.steps: list[str] = []
         self._frames: dict[bytes, bytes | None] = {}
+        self._survivors: dict[bytes, bytes] = {}
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         if plan_digest in self._frames:
@@ -38,6 +40,11 @@ class ListJournal(RoundJournal):
 
     def find(self, plan_digest: bytes) -> bytes | None:
         return self._frames.get(plan_digest)
+
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        if self._survivors.setdefault(plan_digest, survivors_digest) != survivors_digest:
+            raise KeyReuseError("a plan must have one survivor set", "another")
+        self.steps.append("fix survivors")
 
     def erase(self, plan_digest: bytes) -> None:
         self._frames[plan_digest] = None
@@ -89,7 +96,7 @@ class MemoryRun:
             identity=identity,
             coordinator=self.coordinator_identity.public,
             pins=pins,
-            forms={"additive": AdditiveSum(), "plain": PlainSum()},
+            forms={form.name: form() for form in (AdditiveSum, MaskedSum, PlainSum)},
             journal=journal,
             random_bytes=secrets.token_bytes,
         )
