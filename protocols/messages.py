@@ -388,7 +388,7 @@ class ShareBundle(Message):
         tuple[Annotated[bytes, Size(1, Dealing.MAX_BYTES)], ...], Size(1, MAX_PARTIES)
     ]
     envelopes: Annotated[
-        tuple[Annotated[bytes, Size(1, MAX_COLUMN_BYTES)], ...], Size(0, MAX_PARTIES)
+        tuple[Annotated[bytes, Size(1, MAX_COLUMN_BYTES)], ...], Size(1, MAX_PARTIES)
     ]
 
 

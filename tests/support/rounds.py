@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ class MemoryRun:
         tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
     ) -> None:
         self.tamper = tamper
+        self.form = form()
         self.coordinator_identity = SigningIdentity.generate()
         self.identities = {
             identity.fingerprint: identity
@@ -79,7 +80,7 @@ class MemoryRun:
         }
         self.coordinator = CoordinatorRound(
             identity=self.coordinator_identity,
-            form=form(),
+            form=self.form,
             parties=pins,
             nonce=secrets.token_bytes(32),
             expires_at=EXPIRES_AT,
@@ -115,9 +116,16 @@ class MemoryRun:
     def broadcast(self, stage: str, frame: bytes) -> None:
         self.exchange(stage, dict.fromkeys(self.parties, frame))
 
+    @property
+    def tolerance(self) -> dict[str, int]:
+        """What the run record says of colluders and drop-outs."""
+        parties = len(self.parties)
+        dropouts = parties - self.form.threshold(parties)
+        return {"colluders": self.form.most_colluders(parties), "dropouts": dropouts}
+
     def set_up(self, *, terms: bytes = b"") -> None:
         self.broadcast("offer", self.coordinator.offer())
-        record = self.coordinator.record(terms=terms, colluders=1, dropouts=0)
+        record = self.coordinator.record(terms=terms, **self.tolerance)
         for fp, party in self.parties.items():
             self.to_party("record", fp, record)
             self.to_coordinator("record", fp, list(party.accept_run()))
@@ -129,14 +137,34 @@ class MemoryRun:
             batch=batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=terms
         )
 
-    def sum(self, vectors: list[NDArray[np.int64]], *, batch: int = 0) -> NDArray[np.int64]:
-        """Run one batch to its opened sum; vectors are given in seat order."""
+    def sum(
+        self,
+        vectors: list[NDArray[np.int64]],
+        *,
+        batch: int = 0,
+        absent: Collection[int] = (),
+        mute: Collection[int] = (),
+    ) -> NDArray[np.int64]:
+        """Run one batch to its opened sum; vectors are given in seat order.
+
+        Seats in `absent` are lost before they send y, those in `mute` after it.
+        """
         plan = self.open_plan(len(vectors[0]), batch=batch)
-        for fp, vector in zip(self.coordinator.seats, vectors, strict=True):
-            self.to_party("plan", fp, plan)
-            frames = list(self.parties[fp].contribute(vector))
-            self.to_coordinator("vector", fp, frames)
+        for seat, (fp, vector) in enumerate(zip(self.coordinator.seats, vectors, strict=True)):
+            if seat not in absent:
+                self.to_party("plan", fp, plan)
+                frames = list(self.parties[fp].contribute(vector))
+                self.to_coordinator("vector", fp, frames)
+        if self.form.survives_dropouts:
+            self.reveal(mute=mute)
         return self.coordinator.open_total()
+
+    def reveal(self, *, mute: Collection[int] = ()) -> None:
+        """The second exchange of a form that survives drop-outs."""
+        for fp, frames in self.coordinator.fix_survivors().items():
+            if self.coordinator.seats.index(fp) not in mute:
+                for frame in frames:
+                    self.to_coordinator("reveal", fp, self.to_party("survivors", fp, frame))
 
     def settle(self, *, released: bool = True, result: bytes = b"") -> None:
         frame = self.coordinator.settle(released=released, result=result)

@@ -301,7 +301,7 @@ def test_the_largest_message_fits_its_bound(kind: type[Message]) -> None:
 
 def _item_bytes(kind: type[Message]) -> int:
     """Size of one item of a tuple: of a digest, or of a real frame inside a container."""
-    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement"):
+    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement", "Dealing", "SurvivorSet"):
         return 32
     return 250 if kind.__name__ == "RunRecord" else 2500
 
