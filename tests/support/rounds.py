@@ -67,6 +67,7 @@ class MemoryRun:
     ) -> None:
         self.tamper = tamper
         self.form = form()
+        self._make_form = form
         self.coordinator_identity = SigningIdentity.generate()
         self.identities = {
             identity.fingerprint: identity
@@ -97,7 +98,10 @@ class MemoryRun:
             identity=identity,
             coordinator=self.coordinator_identity.public,
             pins=pins,
-            forms={form.name: form() for form in (AdditiveSum, MaskedSum, PlainSum)},
+            forms={
+                **{form.name: form() for form in (AdditiveSum, MaskedSum, PlainSum)},
+                self.form.name: self._make_form(),
+            },
             journal=journal,
             random_bytes=secrets.token_bytes,
         )
