@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import click
 import typer
@@ -70,6 +70,8 @@ app = typer.Typer(
 )
 
 
+T = TypeVar("T")
+
 CodedError = PateFedError | ProtocolError | CoordinatorError
 """Every error of ours: a stable code, what must hold, what came."""
 
@@ -100,6 +102,16 @@ def root(
 ) -> None:
     """Hospitals learn together without pooling records."""
 
+
+_MECHANISMS: Final = (
+    "confident",
+    "gnmax",
+    "lnmax",
+    "interactive",
+    "stable-gaussian",
+    "stable-laplace",
+    "immutable",
+)
 
 _DATA, _FEDERATION, _MECHANISM, _BUDGET, _RUN = (
     "Data",
@@ -193,8 +205,10 @@ def simulate(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=_choice("confident", "gnmax"),
-            help="Refuse where teachers disagree, or answer always.",
+            click_type=_choice(*_MECHANISMS),
+            help="From votes to labels: refuse where teachers disagree (confident), answer always "
+            "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
+            "stable winner (stable-*); immutable protects nobody and is for comparison.",
             rich_help_panel=_MECHANISM,
         ),
     ] = "confident",
@@ -211,6 +225,20 @@ def simulate(  # noqa: PLR0917 - one argument per option
     sigma2: Annotated[
         float | None,
         typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="Interactive: from which chance the student keeps its own label.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    test_delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Stable: chance that one test answers though nothing is stable.",
+            rich_help_panel=_MECHANISM,
+        ),
     ] = None,
     noise: Annotated[
         str,
@@ -229,6 +257,38 @@ def simulate(  # noqa: PLR0917 - one argument per option
     epsilon: Annotated[
         float, typer.Option(help="Budget; the run keeps it.", rich_help_panel=_BUDGET)
     ] = 5.0,
+    party_epsilons: Annotated[
+        str | None,
+        typer.Option(
+            metavar="E,E,...",
+            help="Budgets of the hospitals one by one, in the data's order.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,...",
+            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    pricing: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("auto", "gdp", "label", "joint", "renyi"),
+            help="How refusals and answers are charged; auto: the cheapest that holds.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = "auto",
+    valid_votes: Annotated[
+        bool,
+        typer.Option(
+            "--valid-votes/--unchecked-votes",
+            help="Whether all hospitals trust all to send valid vote rows (the joint price).",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = True,
     delta: Annotated[
         float, typer.Option(help="Chance that it may fail.", rich_help_panel=_BUDGET)
     ] = 1e-5,
@@ -242,7 +302,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     max_refusals: Annotated[
         int | None,
         typer.Option(
-            help="End after so many; fixed before the run. [default: all]",
+            help="End after so many; fixed before the run. [default: what simulated votes suggest]",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -307,10 +367,16 @@ def simulate(  # noqa: PLR0917 - one argument per option
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
+        confidence=confidence,
+        test_delta=test_delta,
         form=form,
         unit=unit,
+        weights=_numbers("--weights", weights, int),
         delta=delta,
         epsilon=epsilon,
+        party_epsilons=_numbers("--party-epsilons", party_epsilons, float),
+        pricing=pricing,
+        valid_votes=valid_votes,
         max_answers=max_answers,
         max_refusals=max_refusals,
         batch_size=batch_size,
@@ -420,6 +486,21 @@ def plan(  # noqa: PLR0917 - one argument per option
             help="Whether all parties are trusted to send valid vote rows (the joint price).",
         ),
     ] = True,
+    party_epsilons: Annotated[
+        str | None,
+        typer.Option(metavar="E,E,...", help="Budgets of the hospitals one by one."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,...",
+            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Draw epsilon over answers; must not exist."),
+    ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
 ) -> None:
     """Say what a budget buys, before anything is spent.
@@ -443,8 +524,12 @@ def plan(  # noqa: PLR0917 - one argument per option
             sigma2=sigma2,
             teacher_accuracy=teacher_accuracy,
             votes_are_valid=valid_votes,
+            party_epsilons=_numbers("--party-epsilons", party_epsilons, float),
+            weights=_numbers("--weights", weights, int),
         )
     )
+    if plot is not None:
+        _write_new(plot, planning.draw_plan(found))
     if output_format is Format.JSON:
         _print_json(found)
     else:
@@ -530,6 +615,24 @@ def _place_of(error: Exception) -> str:
 
 def _print_json(content: dict[str, Any]) -> None:
     print(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidSettingError("--plot must name a new file", type(error).__name__) from error
+
+
+def _numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T, ...] | None:
+    """Read numbers between commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidSettingError(f"{option} must be numbers between commas", text) from None
 
 
 def _rows(text: str | None) -> tuple[int, int] | None:

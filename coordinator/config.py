@@ -6,17 +6,18 @@ once the data are known, and refuses what contradicts itself.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from coordinator.errors import InvalidSettingError
-from pate_fed.accounting import PrivacyEvent, PrivacyLedger
+from pate_fed.accounting import Outcomes
+from pate_fed.charging import PRICINGS, affordable_queries, cheapest_pricing, priced
 from pate_fed.data import Dataset, DataSource
-from pate_fed.errors import BudgetExhaustedError
-from pate_fed.mechanisms import make_mechanism
+from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
+from pate_fed.federation import Pricing, RunTerms
+from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
 from protocols.additive import AdditiveSum
@@ -27,7 +28,43 @@ LEAST_PARTIES: Final = AdditiveSum.smallest
 VOTE_THRESHOLD_SHARE: Final = 0.6
 SIGMA1_SHARE: Final = 0.3
 SIGMA2_SHARE: Final = 0.16
-"""Parameters per teacher where no better ones are known."""
+"""Parameters per vote where no better ones are known."""
+STABLE_SIGMA_SHARE: Final = 0.08
+"""Noise of a test of stability, for each unit that votes."""
+TEST_DELTA_SHARE: Final = 1e-3
+"""Share of delta that one test of stability may cost."""
+CONFIDENCE: Final = 0.9
+INTERACTIVE_BATCHES: Final = 5
+"""Batches of an Interactive-GNMax run: the student learns between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a mechanism needs to be told, and how it can be charged.
+
+    Attributes:
+        parameters: Settings that it has; all others are refused.
+        may_refuse: Whether it says "no answer".
+        pricings: Prices that are known for it.
+    """
+
+    parameters: tuple[str, ...]
+    may_refuse: bool
+    pricings: tuple[Pricing, ...]
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "confident": Rule(("vote_threshold", "sigma1", "sigma2"), True, ("gdp", "label", "joint")),
+    "gnmax": Rule(("sigma2",), False, ("gdp", "label")),
+    "lnmax": Rule(("sigma2",), False, ("renyi",)),
+    "interactive": Rule(
+        ("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("gdp", "label")
+    ),
+    "stable-gaussian": Rule(("sigma1", "test_delta"), True, ("renyi",)),
+    "stable-laplace": Rule(("sigma1", "test_delta"), True, ("renyi",)),
+    "immutable": Rule(("sigma2",), False, ("none",)),
+}
+"""Every mechanism that can be simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +111,23 @@ class SimulationSettings:
         partition: How records are dealt to parties.
         queries: Queries to ask.
         select: How queries are chosen from the pool.
-        mechanism: "confident" or "gnmax".
+        mechanism: One of `RULES`.
         vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
-        sigma1: Standard deviation of the noise of that check, in votes.
+        sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
+            in units.
         sigma2: Standard deviation of the noise of each count, in votes.
+        confidence: Chance from which Interactive-GNMax keeps the student's own label.
+        test_delta: Of one test of stability.
         form: Secure sum.
         unit: Privacy unit.
+        weights: For each hospital in the data's order, the votes that each of its teachers casts;
+            one each if None.
         delta: In (0, 1).
-        epsilon: Budget.
+        epsilon: Budget of every hospital's units.
+        party_epsilons: Budgets of the hospitals one by one, instead.
+        pricing: "auto" for the smallest formal price that holds, or one of them.
+        valid_votes: Whether all hospitals are trusted to send valid vote rows: the joint price
+            holds only then.
         max_answers: Answers after which the run ends.
         max_refusals: Refusals after which the run ends.
         batch_size: Queries per batch.
@@ -102,10 +148,16 @@ class SimulationSettings:
     vote_threshold: float | None = None
     sigma1: float | None = None
     sigma2: float | None = None
+    confidence: float | None = None
+    test_delta: float | None = None
     form: str = "additive"
     unit: str | None = None
+    weights: tuple[int, ...] | None = None
     delta: float = 1e-5
     epsilon: float = 5.0
+    party_epsilons: tuple[float, ...] | None = None
+    pricing: str = "auto"
+    valid_votes: bool = True
     max_answers: int | None = None
     max_refusals: int | None = None
     batch_size: int | None = None
@@ -132,6 +184,7 @@ class SimulationSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidSettingError(f"{_option(name)} must be at least 1", value)
+        self._check_parts()
         for name in ("sigma1", "sigma2", "epsilon", "timeout_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -144,15 +197,40 @@ class SimulationSettings:
             raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
         if self.seed is not None and self.seed < 0:
             raise InvalidSettingError("--seed must be at least 0", self.seed)
-        if self.mechanism == "gnmax" and (
-            self.vote_threshold is not None or self.sigma1 is not None
-        ):
-            raise InvalidSettingError(
-                "--vote-threshold and --sigma1 are for --mechanism confident", "gnmax"
-            )
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
         self._check_data_options()
+
+    def _check_parts(self) -> None:
+        """Refuse options that another mechanism has, and lists that do not fit."""
+        rule = RULES[self.mechanism]
+        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
+            if getattr(self, name) is not None and name not in rule.parameters:
+                has = " and ".join(
+                    f"--mechanism {other}"
+                    for other, each in RULES.items()
+                    if name in each.parameters
+                )
+                raise InvalidSettingError(f"{_option(name)} is for {has}", self.mechanism)
+        if self.max_refusals is not None and not rule.may_refuse:
+            raise InvalidSettingError("--max-refusals is for what refuses", self.mechanism)
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
+        if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):
+            raise InvalidSettingError("--test-delta must be above 0 and below --delta", "another")
+        if self.weights is not None and min(self.weights, default=0) < 1:
+            raise InvalidSettingError("--weights must be at least 1 each", "less")
+        if self.party_epsilons is not None and not all(
+            0 < budget < float("inf") for budget in self.party_epsilons
+        ):
+            raise InvalidSettingError("--party-epsilons must be above 0 and finite", "others")
+        if self.pricing != "auto" and self.pricing not in rule.pricings:
+            raise InvalidSettingError(
+                f"--pricing of {self.mechanism} must be auto or {' or '.join(rule.pricings)}",
+                self.pricing,
+            )
+        if self.pricing == "joint" and not self.valid_votes:
+            raise InvalidSettingError("--pricing joint must come with --valid-votes", "unchecked")
 
     def _check_data_options(self) -> None:
         data = self.data
@@ -191,8 +269,31 @@ class SimulationSettings:
             parties=parties,
             teachers=teachers,
             unit=self.unit or ("party" if teachers == 1 else "record"),
-        )._with_mechanism(known)
-        return settled._with_queries(known, pool=len(QueryPool(dataset.pool.features).distinct))
+            weights=self.weights or (1,) * parties,
+            party_epsilons=self.party_epsilons or (self.epsilon,) * parties,
+        )
+        for name in ("weights", "party_epsilons"):
+            given = getattr(settled, name)
+            if len(given) != parties:
+                raise InvalidSettingError(
+                    f"{_option(name)} must have one entry for each of {parties} hospitals",
+                    len(given),
+                )
+        return settled._with_mechanism(known)._with_queries(
+            known,
+            pool=len(QueryPool(dataset.pool.features).distinct),
+            classes=len(dataset.class_names),
+        )
+
+    def terms(self, *, classes: int, pool_digest: bytes) -> RunTerms:
+        """Return the terms of the run, hospitals in the data's order, with the price chosen.
+
+        Args:
+            classes: Number of classes.
+            pool_digest: Of the query pool, 32 bytes.
+        """
+        draft = self._draft(classes, self._caps(self.queries or 0, None))
+        return replace(self._priced(draft), pool_digest=pool_digest)
 
     def _parties(self, dataset: Dataset, known: Defaults, scheme: PartitionScheme) -> int:
         if scheme == "column" and dataset.private.hospitals is not None:
@@ -203,70 +304,149 @@ class SimulationSettings:
             raise TooFewPartiesError(received=parties, threshold=LEAST_PARTIES)
         return parties
 
-    def _with_mechanism(self, known: Defaults) -> SimulationSettings:
-        votes = (self.parties or 0) * (self.teachers or 0)
-        is_known_size = (self.parties, self.teachers) == (known.parties, known.teachers)
-        if self.mechanism == "gnmax":
-            usual = known.gnmax if is_known_size else None
-            return replace(self, sigma2=_first(self.sigma2, usual, SIGMA2_SHARE * votes))
-        threshold, sigma1, sigma2 = (known.confident if is_known_size else None) or (
-            VOTE_THRESHOLD_SHARE * votes,
-            SIGMA1_SHARE * votes,
-            SIGMA2_SHARE * votes,
-        )
-        return replace(
-            self,
-            vote_threshold=_first(self.vote_threshold, threshold),
-            sigma1=_first(self.sigma1, sigma1),
-            sigma2=_first(self.sigma2, sigma2),
-        )
+    @property
+    def votes(self) -> int:
+        """Votes per query in all; of resolved settings."""
+        return sum(self.weights or ()) * (self.teachers or 0)
 
-    def _with_queries(self, known: Defaults, *, pool: int) -> SimulationSettings:
+    @property
+    def wanted_pricings(self) -> frozenset[Pricing]:
+        """Ways to charge that may be chosen from."""
+        if self.pricing == "auto":
+            return PRICINGS
+        return frozenset({self.pricing})  # type: ignore[arg-type]  # checked by `check`
+
+    def _with_mechanism(self, known: Defaults) -> SimulationSettings:
+        """Fill in the parameters that the mechanism has."""
+        votes = self.votes
+        is_known_size = (self.parties, self.teachers, votes) == (
+            known.parties,
+            known.teachers,
+            known.parties * (known.teachers or 0),
+        )
+        usual = {
+            "vote_threshold": VOTE_THRESHOLD_SHARE * votes,
+            "sigma1": SIGMA1_SHARE * votes,
+            "sigma2": SIGMA2_SHARE * votes,
+            "confidence": CONFIDENCE,
+            "test_delta": self.delta * TEST_DELTA_SHARE,
+        }
+        if self.mechanism.startswith("stable-"):
+            usual["sigma1"] = max(1.0, STABLE_SIGMA_SHARE * votes / self._most_unit_votes)
+        elif self.mechanism == "confident" and is_known_size and known.confident:
+            usual.update(zip(("vote_threshold", "sigma1", "sigma2"), known.confident, strict=True))
+        elif self.mechanism == "gnmax" and is_known_size and known.gnmax:
+            usual["sigma2"] = known.gnmax
+        needed = RULES[self.mechanism].parameters
+        chosen: dict[str, Any] = {name: _first(getattr(self, name), usual[name]) for name in needed}
+        return replace(self, **chosen)
+
+    @property
+    def _most_unit_votes(self) -> int:
+        heaviest = max(self.weights or (1,))
+        return heaviest * (self.teachers or 1) if self.unit == "party" else heaviest
+
+    def _with_queries(self, known: Defaults, *, pool: int, classes: int) -> SimulationSettings:
         if self.queries is not None and self.queries > pool:
             raise InvalidSettingError(
                 f"--queries must be at most the pool's {pool} distinct inputs", self.queries
             )
-        queries = self.queries or self._affordable(min(known.queries, pool))
+        preview = self._preview(classes)
+        queries = self.queries or self._affordable(min(known.queries, pool), classes, preview)
+        caps = self._caps(queries, preview)
         return replace(
             self,
             queries=queries,
-            max_answers=min(self.max_answers or queries, queries),
-            max_refusals=min(self.max_refusals or queries, queries),
-            batch_size=min(self.batch_size or queries, queries),
+            max_answers=caps.answers,
+            max_refusals=caps.refusals,
+            batch_size=min(self.batch_size or self._usual_batch(queries), queries),
         )
 
-    def _affordable(self, most: int) -> int:
-        """Return how many queries the budget affords at the worst, at most `most`."""
-        mechanism = make_mechanism(
-            self.mechanism,
-            vote_threshold=self.vote_threshold,
-            sigma1=self.sigma1,
+    def _usual_batch(self, queries: int) -> int:
+        """Ask all at once, unless the student is to learn in between."""
+        return -(-queries // INTERACTIVE_BATCHES) if self.mechanism == "interactive" else queries
+
+    def _preview(self, classes: int) -> Preview | None:
+        """Look at simulated votes where a cap on refusals makes a run cheaper."""
+        joint = self.mechanism == "confident" and self.valid_votes
+        if not joint or "joint" not in self.wanted_pricings or self.max_refusals is not None:
+            return None
+        return preview_confident(
+            simulated_votes(votes=self.votes, classes=classes),
+            vote_threshold=_first(self.vote_threshold),
+            sigma1=_first(self.sigma1),
             sigma2=_first(self.sigma2),
         )
-        ledger = PrivacyLedger(self.epsilon, self.delta)
-        weight = float(self.teachers or 1) if self.unit == "party" else 1.0
 
-        def worst_case(queries: int) -> PrivacyEvent:
-            asks, answers = mechanism.caps(
-                queries,
-                max_answers=self.max_answers or queries,
-                max_refusals=self.max_refusals or queries,
-            )
-            return mechanism.worst_case_event(asks, answers, weight=weight)
+    def _caps(self, queries: int, preview: Preview | None) -> Outcomes:
+        """Return the caps of a run of so many queries."""
+        answers = min(self.max_answers or queries, queries)
+        if not RULES[self.mechanism].may_refuse:
+            return Outcomes(0, answers)
+        usual = queries if preview is None else preview.refusals(queries)
+        refusals = min(self.max_refusals or usual, queries)
+        # The last ask ends the run by an answer or a refusal, not by both.
+        return Outcomes(refusals, answers, min(queries, answers + refusals - 1))
 
+    def _draft(self, classes: int, caps: Outcomes) -> RunTerms:
+        """Return terms whose pool and pricing are still open."""
+        unpriced: Pricing = RULES[self.mechanism].pricings[0]
+        orders = [2.0] * (self.parties or 0) if unpriced == "renyi" else []
         try:
-            ledger.reserve("one query", worst_case(1))
-        except BudgetExhaustedError as error:
-            raise BudgetExhaustedError(
-                requested=error.requested,
-                budget=error.budget,
-                advice=f"{(self.parties or 0) * (self.teachers or 0)} votes a query and noise of "
-                f"{self.sigma2:g} votes leave nothing to ask; take more teachers, more noise or "
-                "a larger budget",
+            return RunTerms.from_record(
+                {
+                    "pool_digest": bytes(32),
+                    "classes": classes,
+                    "weights": [[weight] * (self.teachers or 0) for weight in self.weights or ()],
+                    "mechanism": self.mechanism,
+                    "vote_threshold": self.vote_threshold,
+                    "sigma1": self.sigma1,
+                    "sigma2": self.sigma2,
+                    "confidence": self.confidence,
+                    "test_delta": self.test_delta,
+                    "noise_place": "coordinator",
+                    "unit": self.unit,
+                    "pricing": unpriced,
+                    "orders": orders,
+                    "max_asks": caps.asks,
+                    "max_answers": caps.answers,
+                    "max_refusals": caps.refusals,
+                    "budgets": list(self.party_epsilons or ()),
+                    "delta": self.delta,
+                }
+            )
+        except InvalidTermsError as error:
+            cause = error.__cause__
+            raise InvalidSettingError(
+                f"the settings must fit together: {getattr(cause, 'must', error.must)}", "others"
             ) from error
-        # The cost grows with the number of queries, so the affordable ones come first.
-        return bisect_left(
-            range(1, most + 1), True, key=lambda queries: not ledger.can_afford(worst_case(queries))
+
+    def _priced(self, draft: RunTerms) -> RunTerms:
+        return priced(draft, votes_are_valid=self.valid_votes, wanted=self.wanted_pricings)
+
+    def _affordable(self, most: int, classes: int, preview: Preview | None) -> int:
+        """Return how many queries the budgets afford at the worst, at most `most`."""
+        if self.mechanism == "immutable":
+            return most
+
+        def terms_of(queries: int) -> RunTerms:
+            return self._draft(classes, self._caps(queries, preview))
+
+        found = affordable_queries(
+            terms_of, most=most, votes_are_valid=self.valid_votes, wanted=self.wanted_pricings
+        )
+        if found:
+            return found
+        _, need = cheapest_pricing(
+            terms_of(1), votes_are_valid=self.valid_votes, wanted=self.wanted_pricings
+        )
+        smallest = min(self.party_epsilons or ())
+        noise = _first(self.sigma2, self.sigma1)
+        raise BudgetExhaustedError(
+            requested=need * smallest,
+            budget=smallest,
+            advice=f"{self.votes} votes a query and noise of {noise:g} votes leave nothing to ask; "
+            "take more teachers, more noise or a larger budget",
         )
 
     def as_table(self) -> dict[str, object]:
@@ -283,6 +463,7 @@ class SimulationSettings:
             "federation": {
                 "parties": self.parties,
                 "teachers": self.teachers,
+                "weights": self.weights and list(self.weights),
                 "partition": self.partition,
                 "sum": self.form,
                 "engine": self.engine,
@@ -297,10 +478,19 @@ class SimulationSettings:
                 "vote_threshold": self.vote_threshold,
                 "sigma1": self.sigma1,
                 "sigma2": self.sigma2,
+                "confidence": self.confidence,
+                "test_delta": self.test_delta,
                 "max_answers": self.max_answers,
                 "max_refusals": self.max_refusals,
             },
-            "budget": {"epsilon": self.epsilon, "delta": self.delta, "unit": self.unit},
+            "budget": {
+                "epsilon": self.epsilon,
+                "party_epsilons": self.party_epsilons and list(self.party_epsilons),
+                "delta": self.delta,
+                "unit": self.unit,
+                "pricing": self.pricing,
+                "valid_votes": self.valid_votes,
+            },
             "models": {"teacher": self.teacher_model, "student": self.student},
             "seed": self.seed,
         }

@@ -10,10 +10,14 @@ It never holds one party's histogram.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.errors import (
     CoordinatorError,
@@ -24,10 +28,11 @@ from coordinator.errors import (
 )
 from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
-from pate_fed.accounting import PerInstanceCost, PerInstanceMeter
+from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
+from pate_fed.charging import RunLedger, mechanism_of, outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes, make_mechanism
+from pate_fed.mechanisms import InteractiveGaussianMax, Mechanism, NoisePlan, RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import SummedHistogram, open_sum
@@ -52,12 +57,12 @@ class Member:
     Attributes:
         name: What people call it.
         identity: Its pinned identity.
-        teachers: Votes that it casts per query.
+        weights: Votes that each of its teachers casts per query.
     """
 
     name: str
     identity: PublicIdentity
-    teachers: int
+    weights: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,12 @@ class Settings:
     """What a run is asked to do; `RunTerms` without what only the federation knows.
 
     Attributes:
-        terms: Makes the terms from the parties' quotas in seat order.
+        terms: Makes the terms from the parties in seat order.
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
     """
 
-    terms: Callable[[tuple[int, ...]], RunTerms]
+    terms: Callable[[tuple[Member, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
 
@@ -93,7 +98,7 @@ class LabelingRun:
         members: The parties, all of whom take part.
         pool: Public inputs that may be asked about.
         settings: What the run is asked to do.
-        store: Holds ledger and releases.
+        store: Makes room for ledger and releases; given the run's empty ledger.
         random_bytes: Cryptographic random numbers for protocol nonces.
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
             simulation.
@@ -112,7 +117,7 @@ class LabelingRun:
         members: list[Member],
         pool: QueryPool,
         settings: Settings,
-        store: RunStore,
+        store: Callable[[RunLedger], RunStore],
         random_bytes: RandomBytes,
         noise_bytes: RandomBytes,
         clock: Callable[[], float],
@@ -120,7 +125,6 @@ class LabelingRun:
         self._transport = transport
         self._members = {member.identity.fingerprint: member for member in members}
         self._pool = pool
-        self._store = store
         self._noise_bytes = noise_bytes
         self._expires_at = int(clock()) + settings.lifetime_s
         self._round = CoordinatorRound(
@@ -131,23 +135,18 @@ class LabelingRun:
             expires_at=self._expires_at,
             simulated=settings.simulated,
         )
-        quotas = tuple(self._members[seat].teachers for seat in self._round.seats)
-        self.terms = settings.terms(quotas)
-        self.mechanism: Mechanism = make_mechanism(
-            self.terms.mechanism,
-            vote_threshold=self.terms.vote_threshold,
-            sigma1=self.terms.sigma1,
-            sigma2=self.terms.sigma2,
-        )
+        self.terms = settings.terms(self.members)
+        self.mechanism: Mechanism = mechanism_of(self.terms)
+        self._store = store(RunLedger.of(self.terms))
         self._nodes: dict[bytes, int] = {}
         self._settlement: bytes | None = None
         self._batch = 0
         self._words = 0
         self._voids = 0
-        self._answers_left = self.terms.max_answers
-        self._refusals_left = self.terms.max_refusals
         self._asked: set[int] = set()
-        self._meter = PerInstanceMeter(self.mechanism, delta=self.terms.delta, weight=self._weight)
+        self._meter = PerInstanceMeter(
+            self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
+        )
 
     # What others may know ---------------------------------------------------------------------
 
@@ -157,10 +156,24 @@ class LabelingRun:
         return self._round
 
     @property
+    def members(self) -> tuple[Member, ...]:
+        """The parties, in seat order."""
+        return tuple(self._members[seat] for seat in self._round.seats)
+
+    @property
     def is_over(self) -> bool:
         """Whether a cap is reached, or too many batches were void."""
-        caps_reached = not (self._answers_left and self._refusals_left)
-        return caps_reached or self._voids >= MOST_VOID_BATCHES
+        return self.left == NO_OUTCOMES or self._voids >= MOST_VOID_BATCHES
+
+    @property
+    def left(self) -> Outcomes:
+        """What the caps still allow."""
+        return self._store.ledger().left
+
+    @property
+    def asks_left(self) -> int:
+        """Queries that may still be asked, whatever the other caps say."""
+        return self._store.ledger().outcomes.asks_left
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -179,50 +192,54 @@ class LabelingRun:
         for frames in (self._round.deliver, self._round.close_setup):
             self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
 
-    def ask(self, indices: tuple[int, ...]) -> NoisyRelease:
+    def ask(
+        self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
+    ) -> NoisyRelease:
         """Ask one batch; one exchange.
 
         Args:
             indices: Positions in the pool, none of which was asked before.
+            predictions: For Interactive-GNMax, the student's chances of each class, from released
+                labels and public inputs only; shape (queries, classes). None before there is a
+                student.
 
         Returns:
             What was released; it is stored and charged already.
 
         Raises:
-            InvalidParameterError: a query was asked before, or is not in the pool.
-            BudgetExhaustedError: its worst case does not fit the budget; nothing happened.
+            InvalidParameterError: a query was asked before, or is not in the pool; or predictions
+                came that do not fit.
+            OutcomeCapError: a cap of the run is reached; nothing happened.
+            BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
                 was released, and the error says what became of its budget.
         """
         self._pool.ask(indices)
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
-        terms = BatchTerms(self.terms, indices)
+        mechanism = self._mechanism_for(indices, predictions)
+        digest = b"" if predictions is None else _digest_of(predictions)
+        terms = BatchTerms(self.terms, indices, digest)
         entry_id = f"batch {self._batch}"
-        asks, answers = self.mechanism.caps(
-            len(indices), max_answers=self._answers_left, max_refusals=self._refusals_left
-        )
-        worst = self.mechanism.worst_case_event(asks, answers, weight=self._weight)
-        self._store.save_ledger(self._store.ledger().reserve(entry_id, worst))
+        ledger = self._store.ledger()
+        left = ledger.left
+        self._store.save_ledger(ledger.reserve(entry_id, ledger.worst_case(len(indices))))
         self._asked.update(indices)
         batch, self._batch = self._batch, self._batch + 1
         try:
             summed = self._collect(batch, terms)
         except (ProtocolError, CoordinatorError, PateFedError) as error:
             raise self._void(entry_id, error) from error
-        release = self.mechanism.release(
+        release = mechanism.release(
             summed,
             noise=NoisePlan(),
             random_bytes=self._noise_bytes,
-            max_answers=self._answers_left,
-            max_refusals=self._refusals_left,
+            max_answers=left.answers,
+            max_refusals=left.refusals,
         )
-        spent = self.mechanism.event(release.asked, release.answered, weight=self._weight)
-        ledger = self._store.ledger().commit(entry_id, spent, release.digest)
+        ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
         self._store.save_release(ledger, batch=batch, indices=indices, release=release)
-        self._answers_left -= release.answered
-        self._refusals_left -= release.refused
-        self._meter.add(summed.counts, release)
+        self._meter.add(summed.counts, release, rule=mechanism)
         self._settlement = self._round.settle(
             released=True, result=wire.encode_value(release.as_record())
         )
@@ -244,9 +261,22 @@ class LabelingRun:
 
     # Helpers ----------------------------------------------------------------------------------
 
-    @property
-    def _weight(self) -> float:
-        return float(self.terms.unit_votes)
+    def _mechanism_for(
+        self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
+    ) -> Mechanism:
+        """Return the mechanism of one batch; the student's predictions are public."""
+        if predictions is None:
+            return self.mechanism
+        if not isinstance(self.mechanism, InteractiveGaussianMax):
+            raise InvalidParameterError(
+                "predictions must be for 'interactive'", self.terms.mechanism
+            )
+        if predictions.shape != (len(indices), self.terms.classes):
+            raise InvalidParameterError(
+                f"predictions must have shape {(len(indices), self.terms.classes)}",
+                predictions.shape,
+            )
+        return self.mechanism.with_predictions(predictions, total_votes=self.terms.total_votes)
 
     def _find_nodes(self) -> None:
         """Offer the run to every node; who signs tells which party a node is."""
@@ -353,3 +383,9 @@ class LabelingRun:
     def _require(self, failures: list[PartyFailedError]) -> None:
         if failures:
             raise failures[0]
+
+
+def _digest_of(predictions: NDArray[np.float64]) -> bytes:
+    shape = ",".join(str(size) for size in predictions.shape)
+    body = np.ascontiguousarray(predictions, dtype="<f8").tobytes()
+    return hashlib.sha256(f"pate-fed predictions {shape}\n".encode() + body).digest()

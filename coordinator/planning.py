@@ -10,31 +10,41 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr
-
 from coordinator.errors import InvalidSettingError
-from pate_fed.accounting import gdp_epsilon, neighbors
-from pate_fed.accounting.calibration import most_queries
-from pate_fed.accounting.formal import FormalCosts, RunCaps, formal_costs, gdp_at_caps
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.accounting import neighbors
+from pate_fed.charging import (
+    PRICINGS,
+    affordable_queries,
+    cheapest_pricing,
+    formal_bounds,
+    formal_cost_at,
+    priced,
+)
+from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
+from pate_fed.federation import Pricing, RunTerms
+from pate_fed.mechanisms.preview import (
+    ASSUMED_ACCURACY,
+    Preview,
+    preview_confident,
+    simulated_votes,
+)
+from pate_fed.report.plots import price_plot
 
 MOST_QUERIES: Final = 10_000
-SIMULATED_QUERIES: Final = 400
-SIMULATED_DRAWS: Final = 20
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
 _SIGMA1S: Final = (0.2, 0.3)
 _SIGMA2S: Final = (0.12, 0.16, 0.24)
 """Shares of the number of votes that are tried where nothing is said."""
 
 _CANDIDATES: Final = 4
-_CAP_MARGIN: Final = 3.0
-"""Standard deviations that a cap on refusals lies above their expected number."""
+_GDP: Final[frozenset[Pricing]] = frozenset({"gdp"})
+_STEPS: Final = 10
+_REACH: Final = 6
+_BOUNDS: Final[tuple[Pricing, ...]] = ("gdp", "label", "joint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,8 @@ class PlanRequest:
         epsilon: Budget.
         delta: In (0, 1).
         unit: "record" or "party".
+        weights: Votes that each teacher of a hospital casts, hospital by hospital; None for 1.
+        party_epsilons: Budgets of the hospitals one by one, instead of `epsilon`; None for that.
         queries: Queries wanted; None for as many as the budget affords.
         vote_threshold, sigma1, sigma2: The mechanism's, in votes; None to choose.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
@@ -60,17 +72,30 @@ class PlanRequest:
     epsilon: float
     delta: float
     unit: str
+    weights: tuple[int, ...] | None = None
+    party_epsilons: tuple[float, ...] | None = None
     queries: int | None = None
     vote_threshold: float | None = None
     sigma1: float | None = None
     sigma2: float | None = None
-    teacher_accuracy: float = 0.7
+    teacher_accuracy: float = ASSUMED_ACCURACY
     votes_are_valid: bool = True
 
     def __post_init__(self) -> None:
         for name in ("parties", "teachers"):
             if getattr(self, name) < 1:
                 raise InvalidSettingError(f"--{name} must be at least 1", getattr(self, name))
+        for name, least in (("weights", 1), ("party_epsilons", 0)):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            option = f"--{name.replace('_', '-')}"
+            if len(given) != self.parties:
+                raise InvalidSettingError(
+                    f"{option} must have one entry for each of {self.parties} hospitals", len(given)
+                )
+            if not all(least <= each < math.inf and each > 0 for each in given):
+                raise InvalidSettingError(f"{option} must be above 0 and finite", "others")
         if self.classes < 2:
             raise InvalidSettingError("--classes must be at least 2", self.classes)
         if not 0 < self.epsilon < math.inf or not 0 < self.delta < 1:
@@ -83,12 +108,12 @@ class PlanRequest:
     @property
     def votes(self) -> int:
         """Votes per query."""
-        return self.parties * self.teachers
+        return sum(self.weights or (1,) * self.parties) * self.teachers
 
     @property
-    def unit_votes(self) -> int:
-        """Votes that one privacy unit can move."""
-        return self.teachers if self.unit == "party" else 1
+    def budgets(self) -> tuple[float, ...]:
+        """Budget of each hospital's units."""
+        return self.party_epsilons or (self.epsilon,) * self.parties
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +122,17 @@ class Choice:
 
     Attributes:
         vote_threshold, sigma1, sigma2: In votes.
-        answer_rate: Share of queries that are answered.
-        accuracy: Share of the answers that are right.
+        preview: What simulated votes say of them.
     """
 
     vote_threshold: float
     sigma1: float
     sigma2: float
-    answer_rate: float
-    accuracy: float
+    preview: Preview
+
+    def right_answers(self, queries: int) -> float:
+        """Return how many right answers to expect of so many queries."""
+        return queries * self.preview.answer_rate * self.preview.accuracy
 
 
 def plan(request: PlanRequest) -> dict[str, Any]:
@@ -113,29 +140,39 @@ def plan(request: PlanRequest) -> dict[str, Any]:
 
     Raises:
         BudgetExhaustedError: not a single query.
+        InvalidSettingError: the hospitals cannot vote like that.
     """
-    simulated = _simulated_votes(request)
-    choices = [_rated(choice, simulated) for choice in _choices(request)]
+    choices = list(_choices(request))
     # Every choice is ranked by the bound that costs nothing to compute, the best are priced.
-    choices.sort(key=lambda choice: -_right_answers(choice, _queries_by_gdp(choice, request)))
-    offers = [_offer(choice, request) for choice in choices[:_CANDIDATES]]
-    offers = [offer for offer in offers if offer["queries"]]
+    most = request.queries or MOST_QUERIES
+    choices.sort(
+        key=lambda choice: -choice.right_answers(_affordable(choice, request, _GDP, most=most))
+    )
+    found = {choice: _offer(choice, request) for choice in choices[:_CANDIDATES]}
+    offers = {choice: offer for choice, offer in found.items() if offer["queries"]}
     if not offers:
-        one = _caps(choices[0], request, 1)
-        raise BudgetExhaustedError(requested=gdp_at_caps(one), budget=request.epsilon)
-    best = max(offers, key=lambda offer: float(offer["expected_right"]))
+        _, need = cheapest_pricing(
+            _terms(choices[0], request, 1), votes_are_valid=request.votes_are_valid
+        )
+        smallest = min(request.budgets)
+        raise BudgetExhaustedError(requested=need * smallest, budget=smallest)
+    chosen = max(offers, key=lambda choice: float(offers[choice]["expected_right"]))
+    best = offers.pop(chosen)
+    best["epsilon_over_answers"] = _curve(chosen, request, best["queries"])
+    terms = _terms(chosen, request, 1)
     return {
         "schema_version": 1,
         "parties": request.parties,
-        "teachers": request.votes,
+        "teachers": request.parties * request.teachers,
+        "votes": request.votes,
         "classes": request.classes,
-        "budget": {"epsilon": request.epsilon, "delta": request.delta},
+        "budget": {"epsilon": max(request.budgets), "delta": request.delta},
         "unit": request.unit,
-        "neighbors": neighbors(request.unit, weight=request.unit_votes),  # type: ignore[arg-type]
+        "neighbors": neighbors(terms.unit, weight=terms.unit_votes),
         "view": 'public: labels and "no answer"s',
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "best": best,
-        "others": [offer for offer in offers if offer is not best],
+        "others": list(offers.values()),
     }
 
 
@@ -144,7 +181,7 @@ def render_plan(found: dict[str, Any]) -> str:
     best, epsilon = found["best"], found["best"]["epsilon"]
     rule = best["mechanism"]
     lines = [
-        f"{found['parties']} hospitals, {found['teachers']} votes a query, "
+        f"{found['parties']} hospitals, {found['votes']} votes a query, "
         f"{found['classes']} classes; budget epsilon {found['budget']['epsilon']:g} "
         f"at delta {found['budget']['delta']:g}",
         "",
@@ -159,19 +196,63 @@ def render_plan(found: dict[str, Any]) -> str:
         f"view {found['view']};",
         *textwrap.wrap(f"method: {epsilon['method']}.", 80),
         *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
-        *textwrap.wrap(
-            f"`pate-fed simulate` keeps its budget by exact Gaussian composition so far: with it, "
-            f"this choice affords {best['queries_by_gdp']:,} queries.",
-            80,
-        ),
+        *_party_lines(best["parties"]),
         "",
-        "exact Gaussian composition, epsilon over answers (never what the guarantee is):",
+        "formal epsilon of a run that expects so many answers:",
     ]
-    largest = max(point["epsilon_gdp"] for point in best["epsilon_over_answers"])
-    for point in best["epsilon_over_answers"]:
-        bar = "#" * max(1, round(50 * point["epsilon_gdp"] / largest))
-        lines.append(f"{point['answers']:8.0f} {bar} {_up(point['epsilon_gdp'])}")
+    points = [(point["answers"], _least(point)) for point in best["epsilon_over_answers"]]
+    largest = max(epsilon for _, epsilon in points)
+    for answers, least in points:
+        lines.append(f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {_up(least)}")
     return "\n".join(lines)
+
+
+def draw_plan(found: dict[str, Any]) -> str:
+    """Draw formal epsilon over expected answers: one line per bound.
+
+    Returns:
+        A self-contained SVG picture.
+    """
+    best = found["best"]
+    lines = {
+        _NAMES[bound]: [
+            (point["answers"], point[f"epsilon_{bound}"])
+            for point in best["epsilon_over_answers"]
+            if point[f"epsilon_{bound}"] is not None
+        ]
+        for bound in _BOUNDS
+    }
+    says = (
+        f"Formal epsilon, unit {found['unit']}, public view, delta {found['budget']['delta']:g}, of "
+        f"runs that expect up to {best['expected_answered']:.0f} answers."
+    )
+    budget = min(row["budget"] for row in best["parties"])
+    return price_plot(
+        {name: points for name, points in lines.items() if points}, budget=budget, summary=says
+    )
+
+
+_NAMES: Final[dict[Pricing, str]] = {
+    "gdp": "exact Gaussian composition",
+    "label": "label level",
+    "joint": "joint price (valid votes)",
+}
+
+
+def _least(point: dict[str, Any]) -> float:
+    epsilons = [point[f"epsilon_{bound}"] for bound in _BOUNDS]
+    return float(min(epsilon for epsilon in epsilons if epsilon is not None))
+
+
+def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Say what each hospital's units may be charged, where hospitals differ."""
+    kinds = {(row["votes"], row["budget"], row["epsilon"]) for row in rows}
+    if len(kinds) == 1:
+        return []
+    return ["hospital by hospital: votes, budget, cost at most:"] + [
+        f"{row['party']:8} {row['votes']:6} {row['budget']:10g} {_up(row['epsilon'])}"
+        for row in rows[:12]
+    ]
 
 
 def _up(epsilon: float) -> str:
@@ -180,122 +261,128 @@ def _up(epsilon: float) -> str:
 
 def _choices(request: PlanRequest) -> Iterator[Choice]:
     votes = request.votes
+    counts = simulated_votes(
+        votes=votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
+    )
     for threshold in _given(request.vote_threshold, _THRESHOLDS, votes):
         for sigma1 in _given(request.sigma1, _SIGMA1S, votes):
             for sigma2 in _given(request.sigma2, _SIGMA2S, votes):
-                yield Choice(threshold, sigma1, sigma2, 0.0, 0.0)
+                seen = preview_confident(
+                    counts, vote_threshold=threshold, sigma1=sigma1, sigma2=sigma2
+                )
+                yield Choice(threshold, sigma1, sigma2, seen)
 
 
 def _given(value: float | None, shares: tuple[float, ...], votes: int) -> tuple[float, ...]:
     return tuple(share * votes for share in shares) if value is None else (value,)
 
 
-def _simulated_votes(request: PlanRequest) -> NDArray[np.int64]:
-    """Make votes from public numbers: the right class first, mistakes spread over the others."""
-    rng = np.random.default_rng(0)
-    mean, spread = request.teacher_accuracy, 4.0
-    right = rng.beta(spread * mean, spread * (1 - mean), size=SIMULATED_QUERIES)
-    wrong = rng.dirichlet(np.ones(request.classes - 1), size=SIMULATED_QUERIES)
-    chances = np.column_stack([right, (1 - right)[:, None] * wrong])
-    return np.array([rng.multinomial(request.votes, row) for row in chances], dtype=np.int64)
+def _terms(choice: Choice, request: PlanRequest, queries: int) -> RunTerms:
+    """Terms of a run of so many queries: caps at what is expected of it, and a margin."""
+    refusals = choice.preview.refusals(queries)
+    weights = request.weights or (1,) * request.parties
+    try:
+        return RunTerms(
+            pool_digest=bytes(32),
+            classes=request.classes,
+            weights=tuple((weight,) * request.teachers for weight in weights),
+            mechanism="confident",
+            vote_threshold=choice.vote_threshold,
+            sigma1=choice.sigma1,
+            sigma2=choice.sigma2,
+            confidence=None,
+            test_delta=None,
+            noise_place="coordinator",
+            unit=request.unit,  # type: ignore[arg-type]  # checked with all else
+            pricing="gdp",
+            orders=(),
+            max_asks=queries,
+            max_answers=queries,
+            max_refusals=refusals,
+            budgets=request.budgets,
+            delta=request.delta,
+        )
+    except InvalidParameterError as error:
+        raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
 
 
-def _rated(choice: Choice, simulated: NDArray[np.int64]) -> Choice:
-    passes = ndtr((simulated.max(axis=1) - choice.vote_threshold) / choice.sigma1)
-    rng = np.random.default_rng(1)
-    noise = rng.normal(0, choice.sigma2, (SIMULATED_DRAWS, *simulated.shape))
-    right = ((simulated + noise).argmax(axis=2) == 0).mean(axis=0)
-    rate = float(passes.mean())
-    return replace(
-        choice,
-        answer_rate=rate,
-        accuracy=float((passes * right).sum() / max(passes.sum(), 1e-12)),
+def _affordable(
+    choice: Choice, request: PlanRequest, wanted: frozenset[Pricing], *, most: int
+) -> int:
+    @lru_cache
+    def terms_of(queries: int) -> RunTerms:
+        return _terms(choice, request, queries)
+
+    return affordable_queries(
+        terms_of,
+        most=most,
+        votes_are_valid=request.votes_are_valid,
+        wanted=wanted,
     )
-
-
-def _caps(choice: Choice, request: PlanRequest, queries: int) -> RunCaps:
-    """Caps of a run of so many queries: what is expected of it, and a margin."""
-    spread = math.sqrt(queries * choice.answer_rate * (1 - choice.answer_rate))
-    refusals = math.ceil(queries * (1 - choice.answer_rate) + _CAP_MARGIN * spread)
-    return RunCaps(
-        teachers=request.votes,
-        classes=request.classes,
-        vote_threshold=choice.vote_threshold,
-        sigma1=choice.sigma1,
-        sigma2=choice.sigma2,
-        asks=queries,
-        answers=queries,
-        refusals=max(1, min(queries, refusals)),
-        weight=request.unit_votes,
-        delta=request.delta,
-    )
-
-
-def _queries_by_gdp(choice: Choice, request: PlanRequest) -> int:
-    wanted = request.queries or MOST_QUERIES
-    return most_queries(
-        lambda queries: gdp_at_caps(_caps(choice, request, queries)),
-        budget=request.epsilon,
-        most=wanted,
-    )
-
-
-def _right_answers(choice: Choice, queries: int) -> float:
-    return queries * choice.answer_rate * choice.accuracy
 
 
 def _offer(choice: Choice, request: PlanRequest) -> dict[str, Any]:
-    @lru_cache
-    def costs(queries: int) -> FormalCosts:
-        caps = _caps(choice, request, queries)
-        return formal_costs(caps, votes_are_valid=request.votes_are_valid)
-
-    # The smallest bound affords at least what exact Gaussian composition affords.
-    least = _queries_by_gdp(choice, request)
-    wanted = request.queries or min(MOST_QUERIES, max(8, 4 * least))
-    queries = max(
-        least,
-        most_queries(
-            lambda number: costs(number).smallest.epsilon, budget=request.epsilon, most=wanted
-        ),
-    )
+    by_gdp = _affordable(choice, request, _GDP, most=request.queries or MOST_QUERIES)
+    # No other bound affords many times more: it need not be looked for up to the very end.
+    further = request.queries or min(MOST_QUERIES, max(8, _REACH * by_gdp))
+    queries = _affordable(choice, request, PRICINGS, most=further)
     if not queries:
         return {"queries": 0, "expected_right": 0.0}
-    caps, cost = _caps(choice, request, queries), costs(queries)
+    terms = priced(_terms(choice, request, queries), votes_are_valid=request.votes_are_valid)
+    costs = [formal_cost_at(terms, seat) for seat in range(request.parties)]
+    most = max(costs, key=lambda cost: cost.epsilon)
+    bounds = formal_bounds(terms, weight=terms.unit_votes, votes_are_valid=request.votes_are_valid)
     return {
         "queries": queries,
-        "queries_by_gdp": least,
-        "expected_answered": queries * choice.answer_rate,
-        "expected_right": _right_answers(choice, queries),
-        "expected_accuracy": choice.accuracy,
+        "queries_by_gdp": by_gdp,
+        "expected_answered": queries * choice.preview.answer_rate,
+        "expected_right": choice.right_answers(queries),
+        "expected_accuracy": choice.preview.accuracy,
         "mechanism": {
             "name": "confident",
             "vote_threshold": choice.vote_threshold,
             "sigma1": choice.sigma1,
             "sigma2": choice.sigma2,
-            "max_answers": int(caps.answers),
-            "max_refusals": int(caps.refusals),
+            "max_answers": terms.max_answers,
+            "max_refusals": terms.max_refusals,
+            "pricing": terms.pricing,
         },
         "epsilon": {
-            "formal_gdp": cost.gdp.epsilon,
-            "formal_label": cost.label.epsilon,
-            "formal_joint": None if cost.joint is None else cost.joint.epsilon,
-            "smallest": cost.smallest.epsilon,
-            "method": cost.smallest.method,
+            **{f"formal_{bound}": _epsilon(bounds, bound) for bound in _BOUNDS},
+            "smallest": most.epsilon,
+            "method": most.method,
         },
-        "epsilon_over_answers": _curve(choice, request, queries),
+        "parties": [
+            {
+                "party": str(seat + 1),
+                "votes": terms.quotas[seat],
+                "unit_votes": terms.unit_votes_at(seat),
+                "budget": terms.budgets[seat],
+                "epsilon": cost.epsilon,
+            }
+            for seat, cost in enumerate(costs)
+        ],
     }
 
 
-def _curve(choice: Choice, request: PlanRequest, queries: int) -> list[dict[str, float]]:
-    """Return what answers would have been charged by exact composition: how it grows."""
-    steps = sorted({max(1, round(queries * share)) for share in np.linspace(0.1, 1.0, 10)})
-    points = []
-    for asked in steps:
-        answers = asked * choice.answer_rate
-        mu_squared = request.unit_votes**2 * (
-            asked / choice.sigma1**2 + 2 * answers / choice.sigma2**2
+def _epsilon(bounds: Any, bound: Pricing) -> float | None:
+    cost = bounds.get(bound)
+    return None if cost is None or not math.isfinite(cost.epsilon) else cost.epsilon
+
+
+def _curve(choice: Choice, request: PlanRequest, queries: int) -> list[dict[str, float | None]]:
+    """Return what runs of ever more queries cost, by every bound, for the heaviest unit."""
+    points: list[dict[str, float | None]] = []
+    for asked in sorted({max(1, queries * step // _STEPS) for step in range(1, _STEPS + 1)}):
+        terms = _terms(choice, request, asked)
+        bounds = formal_bounds(
+            terms, weight=terms.unit_votes, votes_are_valid=request.votes_are_valid
         )
-        epsilon = gdp_epsilon(math.sqrt(mu_squared), request.delta)
-        points.append({"asked": asked, "answers": answers, "epsilon_gdp": epsilon})
+        points.append(
+            {
+                "asked": asked,
+                "answers": asked * choice.preview.answer_rate,
+                **{f"epsilon_{bound}": _epsilon(bounds, bound) for bound in _BOUNDS},
+            }
+        )
     return points

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from pate_fed.accounting import PrivacyLedger
+from pate_fed.charging import RunLedger
 from pate_fed.releases import NoisyRelease
 
 
@@ -15,16 +15,16 @@ class RunStore(ABC):
     """Durable memory of a run. Whoever keeps it on disk syncs before returning."""
 
     @abstractmethod
-    def ledger(self) -> PrivacyLedger:
+    def ledger(self) -> RunLedger:
         """Return the newest ledger."""
 
     @abstractmethod
-    def save_ledger(self, ledger: PrivacyLedger) -> None:
+    def save_ledger(self, ledger: RunLedger) -> None:
         """Replace the ledger."""
 
     @abstractmethod
     def save_release(
-        self, ledger: PrivacyLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
+        self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
         """Store a release together with the ledger that was charged for it, in one step."""
 
@@ -36,20 +36,20 @@ class RunStore(ABC):
 class MemoryStore(RunStore):
     """A run in memory."""
 
-    def __init__(self, ledger: PrivacyLedger) -> None:
+    def __init__(self, ledger: RunLedger) -> None:
         self._ledger = ledger
         self._releases: dict[int, tuple[tuple[int, ...], NoisyRelease]] = {}
 
-    def ledger(self) -> PrivacyLedger:
+    def ledger(self) -> RunLedger:
         """See `RunStore.ledger`."""
         return self._ledger
 
-    def save_ledger(self, ledger: PrivacyLedger) -> None:
+    def save_ledger(self, ledger: RunLedger) -> None:
         """See `RunStore.save_ledger`."""
         self._ledger = ledger
 
     def save_release(
-        self, ledger: PrivacyLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
+        self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
         """See `RunStore.save_release`."""
         self._ledger = ledger

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     BUDGET = "PF-318"  # its own budget would be exceeded
     SIMULATED = "PF-319"  # simulated where it must not be, or the reverse
     VOIDS = "PF-320"  # too many batches of the run were void
+    PRICING = "PF-321"  # a way of charging that its policy does not trust
 
 
 class PartyError(Exception):

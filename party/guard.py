@@ -12,10 +12,15 @@ from typing import TypeVar
 
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal
-from pate_fed.accounting import PrivacyEvent, PrivacyLedger
-from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidTermsError
+from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    InvalidTermsError,
+    OutcomeCapError,
+)
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import Mechanism, make_mechanism
 from pate_fed.queries import QueryBatch, QueryPool
 from protocols.errors import MalformedMessageError
 from protocols.messages import Plan, RunRecord
@@ -40,6 +45,8 @@ class Policy:
         most_queries: Most queries, over all runs.
         most_epsilon: Most that it may be charged, over all runs.
         most_delta: Largest delta.
+        trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
+            only then, a run may be charged by the joint price, which is void without that.
         simulated: Whether it takes part in simulations, and then in nothing else.
     """
 
@@ -53,6 +60,7 @@ class Policy:
     most_queries: int = 10_000
     most_epsilon: float = 5.0
     most_delta: float = 1e-5
+    trusts_valid_votes: bool = False
     simulated: bool = False
 
 
@@ -62,12 +70,12 @@ class Guard:
 
     Attributes:
         policy: What the owner allows.
-        teachers: Number of this party's teachers, its quota of votes per query.
+        weights: Votes per query of each of this party's teachers; together its quota.
         checked_peers: Fingerprints that its own people checked, by whom they belong to.
     """
 
     policy: Policy
-    teachers: int
+    weights: tuple[int, ...]
     checked_peers: Mapping[bytes, str]
 
     def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
@@ -86,36 +94,32 @@ class Guard:
         """
         self._review_parties(record, seats=seats, me=me)
         terms = _read(RunTerms, record.terms)
-        if len(terms.quotas) != len(seats):
-            raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.quotas))
-        self._review_terms(terms, quota=terms.quotas[seats.index(me)])
+        if len(terms.weights) != len(seats):
+            raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
+        self._review_terms(terms, seat=seats.index(me))
         return terms
 
     def review_batch(
         self,
         plan: Plan,
         *,
-        run_terms: RunTerms,
-        answers_left: int,
-        refusals_left: int,
+        seat: int,
         void_batches: int,
         pool: QueryPool,
         queries: QueryJournal,
         ledger: PrivacyLedger,
-        run_ledger: PrivacyLedger,
-    ) -> tuple[QueryBatch, PrivacyEvent]:
+        run_ledger: RunLedger,
+    ) -> tuple[QueryBatch, Outcomes]:
         """Decide on a batch.
 
         Args:
             plan: Its plan, whose history was verified.
-            run_terms: What the run was agreed to be.
-            answers_left: Answers that the run's cap still allows, by signed outcomes alone.
-            refusals_left: Refusals likewise.
+            seat: This party's place among all, from 0.
             void_batches: Batches of this run that were void so far.
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
             ledger: What it was charged before, over all runs, within its own budget.
-            run_ledger: What it was charged in this run, within the run's budget.
+            run_ledger: What it was charged in this run, within the run's budget and caps.
 
         Returns:
             What is asked, and the worst case to be charged before anything is sent.
@@ -123,7 +127,7 @@ class Guard:
         Raises:
             RefusalError: with the reason to send.
         """
-        terms = _read(BatchTerms, plan.terms)
+        terms, run_terms = _read(BatchTerms, plan.terms), run_ledger.terms
         if terms.run != run_terms or terms.words != plan.words:
             raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
         if void_batches >= MOST_VOID_BATCHES:
@@ -137,19 +141,19 @@ class Guard:
         batch = _ask(pool, terms)
         if queries.any_answered(batch.digests):
             raise RefusalError(Reason.QUERIES, "no query may be asked twice", "one that was")
-        mechanism = mechanism_of(run_terms)
-        asks, answers = mechanism.caps(
-            len(terms.indices), max_answers=answers_left, max_refusals=refusals_left
-        )
-        if not asks:  # else votes would leave for a charge of nothing
-            raise RefusalError(Reason.QUERIES, "the run's caps must leave something to ask", "none")
-        event = mechanism.worst_case_event(asks, answers, weight=float(run_terms.unit_votes))
+        if len(terms.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
+            # Else votes would leave for a charge of nothing.
+            raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
+        worst = run_ledger.worst_case(len(terms.indices))
+        weight = run_terms.unit_votes_at(seat)
+        charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
         try:
-            for held in (ledger, run_ledger):
-                held.reserve("review", event)
-        except BudgetExhaustedError as error:
+            run_ledger.reserve("review", worst)
+            if charge is not None:
+                ledger.reserve("review", charge)
+        except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
-        return batch, event
+        return batch, worst
 
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
         policy = self.policy
@@ -183,23 +187,33 @@ class Guard:
         if not fits:
             raise RefusalError(Reason.FORM, "the form must be allowed and of all parties", "not")
 
-    def _review_terms(self, terms: RunTerms, *, quota: int) -> None:
-        policy = self.policy
-        if quota != self.teachers:
-            raise RefusalError(Reason.UNIT, f"our quota must be {self.teachers}", "another")
-        if terms.unit == "party" and terms.unit_votes < self.teachers:
-            raise RefusalError(Reason.UNIT, "the unit must cover all our teachers", "fewer")
+    def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
+        policy, budget = self.policy, terms.budgets[seat]
+        if terms.weights[seat] != self.weights:
+            raise RefusalError(Reason.UNIT, f"our quota must be {sum(self.weights)}", "another")
         if terms.pool_digest not in policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
-        sigma1 = policy.least_sigma1 * terms.unit_votes
-        sigma2 = policy.least_sigma2 * terms.unit_votes
-        quiet = terms.sigma2 < sigma2 or (terms.sigma1 is not None and terms.sigma1 < sigma1)
+        votes = terms.unit_votes
+        quiet = (terms.sigma2 is not None and terms.sigma2 < policy.least_sigma2 * votes) or (
+            terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1 * _moved(terms)
+        )
         if quiet or terms.delta > policy.most_delta or terms.mechanism not in policy.mechanisms:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
-        if terms.epsilon > policy.most_epsilon:
+        if terms.pricing == "joint" and not policy.trusts_valid_votes:
             raise RefusalError(
-                Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", terms.epsilon
+                Reason.PRICING, "charges must hold for parties that send what they like", "joint"
             )
+        if terms.pricing == "none" and not policy.simulated:
+            raise RefusalError(Reason.PRICING, "every mechanism must have a price", "none")
+        if budget > policy.most_epsilon:
+            raise RefusalError(
+                Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", budget
+            )
+
+
+def _moved(terms: RunTerms) -> int:
+    """Return by how much one unit moves what is checked: votes, or steps of a test of stability."""
+    return 1 if terms.test_delta is not None else terms.unit_votes
 
 
 def _ask(pool: QueryPool, terms: BatchTerms) -> QueryBatch:
@@ -209,16 +223,6 @@ def _ask(pool: QueryPool, terms: BatchTerms) -> QueryBatch:
         return pool.ask(terms.indices)
     except InvalidParameterError as error:
         raise RefusalError(Reason.QUERIES, error.must, error.got) from error
-
-
-def mechanism_of(terms: RunTerms) -> Mechanism:
-    """Build the mechanism that the terms name."""
-    return make_mechanism(
-        terms.mechanism,
-        vote_threshold=terms.vote_threshold,
-        sigma1=terms.sigma1,
-        sigma2=terms.sigma2,
-    )
 
 
 def _read(kind: type[T], data: bytes) -> T:

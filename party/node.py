@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.errors import Reason, RefusalError
-from party.guard import Guard, mechanism_of
+from party.guard import Guard
 from party.journal import Journal
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError, PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -65,12 +66,28 @@ class MemoryLedgerStore(LedgerStore):
         self._ledger = ledger
 
 
+@dataclass(slots=True)
+class _Run:
+    """What a party agreed to, and what it was charged for it."""
+
+    terms: RunTerms
+    seat: int
+    ledger: RunLedger
+    void_batches: int = 0
+
+    @property
+    def weight(self) -> int:
+        """Votes that one of this party's privacy units can move."""
+        return self.terms.unit_votes_at(self.seat)
+
+
 @dataclass(frozen=True, slots=True)
-class _Served:
-    """The plan that a party is serving."""
+class _Asked:
+    """The plan that is open, and whether this party was charged for it."""
 
     entry_id: str
     queries: int
+    charged: bool
 
 
 class PartyNode:
@@ -117,10 +134,8 @@ class PartyNode:
         self._random_bytes = random_bytes
         self._clock = clock
         self._round = self._new_round()
-        self._terms: RunTerms | None = None
-        self._run_ledger = self._ledger.load()
-        self._answers_left = self._refusals_left = self._void_batches = 0
-        self._served: _Served | None = None
+        self._run: _Run | None = None
+        self._asked: _Asked | None = None
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -170,7 +185,7 @@ class PartyNode:
         fresh = self._new_round()
         received = fresh.receive(frame, now=self._clock())
         self._round = fresh
-        self._terms = self._served = None
+        self._run = self._asked = None
         return received
 
     def _new_round(self) -> PartyRound:
@@ -184,40 +199,40 @@ class PartyNode:
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
+        seats, me = self._round.seat_fingerprints, self._identity.fingerprint
         try:
-            terms = self._guard.review_run(
-                record, seats=self._round.seat_fingerprints, me=self._identity.fingerprint
-            )
+            terms = self._guard.review_run(record, seats=seats, me=me)
+            seat = seats.index(me)
+            run = _Run(terms, seat, RunLedger.of(terms, seat=seat))
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
-        self._terms = terms
-        self._run_ledger = PrivacyLedger(terms.epsilon, terms.delta)
-        self._void_batches = 0
-        self._answers_left, self._refusals_left = terms.max_answers, terms.max_refusals
+        self._run = run
         return self._round.accept_run()
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
-        assert self._terms is not None
+        run = self._agreed_run
+        entry_id, queries = wire.digest_of(plan).hex(), plan.words // run.terms.classes
+        self._asked = _Asked(entry_id, queries, charged=False)
         try:
-            batch, event = self._guard.review_batch(
+            batch, worst = self._guard.review_batch(
                 plan,
-                run_terms=self._terms,
-                answers_left=self._answers_left,
-                refusals_left=self._refusals_left,
-                void_batches=self._void_batches,
+                seat=run.seat,
+                void_batches=run.void_batches,
                 pool=self._pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
-                run_ledger=self._run_ledger,
+                run_ledger=run.ledger,
             )
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
-        entry_id = wire.digest_of(plan).hex()
-        self._run_ledger = self._run_ledger.reserve(entry_id, event)
-        self._ledger.save(self._ledger.load().reserve(entry_id, event))
+        ledger = self._ledger.load()
+        charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
+        run.ledger = run.ledger.reserve(entry_id, worst)
+        if charge is not None:
+            self._ledger.save(ledger.reserve(entry_id, charge))
         self._journal.claim(batch.digests)
-        self._served = _Served(entry_id, len(batch))
+        self._asked = _Asked(entry_id, queries, charged=True)
         try:
             vector = self._count(batch).counts.ravel()
             if self._clock() >= plan.expires_at:
@@ -229,8 +244,8 @@ class PartyNode:
             return ()
 
     def _count(self, batch: QueryBatch) -> VoteHistogram:
-        assert self._terms is not None
-        shape = (self._guard.teachers, len(batch))
+        weights = self._guard.weights
+        shape = (len(weights), len(batch))
         try:
             # What is no number fails here, and not where the failure could be seen from outside.
             votes = np.asarray(self._vote(batch), dtype=np.float64)
@@ -240,43 +255,48 @@ class PartyNode:
         if votes.shape != shape:
             _log.error("teachers voted in the wrong shape")
             votes = np.full(shape, float(INVALID_VOTE_CLASS))
-        return count_votes(votes, classes=self._terms.classes)
+        return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
     def _settle(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
-        served, self._served = self._served, None
-        self._void_batches += settlement.state != "released"
-        if served is None:  # it was refused: nothing had been charged
+        run, asked, self._asked = self._agreed_run, self._asked, None
+        run.void_batches += settlement.state != "released"
+        if asked is None:  # it never saw the plan
             return
-        ledger = self._ledger.load()
-        if settlement.state != "released":
-            self._run_ledger = self._run_ledger.forfeit(served.entry_id)
-            self._ledger.save(ledger.forfeit(served.entry_id))
-            return
-        assert self._terms is not None
-        release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-        self._require_possible(release, served)
-        spent = mechanism_of(self._terms).event(
-            release.asked, release.answered, weight=float(self._terms.unit_votes)
-        )
-        self._run_ledger = self._run_ledger.commit(served.entry_id, spent, release.digest)
-        self._ledger.save(ledger.commit(served.entry_id, spent, release.digest))
-        self._answers_left -= release.answered
-        self._refusals_left -= release.refused
+        if not asked.charged:  # it refused
+            run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
+        elif settlement.state != "released":
+            run.ledger = run.ledger.forfeit(asked.entry_id)
+            if run.terms.pricing != "none":
+                self._ledger.save(self._ledger.load().forfeit(asked.entry_id))
+        else:
+            release = NoisyRelease.from_record(wire.decode_value(settlement.result))
+            self._require_possible(release, asked)
+            self._charge(run, asked, release)
 
-    def _require_possible(self, release: NoisyRelease, served: _Served) -> None:
+    def _charge(self, run: _Run, asked: _Asked, release: NoisyRelease) -> None:
+        released, ledger = outcomes_of(release), self._ledger.load()
+        charge = lifelong_charge(run.terms, released, weight=run.weight, ledger=ledger)
+        run.ledger = run.ledger.commit(asked.entry_id, released, release.digest)
+        if charge is not None:
+            self._ledger.save(ledger.commit(asked.entry_id, charge, release.digest))
+
+    def _require_possible(self, release: NoisyRelease, asked: _Asked) -> None:
         """Refuse an outcome list that no run under these terms can have."""
-        assert self._terms is not None
-        if len(release) != served.queries:
-            raise InvalidTermsError(f"a release must cover {served.queries} queries", len(release))
-        if (release.labels >= self._terms.classes).any():
+        run = self._agreed_run
+        if len(release) != asked.queries:
+            raise InvalidTermsError(f"a release must cover {asked.queries} queries", len(release))
+        if (release.labels >= run.terms.classes).any():
             raise InvalidTermsError("labels must be classes of the run", "another")
         # Else a coordinator could look at everything and have all of it refunded.
-        cap_reached = (
-            release.answered == self._answers_left or release.refused == self._refusals_left > 0
-        )
-        if release.asked < len(release) and not cap_reached:
+        after = run.ledger.commit(asked.entry_id, outcomes_of(release), release.digest)
+        if release.asked < len(release) and not after.is_over:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
+
+    @property
+    def _agreed_run(self) -> _Run:
+        assert self._run is not None
+        return self._run
 
     def _refusal(self, reason: str) -> bytes:
         subject = self._round.run_id or bytes(32)

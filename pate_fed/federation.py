@@ -10,16 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.votes import MAX_TOTAL_VOTES
 
-MechanismName = Literal["confident", "gnmax"]
+MechanismName = Literal[
+    "confident", "gnmax", "lnmax", "interactive", "stable-gaussian", "stable-laplace", "immutable"
+]
 NoisePlace = Literal["coordinator"]
 PrivacyUnit = Literal["record", "party"]
-Pricing = Literal["separate"]
+Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
+"""How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
+at all, for what protects nobody and is for simulations only."""
 
+_PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
+    "confident": frozenset({"vote_threshold", "sigma1", "sigma2"}),
+    "gnmax": frozenset({"sigma2"}),
+    "lnmax": frozenset({"sigma2"}),
+    "interactive": frozenset({"vote_threshold", "sigma1", "sigma2", "confidence"}),
+    "stable-gaussian": frozenset({"sigma1", "test_delta"}),
+    "stable-laplace": frozenset({"sigma1", "test_delta"}),
+    "immutable": frozenset({"sigma2"}),
+}
+_NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
+_MOST_TEACHERS: Final = 100_000
 
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
@@ -32,67 +47,137 @@ class RunTerms:
     Attributes:
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
         classes: Number of classes, at least 2.
-        quotas: Teachers of each party, in seat order; each casts one vote per query.
+        weights: For each party in seat order, the votes that each of its teachers casts per
+            query; public, at least 1 each. Together they are the party's quota.
         mechanism: Rule from summed votes to labels.
-        vote_threshold: Noisy top count from which a query is answered, in votes; None for GNMax.
-        sigma1: Standard deviation of the noise of that check, in votes; None for GNMax.
+        vote_threshold: Noisy top count from which a query is answered, in votes; like all that
+            follow up to `test_delta`, None where the mechanism has none.
+        sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
+            in units.
         sigma2: Standard deviation of the noise of each count, in votes.
+        confidence: Chance from which Interactive-GNMax keeps the student's own label.
+        test_delta: Of one test of stability.
         noise_place: Who adds the noise.
         unit: What one neighboring change alters: one patient's records, or a whole party.
-        unit_votes: Votes that such a change can move, at least 1.
         pricing: How refusals and answers are charged.
-        max_answers: Answers after which the run ends.
-        max_refusals: Refusals after which the run ends.
-        epsilon: Budget, which the run keeps whatever happens; above 0.
-        delta: Probability that the guarantee of `epsilon` may fail; in (0, 1).
+        orders: Renyi order at which they add up for each party's units, in seat order, above 1;
+            empty for "gdp" and "none".
+        max_asks: Queries looked at after which the run ends, at least 1.
+        max_answers: Answers after which the run ends, at least 1.
+        max_refusals: Refusals after which the run ends; 0 where the mechanism never refuses.
+        budgets: Epsilon that the run may cost each party's units, in seat order; above 0. It keeps
+            them whatever happens.
+        delta: Probability that the guarantee of `budgets` may fail; in (0, 1).
     """
 
     pool_digest: bytes
     classes: int
-    quotas: tuple[int, ...]
+    weights: tuple[tuple[int, ...], ...]
     mechanism: MechanismName
     vote_threshold: float | None
     sigma1: float | None
-    sigma2: float
+    sigma2: float | None
+    confidence: float | None
+    test_delta: float | None
     noise_place: NoisePlace
     unit: PrivacyUnit
-    unit_votes: int
     pricing: Pricing
+    orders: tuple[float, ...]
+    max_asks: int
     max_answers: int
     max_refusals: int
-    epsilon: float
+    budgets: tuple[float, ...]
     delta: float
 
     def __post_init__(self) -> None:
         _require("pool_digest", len(self.pool_digest) == 32, "have 32 bytes")
         _require("classes", self.classes >= 2, "be at least 2")
-        _require("quotas", bool(self.quotas) and min(self.quotas) >= 1, "be at least 1 each")
-        _require("quotas", sum(self.quotas) <= MAX_TOTAL_VOTES, "fit the ring")
-        _require("mechanism", self.mechanism in ("confident", "gnmax"), "be known")
-        confident = self.mechanism == "confident"
-        for name in ("vote_threshold", "sigma1"):
-            given = getattr(self, name) is not None
-            _require(name, given is confident, "be given for 'confident' and for no other")
-        if self.vote_threshold is not None:
-            _require("vote_threshold", math.isfinite(self.vote_threshold), "be finite")
-        for name in ("sigma1", "sigma2", "epsilon"):
-            value = getattr(self, name)
-            _require(name, value is None or 0 < value < math.inf, "be above 0 and finite")
+        self._check_weights()
+        self._check_mechanism()
         _require("noise_place", self.noise_place == "coordinator", "be 'coordinator'")
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
-        _require("unit_votes", self.unit_votes >= 1, "be at least 1")
-        _require("pricing", self.pricing == "separate", "be 'separate'")
-        _require("caps", min(self.max_answers, self.max_refusals) >= 0, "be at least 0")
+        self._check_pricing()
+        _require("caps", min(self.max_asks, self.max_answers) >= 1, "be at least 1")
+        never = self.mechanism in _NEVER_REFUSE
+        _require("max_refusals", self.max_refusals >= (not never), "be at least 1")
+        _require("max_refusals", not (never and self.max_refusals), "be 0 without refusals")
+        both = self.max_answers + self.max_refusals
+        fits = max(self.max_answers, self.max_refusals) <= self.max_asks <= both
+        _require("max_asks", fits, "fit the other caps")
+        _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
+        _require("budgets", all(0 < each < math.inf for each in self.budgets), "be above 0")
         _require("delta", 0 < self.delta < 1, "be in (0, 1)")
+
+    def _check_weights(self) -> None:
+        teachers = [weight for party in self.weights for weight in party]
+        _require("weights", bool(self.weights) and all(self.weights), "be one for each teacher")
+        _require("weights", min(teachers, default=1) >= 1, "be at least 1 each")
+        fits = sum(teachers) <= MAX_TOTAL_VOTES and len(teachers) <= _MOST_TEACHERS
+        _require("weights", fits, "fit the ring")
+
+    def _check_mechanism(self) -> None:
+        _require("mechanism", self.mechanism in _PARAMETERS, "be known")
+        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
+            given = getattr(self, name) is not None
+            needed = name in _PARAMETERS[self.mechanism]
+            _require(name, given is needed, "be given exactly where the mechanism has it")
+        if self.vote_threshold is not None:
+            _require("vote_threshold", math.isfinite(self.vote_threshold), "be finite")
+        for name in ("sigma1", "sigma2"):
+            value = getattr(self, name)
+            _require(name, value is None or 0 < value < math.inf, "be above 0 and finite")
+        if self.confidence is not None:
+            _require("confidence", 0 <= self.confidence <= 1, "be between 0 and 1")
+        if self.test_delta is not None:
+            _require("test_delta", 0 < self.test_delta < 0.5, "be in (0, 1/2)")
+
+    def _check_pricing(self) -> None:
+        _require("pricing", self.pricing in ("gdp", "label", "joint", "renyi", "none"), "be known")
+        by_order = self.pricing in ("label", "joint", "renyi")
+        _require("orders", len(self.orders) == by_order * len(self.weights), "be one per party")
+        _require("orders", all(1 < order < math.inf for order in self.orders), "be above 1")
+        immutable = self.mechanism == "immutable"
+        _require("pricing", (self.pricing == "none") is immutable, "be 'none' for 'immutable' only")
+        joint = self.pricing != "joint" or self.mechanism == "confident"
+        _require("pricing", joint, "be 'joint' for 'confident' only")
+
+    @property
+    def quotas(self) -> tuple[int, ...]:
+        """Votes that each party casts per query, in seat order."""
+        return tuple(sum(party) for party in self.weights)
 
     @property
     def total_votes(self) -> int:
         """Votes that all parties together cast per query."""
         return sum(self.quotas)
 
+    @property
+    def unit_votes(self) -> int:
+        """Most votes that one privacy unit can move in a query, wherever it is."""
+        return max(self.unit_votes_at(seat) for seat in range(len(self.weights)))
+
+    def unit_votes_at(self, seat: int) -> int:
+        """Most votes that one privacy unit of this party can move in a query.
+
+        Args:
+            seat: Place of the party among all, from 0.
+        """
+        teachers = self.weights[seat]
+        return sum(teachers) if self.unit == "party" else max(teachers)
+
+    @property
+    def epsilon(self) -> float:
+        """The largest budget of any party."""
+        return max(self.budgets)
+
     def as_record(self) -> dict[str, Any]:
         """Return plain data: text keys; numbers, text, bytes and lists."""
-        return {**asdict(self), "quotas": list(self.quotas)}
+        return {
+            **asdict(self),
+            "weights": [list(party) for party in self.weights],
+            "orders": list(self.orders),
+            "budgets": list(self.budgets),
+        }
 
     @classmethod
     def from_record(cls, record: object) -> Self:
@@ -102,12 +187,19 @@ class RunTerms:
             InvalidTermsError: not exactly these fields, of these types, within their ranges.
         """
         values = _fields_of(record, cls)
-        values["quotas"] = tuple(_whole_numbers("quotas", values["quotas"]))
-        for name in ("classes", "unit_votes", "max_answers", "max_refusals"):
+        _require_type("weights", values["weights"], list)
+        values["weights"] = tuple(
+            tuple(_whole_numbers("weights", party)) for party in values["weights"]
+        )
+        for name in ("orders", "budgets"):
+            _require_type(name, values[name], list)
+            for number in values[name]:
+                _require_type(name, number, float)
+            values[name] = tuple(values[name])
+        for name in ("classes", "max_asks", "max_answers", "max_refusals"):
             _require_type(name, values[name], int)
-        for name in ("sigma2", "epsilon", "delta"):
-            _require_type(name, values[name], float)
-        for name in ("vote_threshold", "sigma1"):
+        _require_type("delta", values["delta"], float)
+        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             _require_type(name, values[name], float, type(None))
         for name in ("mechanism", "noise_place", "unit", "pricing"):
             _require_type(name, values[name], str)
@@ -123,8 +215,8 @@ class BatchTerms:
     Attributes:
         run: Terms of the run, repeated so that one signature covers them all.
         indices: Positions in the query pool, none twice, in the order asked.
-        predictions_digest: Digest of the student's predictions where the mechanism uses them;
-            empty otherwise.
+        predictions_digest: SHA-256 of the student's predictions that Interactive-GNMax takes
+            off, 32 bytes; empty otherwise, and while there is no student.
     """
 
     run: RunTerms
@@ -134,7 +226,8 @@ class BatchTerms:
     def __post_init__(self) -> None:
         _require("indices", bool(self.indices) and min(self.indices) >= 0, "be at least 0")
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
-        _require("predictions_digest", self.predictions_digest == b"", "be empty")
+        predicted = self.run.mechanism == "interactive" and len(self.predictions_digest) == 32
+        _require("predictions_digest", predicted or not self.predictions_digest, "be a digest")
 
     @property
     def words(self) -> int:

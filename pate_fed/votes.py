@@ -6,6 +6,7 @@ checker is the first privacy review. Counts are integers until noise is added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,8 +94,13 @@ class NoisyHistogram:
         return _shape_only(self, self.counts)
 
 
-def count_votes(votes: NDArray[np.int64] | NDArray[np.float64], *, classes: int) -> VoteHistogram:
-    """Count each teacher's one vote per query.
+def count_votes(
+    votes: NDArray[np.int64] | NDArray[np.float64],
+    *,
+    classes: int,
+    weights: Sequence[int] | None = None,
+) -> VoteHistogram:
+    """Count each teacher's vote per query, as often as its public weight says.
 
     A prediction that is no class (NaN, negative, too large, not a whole number) is counted for
     `INVALID_VOTE_CLASS`.
@@ -102,12 +108,13 @@ def count_votes(votes: NDArray[np.int64] | NDArray[np.float64], *, classes: int)
     Args:
         votes: Class voted for; shape (teachers, queries).
         classes: Number of classes, at least 2.
+        weights: Votes that each teacher casts, at least 1 each; None for one each.
 
     Returns:
-        Histogram whose rows each sum to the number of teachers.
+        Histogram whose rows each sum to the weights of all teachers.
 
     Raises:
-        InvalidVotesError: `votes` has not 2 axes.
+        InvalidVotesError: `votes` has not 2 axes, or not one weight is for each teacher.
         InvalidParameterError: fewer than 2 classes.
     """
     if classes < 2:
@@ -121,8 +128,18 @@ def count_votes(votes: NDArray[np.int64] | NDArray[np.float64], *, classes: int)
     choices = np.where(valid, numbers, INVALID_VOTE_CLASS).astype(np.int64)
     queries = choices.shape[1]
     flat = choices + np.arange(queries, dtype=np.int64) * classes
+    if weights is not None:
+        flat = np.repeat(flat, _checked_weights(weights, teachers=len(raw)), axis=0)
     counts = np.bincount(flat.ravel(), minlength=queries * classes)
     return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
+
+
+def _checked_weights(weights: Sequence[int], *, teachers: int) -> NDArray[np.int64]:
+    if len(weights) != teachers or not all(
+        isinstance(weight, int) and 1 <= weight <= MAX_TOTAL_VOTES for weight in weights
+    ):
+        raise InvalidVotesError(f"{teachers} whole weights of at least 1 must come", "others")
+    return np.array(weights, dtype=np.int64)
 
 
 def open_sum(

@@ -84,7 +84,7 @@ class TestHonestRun:
         federation.ask(0, 1, 2)
         federation.ask(3, 4)
         federation.run.close()
-        entries = federation.store.ledger().entries
+        entries = federation.charges
         for node in federation.nodes:
             assert [entry.charged for entry in node.ledger.entries] == [e.charged for e in entries]
             assert [entry.release_digest for entry in node.ledger.entries] == [
@@ -146,7 +146,7 @@ class TestOrder:
     def test_what_is_reserved_is_the_worst_case_whatever_is_answered(self) -> None:
         federation = ready()
         federation.ask(0, 1, 2)
-        [entry] = federation.store.ledger().entries
+        [entry] = federation.charges
         assert entry.reserved == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
 
     def test_batch_above_the_budget_reaches_no_party(self) -> None:
@@ -156,7 +156,7 @@ class TestOrder:
             federation.ask(*range(12))
         assert federation.events == []
         assert not any(federation.steps)
-        assert federation.store.ledger().entries == ()
+        assert federation.charges == ()
         assert federation.ask(0).answered == 1  # a smaller one fits
 
     def test_noise_is_drawn_only_once_every_vector_is_in(self) -> None:
@@ -176,7 +176,7 @@ class TestOrder:
         federation = ready()
         with pytest.raises(ValueError, match="queries must be"):
             federation.ask(24)
-        assert federation.store.ledger().entries == ()
+        assert federation.charges == ()
 
 
 # What one party may do to a batch. Each entry changes its answer; its code and name must come out.
@@ -290,7 +290,7 @@ class TestOnePartyFails:
         )
         # No label, and the whole reservation is charged.
         assert federation.store.releases() == {}
-        [entry] = federation.store.ledger().entries
+        [entry] = federation.charges
         assert (entry.state.value, entry.charged) == ("forfeited", entry.reserved)
         # Void once: the run goes on, with other queries.
         assert not federation.run.is_over
@@ -379,7 +379,7 @@ class TestRefusals:
         with pytest.raises(VoidBatchError, match="its budget is cancelled") as void:
             federation.ask(0, 1)
         assert void.value.reservation == "cancelled"
-        [entry] = federation.store.ledger().entries
+        [entry] = federation.charges
         assert (entry.state.value, entry.charged) == ("cancelled", None)
         assert federation.ask(2).answered == 1
         federation.run.close()
@@ -489,7 +489,7 @@ def seen(federation: Federation, *indices: int) -> dict[str, Any]:
         "kinds": [kinds(packet) for packet in packets],
         "events": federation.events,
         "steps": federation.steps,
-        "coordinator": [(e.state, e.reserved, e.spent) for e in federation.store.ledger().entries],
+        "coordinator": [(e.state, e.reserved, e.spent) for e in federation.charges],
         "parties": [
             [(e.state, e.reserved, e.spent) for e in node.ledger.entries]
             for node in federation.nodes
@@ -644,7 +644,7 @@ class TestSetup:
         with pytest.raises(PartyFailedError) as failed:
             federation.run.set_up()
         assert (failed.value.party, failed.value.cause) == ("hospital-1", code)
-        assert federation.store.ledger().entries == ()
+        assert federation.charges == ()
 
     def test_party_that_does_not_answer_the_offer_is_missed(self) -> None:
         federation = Federation()

@@ -17,6 +17,7 @@ from party.journal import MemoryJournal
 from party.node import MemoryLedgerStore, PartyNode
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
+from pate_fed.federation import RunTerms
 from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -39,11 +40,18 @@ class Hospital:
         name: What people call it.
         private_bytes: Its fresh identity's private key.
         ensemble: Its trained teachers.
+        weight: Votes that each of them casts per query.
     """
 
     name: str
     private_bytes: bytes
     ensemble: TeacherEnsemble
+    weight: int = 1
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Votes of its teachers, one by one."""
+        return (self.weight,) * self.ensemble.teachers
 
     @property
     def identity(self) -> SigningIdentity:
@@ -59,6 +67,7 @@ def train_hospitals(
     partition: Partition,
     *,
     model: str,
+    weights: tuple[int, ...],
     generators: list[np.random.Generator],
     workers: int,
     tick: Tick,
@@ -69,6 +78,7 @@ def train_hospitals(
         dataset: The records.
         partition: Who holds which.
         model: Kind of teacher.
+        weights: Votes of each hospital's teachers, in the partition's order.
         generators: One per hospital, so that the order of training changes nothing.
         workers: Threads.
         tick: Called after each hospital.
@@ -83,7 +93,7 @@ def train_hospitals(
         ensemble.fit(shards, classes=len(dataset.class_names), rng=generators[party])
         tick()
         private_bytes = SigningIdentity.generate().private_bytes
-        return Hospital(partition.party_names[party], private_bytes, ensemble)
+        return Hospital(partition.party_names[party], private_bytes, ensemble, weights[party])
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(train, range(partition.parties)))
@@ -98,12 +108,14 @@ class HospitalsBlueprint:
         coordinator: The coordinator that all have pinned.
         pool: The queries that all owners approved.
         policy: What all owners allow.
+        budgets: What each hospital may be charged over all runs: this one, in a simulation.
     """
 
     hospitals: tuple[Hospital, ...]
     coordinator: PublicIdentity
     pool: QueryPool
     policy: Policy
+    budgets: tuple[PrivacyLedger, ...]
 
     def open(self) -> list[PartyNode]:
         """Give every hospital its node. In a simulation all pins count as checked."""
@@ -114,24 +126,25 @@ class HospitalsBlueprint:
             for identity, hospital in zip(identities, self.hospitals, strict=True)
         }
         return [
-            self._open_one(hospital, identity, pins, bodies)
-            for hospital, identity in zip(self.hospitals, identities, strict=True)
+            self._open_one(hospital, budget, identity, pins, bodies)
+            for hospital, budget, identity in zip(
+                self.hospitals, self.budgets, identities, strict=True
+            )
         ]
 
     def _open_one(
         self,
         hospital: Hospital,
+        budget: PrivacyLedger,
         identity: SigningIdentity,
         pins: Mapping[bytes, PublicIdentity],
         bodies: Mapping[bytes, str],
     ) -> PartyNode:
-        teachers = hospital.ensemble.teachers
-        budget = PrivacyLedger(self.policy.most_epsilon, self.policy.most_delta)
         return PartyNode(
             identity=identity,
             coordinator=self.coordinator,
             pins=pins,
-            guard=Guard(policy=self.policy, teachers=teachers, checked_peers=bodies),
+            guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             pool=self.pool,
             vote=partial(_vote, hospital.ensemble),
             forms={name: make() for name, make in FORMS.items()},
@@ -142,20 +155,27 @@ class HospitalsBlueprint:
         )
 
 
-def simulation_policy(
-    *, pool: QueryPool, form: str, epsilon: float, delta: float, queries: int
-) -> Policy:
-    """What a simulated hospital allows: what was asked for, and nothing beyond it."""
+def simulation_policy(*, terms: RunTerms, form: str, valid_votes: bool, queries: int) -> Policy:
+    """What all simulated hospitals allow: what was asked for, and nothing beyond it.
+
+    Args:
+        terms: The run's.
+        form: Secure sum.
+        valid_votes: Whether all trust all to send valid vote rows.
+        queries: Most that may be asked.
+    """
     return Policy(
-        approved_pools=frozenset({pool.digest}),
+        approved_pools=frozenset({terms.pool_digest}),
         least_checked_peers=2,
         forms=frozenset({form}),
+        mechanisms=frozenset({terms.mechanism}),
         # How much noise is a good idea is the person's to find out in a simulation.
         least_sigma1=0.0,
         least_sigma2=0.0,
         most_queries=queries,
-        most_epsilon=epsilon,
-        most_delta=delta,
+        most_epsilon=terms.epsilon,
+        most_delta=terms.delta,
+        trusts_valid_votes=valid_votes,
         simulated=True,
     )
 

@@ -18,16 +18,16 @@ from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
     EntryState,
-    formal_cost,
-    gdp_epsilon,
-    gdp_mu_squared,
+    FormalCost,
+    Outcomes,
     neighbors,
     not_protected,
     trust_sentence,
 )
+from pate_fed.charging import charge_of, formal_bounds, formal_cost_at, ledger_of
 from pate_fed.data import Dataset
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms.sampling import total_variation_bound
+from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
 from protocols.transcript import Transcript
@@ -35,11 +35,11 @@ from protocols.transcript import Transcript
 SCHEMA_VERSION = 1
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
-Outcomes = list[tuple[int, int, Outcome]]
+Answers = list[tuple[int, int, Outcome]]
 """Pool index, released class (or `ABSTAIN`) and outcome of each query, in the order asked."""
 
 
-def outcomes_of(store: RunStore) -> Outcomes:
+def answers_of(store: RunStore) -> Answers:
     """Return every query of every released batch, in order."""
     return [
         (index, int(label), Outcome(int(outcome)))
@@ -53,8 +53,9 @@ def metrics_table(
     dataset: Dataset,
     settings: SimulationSettings,
     queries: tuple[int, ...],
-    outcomes: Outcomes,
+    outcomes: Answers,
     void: int,
+    reinforced: int,
     student_accuracy: float | None,
     yardsticks: Mapping[str, float],
     traffic: Traffic,
@@ -84,6 +85,7 @@ def metrics_table(
             "refused": len(refused),
             "not_asked": len(queries) - looked_at - void,
             "void": void,
+            "reinforced": reinforced,
         },
         "parties": settings.parties,
         "teachers": teachers,
@@ -124,16 +126,12 @@ def privacy_table(
     *,
     run: LabelingRun,
     settings: SimulationSettings,
-    queries: int,
     store: RunStore,
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`."""
     terms = run.terms
-    asks, answers = run.mechanism.caps(
-        queries, max_answers=terms.max_answers, max_refusals=terms.max_refusals
-    )
-    worst = run.mechanism.worst_case_event(asks, answers, weight=float(terms.unit_votes))
-    formal = formal_cost(worst, delta=terms.delta, budget_epsilon=terms.epsilon)
+    seat = _most_exposed(terms)
+    formal = formal_cost_at(terms, seat)
     instance = run.per_instance_cost
     return {
         "schema_version": SCHEMA_VERSION,
@@ -144,6 +142,7 @@ def privacy_table(
         "neighbors": neighbors(terms.unit, weight=terms.unit_votes),
         "mechanism": {
             **run.mechanism.parameters(),
+            "max_asks": terms.max_asks,
             "max_answers": terms.max_answers,
             "max_refusals": terms.max_refusals,
             "pricing": terms.pricing,
@@ -151,51 +150,105 @@ def privacy_table(
         "noise": {
             "place": terms.noise_place,
             "source": noise_source(settings.seed),
-            "delta_slack": delta_slack(terms, asks=asks, epsilon=formal.epsilon),
+            "delta_slack": delta_slack(terms, epsilon=formal.epsilon),
         },
-        "budget": {"epsilon": terms.epsilon, "delta": terms.delta},
+        "budget": {
+            "epsilon": terms.epsilon,
+            "delta": terms.delta,
+            "order": terms.orders[seat] if terms.orders else None,
+        },
         "views": {
             "public": {
-                "formal": {
-                    "epsilon": formal.epsilon,
-                    "method": formal.method,
-                    "holds_for": formal.holds_for,
-                }
+                "formal": {**_number(formal), "holds_for": formal.holds_for},
+                "bounds": _bounds(terms, seat, valid_votes=settings.valid_votes),
             },
             "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
         },
+        "parties": _parties(run),
         "per_instance": {
-            "epsilon": instance.epsilon,
+            "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
             "order": instance.order,
             "method": instance.method,
             "releasable": instance.releasable,
         },
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
-        "charged": _charged(run, terms, store),
+        "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
         "sum": settings.form,
         "trust": trust(settings.form, terms),
         "not_protected": list(
-            not_protected(simulated=True, votes_in_the_clear=settings.form == "plain")
+            not_protected(
+                simulated=True,
+                votes_in_the_clear=settings.form == "plain",
+                votes_trusted_valid=terms.pricing == "joint",
+            )
         ),
     }
 
 
-def delta_slack(terms: RunTerms, *, asks: int, epsilon: float) -> float:
+def _most_exposed(terms: RunTerms) -> int:
+    """Return the seat of a party whose units the run may cost most."""
+    costs = [formal_cost_at(terms, seat).epsilon for seat in range(len(terms.weights))]
+    return costs.index(max(costs))
+
+
+def _number(cost: FormalCost) -> dict[str, Any]:
+    """Say a cost as JSON can: no number where none is finite."""
+    return {
+        "epsilon": cost.epsilon if math.isfinite(cost.epsilon) else None,
+        "method": cost.method,
+    }
+
+
+def _bounds(terms: RunTerms, seat: int, *, valid_votes: bool) -> dict[str, Any]:
+    """Return every formal bound at the caps, whichever the run was charged by."""
+    bounds = formal_bounds(terms, weight=terms.unit_votes_at(seat), votes_are_valid=valid_votes)
+    return {name: _number(bounds[name]) for name in sorted(bounds)}
+
+
+def _parties(run: LabelingRun) -> list[dict[str, Any]]:
+    """Return, for each party, what the run may cost its own units; sorted by name."""
+    terms = run.terms
+    rows = [
+        {
+            "party": member.name,
+            "teachers": len(member.weights),
+            "votes": sum(member.weights),
+            "unit_votes": terms.unit_votes_at(seat),
+            "budget": terms.budgets[seat],
+            "epsilon": _number(formal_cost_at(terms, seat))["epsilon"],
+        }
+        for seat, member in enumerate(run.members)
+    ]
+    return sorted(rows, key=lambda row: str(row["party"]))
+
+
+def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
     """Bound what the computer's noise, so little unlike the ideal one, could add to delta.
 
     Args:
         terms: The run's.
-        asks: Queries looked at, at most.
         epsilon: The formal one.
 
     Returns:
-        (1 + e^epsilon) times the total variation distance of all draws together.
+        (1 + e^epsilon) times the total variation distance of all draws together; None where
+        nothing is protected.
     """
-    drawn = asks * terms.classes * total_variation_bound(terms.sigma2)
+    if terms.pricing == "none":
+        return None
+    counts = terms.max_asks * terms.classes
+    drawn = 0.0
+    if terms.sigma2 is not None:
+        drawn += counts * _variation(terms, terms.sigma2)
     if terms.sigma1 is not None:
-        drawn += asks * total_variation_bound(terms.sigma1)
+        drawn += terms.max_asks * _variation(terms, terms.sigma1)
     return (1 + math.exp(min(epsilon, 700.0))) * drawn
+
+
+def _variation(terms: RunTerms, sigma: float) -> float:
+    if terms.mechanism in ("lnmax", "stable-laplace"):
+        return laplace_variation_bound(math.sqrt(2) / sigma)
+    return total_variation_bound(sigma)
 
 
 def noise_source(seed: int | None) -> str:
@@ -212,52 +265,58 @@ def trust(form: str, terms: RunTerms) -> str:
             "Every hospital trusts the coordinator with everything: the votes were summed in the "
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
-    return trust_sentence(terms.noise_place)
+    return trust_sentence(terms.noise_place, votes_trusted_valid=terms.pricing == "joint")
 
 
-def _charged(run: LabelingRun, terms: RunTerms, store: RunStore) -> list[dict[str, Any]]:
-    """Return epsilon charged after each step: an odometer, no guarantee.
+def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
+    """Return epsilon charged after each step to the party that the run may cost most.
 
-    A step is a query that was looked at, or a void batch whose reservation was forfeited.
+    An odometer, no guarantee. A step is a query that was looked at, or a void batch whose
+    reservation was forfeited.
     """
+    if terms.pricing == "none":
+        return []
     rows: list[dict[str, Any]] = []
-    releases = store.releases()
-    settled, asked, answered = 0.0, 0, 0
-
-    def step(mu_squared: float) -> None:
-        epsilon = gdp_epsilon(math.sqrt(mu_squared), terms.delta)
-        rows.append({"asked": asked, "answered": answered, "epsilon": epsilon})
-
-    for batch, entry in enumerate(store.ledger().entries):
-        if entry.state is EntryState.FORFEITED:
-            settled += gdp_mu_squared(entry.reserved)
-            step(settled)
+    weight, releases = terms.unit_votes_at(seat), store.releases()
+    ledger = ledger_of(terms, seat)
+    asked = answered = 0
+    for batch, state in enumerate(store.ledger().states):
+        name, held = f"batch {batch}", store.ledger().outcomes.entries[batch].reserved
+        if state is EntryState.FORFEITED:
+            charge = charge_of(terms, held, weight=weight)
+            ledger = ledger.reserve(name, charge).forfeit(name)
+            epsilon = ledger.charged_epsilon()
+            rows.append({"asked": asked, "answered": answered, "epsilon": epsilon})
         if batch not in releases:
             continue
         _, release = releases[batch]
-        so_far = np.cumsum(release.outcomes == Outcome.ANSWERED)
-        event = None
+        before = ledger
         for place in range(release.asked):
-            event = run.mechanism.event(
-                place + 1, int(so_far[place]), weight=float(terms.unit_votes)
+            looked_at = release.outcomes[: place + 1]
+            answers = int((looked_at == Outcome.ANSWERED).sum())
+            charge = charge_of(terms, Outcomes(place + 1 - answers, answers), weight=weight)
+            ledger = before.reserve(name, charge)
+            rows.append(
+                {
+                    "asked": asked + place + 1,
+                    "answered": answered + answers,
+                    "epsilon": ledger.charged_epsilon(),
+                }
             )
-            asked += 1
-            answered += int(release.outcomes[place] == Outcome.ANSWERED)
-            step(settled + gdp_mu_squared(event))
-        settled += 0.0 if event is None else gdp_mu_squared(event)
+        asked, answered = asked + release.asked, answered + release.answered
     return rows
 
 
 def _ledger(store: RunStore) -> list[dict[str, Any]]:
     rows = []
     releases = store.releases()
-    for batch, entry in enumerate(store.ledger().entries):
+    for batch, state in enumerate(store.ledger().states):
         _, release = releases.get(batch, ((), None))
         # What a void batch might have cost stays charged, but nothing of it was released.
         rows.append(
             {
                 "batch": batch,
-                "state": entry.state.value,
+                "state": state.value,
                 "asked": 0 if release is None else release.asked,
                 "answered": 0 if release is None else release.answered,
             }

@@ -9,11 +9,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.config import SimulationSettings
 from coordinator.errors import CoordinatorError, VoidBatchError
@@ -30,11 +31,12 @@ from coordinator.simulation.hospitals import (
 )
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
-from pate_fed.accounting import PrivacyLedger, delta_warning
+from pate_fed.accounting import NO_OUTCOMES, PrivacyLedger, delta_warning
+from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import RandomBytes, keyed_stream
+from pate_fed.mechanisms import InteractiveGaussianMax, RandomBytes, keyed_stream
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -43,14 +45,14 @@ from pate_fed.partition import (
     verify_manifest,
 )
 from pate_fed.queries import QueryPool
-from pate_fed.releases import Outcome
+from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import (
     RunDirectory,
     refuse_existing,
     render_model_card,
     render_report,
 )
-from pate_fed.students import Student, make_student, select_queries
+from pate_fed.students import Student, interim_chances, make_student, select_queries
 from protocols.errors import ProtocolError
 from protocols.identity import SigningIdentity
 
@@ -105,6 +107,7 @@ class _Labels:
     traffic: Traffic
     exchanges: dict[str, int] = field(default_factory=dict)
     void: int = 0
+    reinforced: dict[int, int] = field(default_factory=dict)
     stopped_by: Exception | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -148,6 +151,7 @@ class _Rehearsal:
                 self._dataset,
                 self._partition,
                 model=settings.teacher_model,
+                weights=settings.weights or (),
                 generators=[self._chance.of(f"teachers {party}") for party in range(parties)],
                 workers=self._workers,
                 tick=self._ticker("training teachers", parties),
@@ -157,17 +161,24 @@ class _Rehearsal:
         """Set the federation up and ask all batches."""
         settings = self._settings
         identity = SigningIdentity.generate()
+        terms = settings.terms(
+            classes=len(self._dataset.class_names), pool_digest=self._pool.digest
+        )
+        self._planned = dict(zip(self._partition.party_names, _by_party(terms), strict=True))
+        self._drafted = terms
         policy = simulation_policy(
-            pool=self._pool,
+            terms=terms,
             form=settings.form,
-            epsilon=settings.epsilon,
-            delta=settings.delta,
+            valid_votes=settings.valid_votes,
             queries=len(self._queries),
         )
         blueprint = HospitalsBlueprint(
-            tuple(self._hospitals), coordinator=identity.public, pool=self._pool, policy=policy
+            tuple(self._hospitals),
+            coordinator=identity.public,
+            pool=self._pool,
+            policy=policy,
+            budgets=tuple(_life_of(terms, seat) for seat in range(len(terms.weights))),
         )
-        self._store = MemoryStore(PrivacyLedger(settings.epsilon, settings.delta))
         self._labels: _Labels | None = None
         with self._timed("labeling"):
             run_engine(
@@ -182,7 +193,7 @@ class _Rehearsal:
         """Train the student, measure, and write the run directory."""
         labels = self._known_labels()
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
-        outcomes = results.outcomes_of(self._store)
+        outcomes = results.answers_of(self._store)
         if not outcomes and labels.stopped_by is not None:
             raise labels.stopped_by
         with self._timed("student"):
@@ -199,26 +210,27 @@ class _Rehearsal:
         privacy = results.privacy_table(
             run=labels.run,
             settings=self._settings,
-            queries=len(self._queries),
             store=self._store,
         )
         slack = privacy["noise"]["delta_slack"]
-        if slack > self._settings.delta / 10:
+        if slack is not None and slack > self._settings.delta / 10:
             labels.warnings.append(
                 f"The computer's noise could add up to {slack:.1e} to delta: choose a larger delta "
                 "or less noise."
             )
+        labels.warnings.extend(self._price_warnings(privacy))
         metrics = results.metrics_table(
             dataset=self._dataset,
             settings=self._settings,
             queries=self._queries,
             outcomes=outcomes,
             void=labels.void,
+            reinforced=len(labels.reinforced),
             student_accuracy=self._accuracy(student),
             yardsticks=measured,
             traffic=labels.traffic,
             exchanges=labels.exchanges,
-            batches=len(self._store.ledger().entries),
+            batches=len(self._store.ledger().states),
             seconds=self._seconds,
             warnings=labels.warnings,
         )
@@ -226,6 +238,21 @@ class _Rehearsal:
         return Simulation(out, metrics, privacy, labels.stopped_by)
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _price_warnings(self, privacy: dict[str, Any]) -> list[str]:
+        """Say so where a cap, not a choice, ended the run, or where nothing is protected."""
+        terms, left = self._known_labels().run.terms, self._known_labels().run.left
+        if terms.pricing == "none":
+            return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
+        entries = privacy["ledger"]
+        asked = sum(entry["asked"] for entry in entries)
+        if left == NO_OUTCOMES and asked < len(self._queries):
+            return [
+                f"The run ended at a cap, after {asked} of {len(self._queries)} queries: at most "
+                f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed, fixed "
+                "before it."
+            ]
+        return []
 
     def _delta_warnings(self) -> list[str]:
         private = self._dataset.private
@@ -258,12 +285,12 @@ class _Rehearsal:
             identity=identity,
             form=FORMS[self._settings.form](),
             members=[
-                Member(hospital.name, hospital.identity.public, hospital.ensemble.teachers)
+                Member(hospital.name, hospital.identity.public, hospital.weights)
                 for hospital in self._hospitals
             ],
             pool=self._pool,
             settings=Settings(self._terms, simulated=True),
-            store=self._store,
+            store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=self._chance.noise(),
             clock=time.time,
@@ -274,11 +301,12 @@ class _Rehearsal:
         size = self._settings.batch_size or len(self._queries)
         tick = self._ticker("labeling", -(-len(self._queries) // size))
         for start in range(0, len(self._queries), size):
-            if run.is_over:
+            # No more than the caps allow may be asked at once.
+            batch = self._queries[start : start + size][: run.asks_left]
+            if run.is_over or not batch:
                 break
-            batch = self._queries[start : start + size]
             try:
-                run.ask(batch)
+                self._ask(run, batch, labels)
             except BudgetExhaustedError as error:
                 labels.stopped_by = error
                 break
@@ -296,29 +324,52 @@ class _Rehearsal:
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
-    def _terms(self, quotas: tuple[int, ...]) -> RunTerms:
-        return RunTerms.from_record(
-            {
-                "pool_digest": self._pool.digest,
-                "classes": len(self._dataset.class_names),
-                "quotas": list(quotas),
-                "mechanism": self._settings.mechanism,
-                "vote_threshold": self._settings.vote_threshold,
-                "sigma1": self._settings.sigma1,
-                "sigma2": self._settings.sigma2,
-                "noise_place": "coordinator",
-                "unit": self._settings.unit,
-                "unit_votes": max(quotas) if self._settings.unit == "party" else 1,
-                "pricing": "separate",
-                "max_answers": self._settings.max_answers,
-                "max_refusals": self._settings.max_refusals,
-                "epsilon": self._settings.epsilon,
-                "delta": self._settings.delta,
-            }
+    def _ask(self, run: LabelingRun, batch: tuple[int, ...], labels: _Labels) -> None:
+        """Ask one batch; under Interactive-GNMax with what the student believes so far."""
+        predictions = self._beliefs(batch, labels)
+        release = run.ask(batch, predictions=predictions)
+        if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
+            return
+        asked = run.mechanism.with_predictions(predictions, total_votes=run.terms.total_votes)
+        for index, outcome, label in zip(
+            batch, release.outcomes, asked.reinforced_labels(release), strict=True
+        ):
+            if outcome == Outcome.REFUSED and label != ABSTAIN:
+                labels.reinforced[index] = int(label)
+
+    def _beliefs(self, batch: tuple[int, ...], labels: _Labels) -> NDArray[np.float64] | None:
+        if self._settings.mechanism != "interactive":
+            return None
+        known = [
+            (index, label)
+            for index, label, what in results.answers_of(self._store)
+            if what is Outcome.ANSWERED
+        ]
+        known += list(labels.reinforced.items())
+        return interim_chances(
+            self._pool.inputs[[index for index, _ in known]],
+            np.array([label for _, label in known], dtype=np.int64),
+            self._pool.inputs[list(batch)],
+            classes=len(self._dataset.class_names),
         )
 
-    def _teach(self, outcomes: results.Outcomes, labels: _Labels) -> Student | None:
+    def _open_store(self, ledger: RunLedger) -> MemoryStore:
+        self._store = MemoryStore(ledger)
+        return self._store
+
+    def _terms(self, members: tuple[Member, ...]) -> RunTerms:
+        """Put the planned terms in seat order."""
+        seats = [self._planned[member.name] for member in members]
+        return replace(
+            self._drafted,
+            weights=tuple(seat.weights for seat in seats),
+            budgets=tuple(seat.budget for seat in seats),
+            orders=tuple(seat.order for seat in seats if seat.order is not None),
+        )
+
+    def _teach(self, outcomes: results.Answers, labels: _Labels) -> Student | None:
         answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
+        answered += list(labels.reinforced.items())
         if not answered:
             labels.warnings.append("No query was answered: there is no student.")
             return None
@@ -345,7 +396,7 @@ class _Rehearsal:
         self,
         out: Path,
         student: Student | None,
-        outcomes: results.Outcomes,
+        outcomes: results.Answers,
         *,
         metrics: dict[str, Any],
         privacy: dict[str, Any],
@@ -400,6 +451,27 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """What the terms say of one party."""
+
+    weights: tuple[int, ...]
+    budget: float
+    order: float | None
+
+
+def _by_party(terms: RunTerms) -> list[_Seat]:
+    orders = terms.orders or (None,) * len(terms.weights)
+    return [_Seat(*parts) for parts in zip(terms.weights, terms.budgets, orders, strict=True)]
+
+
+def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
+    """Open what a simulated hospital may be charged in its life, which is this run."""
+    if terms.pricing == "none":  # nothing is a bound, so nothing is charged
+        return PrivacyLedger(terms.budgets[seat], terms.delta)
+    return ledger_of(terms, seat)
 
 
 def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list[str]:

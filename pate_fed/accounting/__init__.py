@@ -12,6 +12,7 @@ from pate_fed.accounting.curves import (
     event_additive_delta,
     event_approximate_rdp,
     event_label_rdp,
+    event_public_rdp,
     event_rdp,
 )
 from pate_fed.accounting.events import (
@@ -46,8 +47,8 @@ from pate_fed.accounting.label_bounds import (
     threshold_bit_rdp,
 )
 from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
-from pate_fed.accounting.ledger import EntryState, LedgerEntry, PrivacyLedger
-from pate_fed.accounting.outcome_caps import OutcomeEntry, OutcomeLedger, Outcomes
+from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger
+from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
 from pate_fed.accounting.pate_bounds import (
     gnmax_log_q,
     gnmax_rdp,
@@ -63,6 +64,7 @@ from pate_fed.accounting.per_instance import (
     PerInstanceMeter,
     per_instance_epsilon,
 )
+from pate_fed.accounting.reservations import Entry, EntryState
 from pate_fed.accounting.sanitized import (
     InstanceCost,
     SanitizedCost,
@@ -90,7 +92,6 @@ from pate_fed.accounting.statement import (
     NOT_PROTECTED,
     FormalCost,
     delta_warning,
-    formal_cost,
     guarantee_sentence,
     neighbors,
     not_protected,
@@ -100,10 +101,12 @@ from pate_fed.accounting.statement import (
 __all__ = [
     "DENSE_ORDERS",
     "LABEL_METHOD",
+    "NO_OUTCOMES",
     "NOT_PROTECTED",
     "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
+    "Entry",
     "EntryState",
     "FormalCost",
     "GaussianAccountant",
@@ -139,12 +142,12 @@ __all__ = [
     "event_approximate_rdp",
     "event_from_record",
     "event_label_rdp",
+    "event_public_rdp",
     "event_rdp",
     "exact_epsilon",
     "exact_label_rdp",
     "exact_threshold_rdp",
     "expected_epsilon",
-    "formal_cost",
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",

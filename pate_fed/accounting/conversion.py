@@ -86,6 +86,20 @@ def convert_at_orders(
     return ConvertedEpsilon(float(epsilons[best]), float(known[best]), at_edge)
 
 
+def epsilon_at_order(rdp: float, order: float, *, delta: float) -> float:
+    """Convert RDP at one order that was fixed beforehand, by CKS.
+
+    Args:
+        rdp: In nats, at least 0.
+        order: Above 1.
+        delta: In (0, 1).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    return convert_at_orders([rdp], [order], delta=delta, method="cks").epsilon
+
+
 def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) -> ConvertedEpsilon:
     """Convert a curve that can be computed at any order: dense grid, then refinement.
 

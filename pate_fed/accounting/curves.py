@@ -24,7 +24,12 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
-from pate_fed.accounting.joint_price import JointSetting, price_pairs
+from pate_fed.accounting.joint_price import (
+    JointSetting,
+    corners,
+    largest_charge,
+    price_pairs,
+)
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
@@ -72,9 +77,10 @@ def _(event: JointPriceEvent, orders: ArrayLike) -> NDArray[np.float64]:
         sigma2=event.sigma2,
         weight=event.weight,
     )
-    caps = ((float(event.refusals), float(event.answers)),)
+    caps = corners(event.max_refusals, event.max_answers, event.max_asks)
     pairs = price_pairs(setting, [float(order) for order in renyi_orders(orders)], caps)
-    return np.array([pair.total for pair in pairs])
+    own = event.refusals, event.answers, event.asks
+    return np.array([largest_charge(*own, prices=pair) for pair in pairs])
 
 
 @event_rdp.register
@@ -184,6 +190,27 @@ def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64
     # The same, and section 5: the label is drawn after the bit, from fresh noise.
     checks = event.asks * threshold_bit_rdp(orders, sigma1=event.sigma1, weight=event.weight)
     return checks + event.answers * label_rdp(orders, sigma=event.sigma2, weight=event.weight)
+
+
+def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    """Bound the RDP for whoever sees labels and "no answer"s, but for `event_additive_delta`.
+
+    The smallest curve that holds there: that of `event_label_rdp` where the event has one, else
+    that of `event_approximate_rdp`.
+
+    Args:
+        event: What was released, or may be.
+        orders: Renyi orders, each above 1; shape (orders,).
+
+    Returns:
+        RDP at each order, in nats; shape (orders,).
+
+    Raises:
+        UnsupportedEventError: no table has a curve for the event.
+        InvalidParameterError: an order is not above 1.
+    """
+    own = event_approximate_rdp.dispatch(type(event)) is not event_approximate_rdp.dispatch(object)
+    return event_approximate_rdp(event, orders) if own else event_label_rdp(event, orders)
 
 
 def _gaussian_rdp(mu_squared: float, orders: ArrayLike) -> NDArray[np.float64]:

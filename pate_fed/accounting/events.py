@@ -115,11 +115,13 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class JointPriceEvent(PrivacyEvent):
-    """A run of Confident-GNMax whose every vote row is valid, up to its caps.
+    """Some asks of a run of Confident-GNMax whose every vote row is valid.
 
     Each ask gives a refusal or a label, nothing else; check and label have fresh Gaussian noise.
     Valid rows hold whole votes, no count below 0, at most `teachers` in all and as many whatever
-    one unit's records are. Without that the event has no cost that is known.
+    one unit's records are. Without that the event has no cost that is known. The caps of the run
+    decide the prices of a refusal and of an answer, so that those are fixed before the run and
+    the events of one run add up.
 
     Attributes:
         refusals: Most refusals, at least 0.
@@ -130,6 +132,10 @@ class JointPriceEvent(PrivacyEvent):
         sigma1: Standard deviation of the noise in the check, in votes; above 0.
         sigma2: Standard deviation of the noise in each count, in votes; above 0.
         weight: Votes that one neighboring change can move; a whole number above 0.
+        asks: Most of both together; all of both if not given.
+        max_refusals: The run's cap on refusals; `refusals` if not given: a whole run.
+        max_answers: The run's cap on answers; `answers` if not given.
+        max_asks: The run's cap on asks; those of both caps together if not given.
     """
 
     record_name: ClassVar[str] = "joint-confident-gaussian-max/1"
@@ -142,6 +148,10 @@ class JointPriceEvent(PrivacyEvent):
     sigma1: float
     sigma2: float
     weight: int = 1
+    asks: int = -1
+    max_refusals: int = -1
+    max_answers: int = -1
+    max_asks: int = -1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "refusals", whole("refusals", self.refusals))
@@ -156,15 +166,31 @@ class JointPriceEvent(PrivacyEvent):
         object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
         object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
         object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+        self._fill("asks", self.refusals + self.answers)
+        self._fill("max_refusals", self.refusals)
+        self._fill("max_answers", self.answers)
+        self._fill("max_asks", self.max_refusals + self.max_answers)
+        for name in ("refusals", "answers", "asks"):
+            if getattr(self, name) > getattr(self, f"max_{name}"):
+                raise InvalidParameterError(
+                    f"{name} must be at most the run's {getattr(self, f'max_{name}')}",
+                    getattr(self, name),
+                )
 
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same setting, with as many refusals and answers."""
+        """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
         return (
             isinstance(reserved, JointPriceEvent)
-            and replace(self, refusals=0, answers=0) == replace(reserved, refusals=0, answers=0)
+            and replace(self, refusals=0, answers=0, asks=0)
+            == replace(reserved, refusals=0, answers=0, asks=0)
             and self.refusals <= reserved.refusals
             and self.answers <= reserved.answers
+            and self.asks <= reserved.asks
         )
+
+    def _fill(self, name: str, otherwise: int) -> None:
+        value = getattr(self, name)
+        object.__setattr__(self, name, otherwise if value == -1 else whole(name, value))
 
 
 @dataclass(frozen=True, slots=True)

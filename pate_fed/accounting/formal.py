@@ -114,7 +114,24 @@ def formal_costs(caps: RunCaps, *, votes_are_valid: bool) -> FormalCosts:
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    label = label_level_epsilon(
+    joint = joint_price_at_caps(caps)
+    return FormalCosts(
+        gdp=gdp_cost(caps),
+        label=label_cost(caps),
+        joint=None if joint is None else _joint_cost(joint),
+        joint_details=joint,
+        votes_are_valid=votes_are_valid,
+    )
+
+
+def gdp_cost(caps: RunCaps) -> FormalCost:
+    """Return the cost by exact Gaussian composition."""
+    return FormalCost(gdp_at_caps(caps), CAPS_METHOD)
+
+
+def label_cost(caps: RunCaps) -> FormalCost:
+    """Return the cost for whoever sees labels and "no answer"s only."""
+    found = label_level_epsilon(
         caps.number(caps.asks),
         caps.number(caps.answers),
         sigma1=caps.sigma1,
@@ -123,14 +140,17 @@ def formal_costs(caps: RunCaps, *, votes_are_valid: bool) -> FormalCosts:
         weight=float(caps.weight),
         real_counts=caps.real,
     )
-    joint = _joint_price(caps)
-    return FormalCosts(
-        gdp=FormalCost(gdp_at_caps(caps), CAPS_METHOD),
-        label=FormalCost(label.epsilon, LABEL_METHOD),
-        joint=None if joint is None else FormalCost(joint.epsilon, JOINT_METHOD),
-        joint_details=joint,
-        votes_are_valid=votes_are_valid,
-    )
+    return FormalCost(found.epsilon, LABEL_METHOD, order=found.order)
+
+
+def joint_cost(caps: RunCaps) -> FormalCost | None:
+    """Return the cost where every vote row is valid; None where no joint price is known."""
+    found = joint_price_at_caps(caps)
+    return None if found is None else _joint_cost(found)
+
+
+def _joint_cost(found: JointPrice) -> FormalCost:
+    return FormalCost(found.epsilon, JOINT_METHOD, order=found.order)
 
 
 def gdp_at_caps(caps: RunCaps) -> float:
@@ -155,7 +175,8 @@ def _mu_squared(caps: RunCaps) -> float:
     return caps.weight**2 * (labels + checks)
 
 
-def _joint_price(caps: RunCaps) -> JointPrice | None:
+def joint_price_at_caps(caps: RunCaps) -> JointPrice | None:
+    """Return the joint price of a run at its caps; None where none is known."""
     if caps.sigma1 is None or caps.vote_threshold is None:
         return None
     if caps.refusals <= 0 or caps.answers <= 0:

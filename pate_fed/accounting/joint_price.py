@@ -284,6 +284,24 @@ def price_pairs(
     return [_cheapest(_states(setting, order), caps) for order in orders]
 
 
+def corners(refusals: float, answers: float, asks: float) -> tuple[tuple[float, float], ...]:
+    """Return the (refusals, answers) among which every price is largest, where all are caps.
+
+    Args:
+        refusals: At most so many.
+        answers: At most so many.
+        asks: At most so many of both together.
+    """
+    refusals, answers = min(refusals, asks), min(answers, asks)
+    found = {(refusals, min(answers, asks - refusals)), (min(refusals, asks - answers), answers)}
+    return tuple(sorted(found))
+
+
+def largest_charge(refusals: float, answers: float, asks: float, *, prices: PricePair) -> float:
+    """Return the most, in nats, that outcomes within these caps are charged at these prices."""
+    return _total(corners(refusals, answers, asks), prices.refusal, prices.answer)
+
+
 def flat_prices(setting: JointSetting, orders: Sequence[float]) -> list[float]:
     """Return, for each order, the RDP of one ask, whatever comes of it: refusal or label."""
     return [_states(setting, order).flat for order in orders]
@@ -579,12 +597,7 @@ def _caps(
     check = positive if real else _at_least_one
     refusals, answers = check("max_refusals", max_refusals), check("max_answers", max_answers)
     asks = refusals + answers if max_asks is None else check("max_asks", max_asks)
-    refusals, answers = min(refusals, asks), min(answers, asks)
-    corners = {
-        (refusals, min(answers, asks - refusals)),
-        (min(refusals, asks - answers), answers),
-    }
-    return tuple(sorted(corners))
+    return corners(refusals, answers, asks)
 
 
 def _flat_pairs(

@@ -1,12 +1,9 @@
-"""Two counters that keep a run within its caps on refusals and on answers.
+"""Counters that keep a run within its caps on refusals, on answers and on asks.
 
-The joint price (`joint_price`) is that of a run that ends after its last allowed refusal or
-answer. What an ask will give is not known beforehand, so each reserves one refusal and one
-answer, before any noise is drawn; when its outcome is public, what it did not use is free again.
-
-    reserved --commit--> committed    the outcomes that were released are counted
-             --cancel--> cancelled    nothing had left a party: nothing is counted
-             --forfeit-> forfeited    something may have been seen: all that was reserved counts
+A formal price is that of a run that ends after its last allowed refusal, answer or ask. What an
+ask will give is not known beforehand, so each reserves one refusal and one answer, before any
+noise is drawn; when its outcome is public, what it did not use is free again
+(`reservations` has the states).
 
 An `OutcomeLedger` is a value: each step returns a new one, and a step that fails returns none, so
 it changes nothing. Storing the newest value, durably and before any noise is drawn, is the
@@ -17,136 +14,141 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
-from pate_fed.accounting.ledger import EntryState
 from pate_fed.accounting.ranges import whole
+from pate_fed.accounting.reservations import (
+    Entry,
+    EntryState,
+    entry_from_record,
+    entry_to_record,
+    require_distinct,
+    require_new,
+    settled,
+)
 from pate_fed.errors import InvalidParameterError, LedgerError, OutcomeCapError
 
 OUTCOME_LEDGER_VERSION: Final = 1
-_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """So many refusals and so many answers.
+    """At most so many refusals and answers, from at most so many asks.
 
     Attributes:
         refusals: At least 0.
         answers: At least 0.
+        asks: At least as many as either and at most both together; both together if not given,
+            since each ask gives one or the other.
     """
 
     refusals: int
     answers: int
+    asks: int = -1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "refusals", whole("refusals", self.refusals))
         object.__setattr__(self, "answers", whole("answers", self.answers))
+        both = self.refusals + self.answers
+        asks = both if self.asks == -1 else whole("asks", self.asks)
+        if not max(self.refusals, self.answers) <= asks <= both:
+            raise InvalidParameterError("each ask must give a refusal or an answer", asks)
+        object.__setattr__(self, "asks", asks)
 
-    def is_covered_by(self, other: Outcomes) -> bool:
-        """Tell whether neither count exceeds the other's."""
-        return self.refusals <= other.refusals and self.answers <= other.answers
+    def is_covered_by(self, reserved: Outcomes) -> bool:
+        """Tell whether no count exceeds the other's."""
+        return (
+            self.refusals <= reserved.refusals
+            and self.answers <= reserved.answers
+            and self.asks <= reserved.asks
+        )
 
 
 NO_OUTCOMES: Final = Outcomes(0, 0)
 
-
-@dataclass(frozen=True, slots=True)
-class OutcomeEntry:
-    """One reservation and what became of it.
-
-    Attributes:
-        entry_id: Name of the reservation, never used twice in a ledger.
-        state: Where it stands.
-        reserved: The most of each outcome that its asks may give.
-        released: What they gave; of committed entries only.
-        release_digest: SHA-256 of the release, 32 bytes; of committed entries only.
-    """
-
-    entry_id: str
-    state: EntryState
-    reserved: Outcomes
-    released: Outcomes | None = None
-    release_digest: bytes | None = None
-
-    def __post_init__(self) -> None:
-        is_committed = self.state is EntryState.COMMITTED
-        if (self.released is not None) != is_committed or (
-            self.release_digest is not None
-        ) != is_committed:
-            raise LedgerError("exactly committed entries must say what was released", self.state)
-        if self.released is not None and not self.released.is_covered_by(self.reserved):
-            raise LedgerError("what was released must be covered by what was reserved", "more")
-        if self.release_digest is not None and len(self.release_digest) != _DIGEST_BYTES:
-            raise LedgerError("a release digest must have 32 bytes", len(self.release_digest))
-        if not self.entry_id:
-            raise LedgerError("an entry must have a name", "an empty one")
-
-    @property
-    def counted(self) -> Outcomes:
-        """What counts against the caps now."""
-        if self.state is EntryState.CANCELLED:
-            return NO_OUTCOMES
-        return self.reserved if self.released is None else self.released
+OutcomeEntry: TypeAlias = Entry[Outcomes]
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeLedger:
-    """Caps on refusals and answers, and everything that was reserved from them.
+    """Caps on refusals, answers and asks, and everything that was reserved from them.
 
     Attributes:
-        max_refusals: Refusals after which the run is over, at least 1; fixed before it begins.
-        max_answers: Answers after which the run is over, at least 1; fixed with it.
+        caps: After so many of either the run is over; fixed before it begins. No cap on refusals
+            says that the mechanism never refuses.
         entries: In the order of their reservation.
     """
 
-    max_refusals: int
-    max_answers: int
+    caps: Outcomes
     entries: tuple[OutcomeEntry, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("max_refusals", "max_answers"):
-            cap = whole(name, getattr(self, name))
-            if cap < 1:
-                raise InvalidParameterError(f"{name} must be at least 1", cap)
-            object.__setattr__(self, name, cap)
-        if len({entry.entry_id for entry in self.entries}) != len(self.entries):
-            raise LedgerError("every entry must have a name of its own", "a repeated name")
-        if not self.counted.is_covered_by(self._caps):
+        if self.caps.answers < 1:
+            raise InvalidParameterError("the cap on answers must be at least 1", self.caps.answers)
+        require_distinct(self.entries)
+        if not self._is_within:
             raise LedgerError("entries must stay within the caps", "entries that exceed them")
 
     @property
-    def counted(self) -> Outcomes:
-        """What is released, held or forfeited."""
-        counted = [entry.counted for entry in self.entries]
-        return Outcomes(sum(each.refusals for each in counted), sum(c.answers for c in counted))
+    def refusals(self) -> int:
+        """Refusals that are released, held or forfeited."""
+        return sum(each.refusals for each in self._counted)
+
+    @property
+    def answers(self) -> int:
+        """Answers that are released, held or forfeited."""
+        return sum(each.answers for each in self._counted)
+
+    @property
+    def asks(self) -> int:
+        """Asks that are released, held or forfeited."""
+        return sum(each.asks for each in self._counted)
+
+    @property
+    def asks_left(self) -> int:
+        """Queries that may still be asked, whatever the other caps say."""
+        return self.caps.asks - self.asks
 
     @property
     def left(self) -> Outcomes:
-        """What may still be reserved."""
-        counted = self.counted
-        return Outcomes(self.max_refusals - counted.refusals, self.max_answers - counted.answers)
+        """What may still be reserved; nothing where the run is over."""
+        refusals = self.caps.refusals - self.refusals
+        answers = self.caps.answers - self.answers
+        asks = min(self.asks_left, refusals + answers)
+        if asks == 0 or answers == 0 or (self._may_refuse and refusals == 0):
+            return NO_OUTCOMES
+        return Outcomes(min(refusals, asks), min(answers, asks), asks)
 
     @property
     def is_over(self) -> bool:
         """Whether no further ask can be reserved unless an open one gives something back."""
-        left = self.left
-        return left.refusals == 0 or left.answers == 0
+        return self.left == NO_OUTCOMES
 
-    def worst_case(self, asks: int) -> Outcomes:
-        """Return what a batch of asks may give at most if it stops at the caps by itself.
+    def worst_case(self, queries: int) -> Outcomes:
+        """Return what a batch may give at most if it stops at the caps by itself.
+
+        The last ask ends the run by a refusal or by an answer, not by both, so one ask fewer than
+        both caps together is possible.
 
         Args:
-            asks: Queries of the batch, at least 0.
+            queries: Of the batch, at least 0.
 
         Raises:
-            InvalidParameterError: `asks` is not a whole number of at least 0.
+            InvalidParameterError: `queries` is not a whole number of at least 0.
+            OutcomeCapError: it has more queries than may still be asked.
         """
+        if whole("queries", queries) > self.asks_left:
+            raise OutcomeCapError(
+                f"a batch must have at most the {self.asks_left} queries that may still be asked",
+                queries,
+            )
         left = self.left
-        return Outcomes(min(whole("asks", asks), left.refusals), min(asks, left.answers))
+        most = left.refusals + left.answers - 1 if self._may_refuse else left.answers
+        asks = min(queries, left.asks, max(most, 0))
+        return Outcomes(min(asks, left.refusals), min(asks, left.answers), asks)
 
     def reserve(self, entry_id: str, outcomes: Outcomes) -> OutcomeLedger:
-        """Hold the worst case of the next asks: at least one refusal and one answer.
+        """Hold the worst case of the next asks: an answer each, and a refusal if there can be one.
 
         Args:
             entry_id: A name that the ledger has never seen.
@@ -157,15 +159,17 @@ class OutcomeLedger:
             OutcomeCapError: more than is left of a cap.
             LedgerError: the name was used before, or the step cannot be a whole ask.
         """
-        if any(entry.entry_id == entry_id for entry in self.entries):
-            raise LedgerError("a reservation must have a new name", entry_id)
-        if min(outcomes.refusals, outcomes.answers) < 1:
-            raise self._refused_or(
-                LedgerError("a reservation must hold a refusal and an answer", "fewer")
+        require_new(self.entries, entry_id)
+        if not outcomes.is_covered_by(self.left) or self.is_over:
+            left = self.left
+            raise OutcomeCapError(
+                f"the next step must fit in {left.refusals} refusals and {left.answers} answers "
+                f"of {left.asks} asks",
+                "more",
             )
-        if not outcomes.is_covered_by(self.left):
-            raise self._cap_error()
-        entry = OutcomeEntry(entry_id, EntryState.RESERVED, outcomes)
+        if outcomes.answers < 1 or (self._may_refuse and outcomes.refusals < 1):
+            raise LedgerError("a reservation must hold every outcome of an ask", "fewer")
+        entry = Entry(entry_id, EntryState.RESERVED, outcomes)
         return replace(self, entries=(*self.entries, entry))
 
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> OutcomeLedger:
@@ -173,16 +177,21 @@ class OutcomeLedger:
 
         Args:
             entry_id: An open reservation.
-            released: What the asks gave, in neither count more than was reserved.
+            released: What the asks gave, in no count more than was reserved.
             release_digest: `NoisyRelease.digest`, 32 bytes.
 
         Raises:
             LedgerError: the reservation is unknown or settled, too small, or the digest has
                 another length.
         """
-        return self._settled(
-            entry_id, EntryState.COMMITTED, released=released, release_digest=release_digest
+        entries = settled(
+            self.entries,
+            entry_id,
+            EntryState.COMMITTED,
+            spent=released,
+            release_digest=release_digest,
         )
+        return replace(self, entries=entries)
 
     def cancel(self, entry_id: str) -> OutcomeLedger:
         """Give a reservation back. Allowed only while nothing of its step has left a party.
@@ -190,7 +199,7 @@ class OutcomeLedger:
         Raises:
             LedgerError: the reservation is unknown or settled.
         """
-        return self._settled(entry_id, EntryState.CANCELLED)
+        return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
 
     def forfeit(self, entry_id: str) -> OutcomeLedger:
         """Count a whole reservation whose step failed after something had left a party.
@@ -198,15 +207,14 @@ class OutcomeLedger:
         Raises:
             LedgerError: the reservation is unknown or settled.
         """
-        return self._settled(entry_id, EntryState.FORFEITED)
+        return replace(self, entries=settled(self.entries, entry_id, EntryState.FORFEITED))
 
     def to_record(self) -> dict[str, object]:
         """Return the ledger as plain values that JSON keeps exactly."""
         return {
             "outcome_ledger": OUTCOME_LEDGER_VERSION,
-            "max_refusals": self.max_refusals,
-            "max_answers": self.max_answers,
-            "entries": [_entry_to_record(entry) for entry in self.entries],
+            "caps": _outcomes_to_record(self.caps),
+            "entries": [entry_to_record(entry, _outcomes_to_record) for entry in self.entries],
         }
 
     @classmethod
@@ -217,91 +225,41 @@ class OutcomeLedger:
             LedgerError: the record is of another version, lacks a part, or contradicts itself.
             InvalidParameterError: a number in it is out of its range.
         """
-        if set(record) != {"outcome_ledger", "max_refusals", "max_answers", "entries"}:
+        if set(record) != {"outcome_ledger", "caps", "entries"}:
             raise LedgerError("a ledger must hold its version, caps and entries", "others")
         version, entries = record["outcome_ledger"], record["entries"]
         if version != OUTCOME_LEDGER_VERSION or not isinstance(entries, list):
             raise LedgerError(f"a ledger must be of version {OUTCOME_LEDGER_VERSION}", version)
         return cls(
-            max_refusals=_whole(record["max_refusals"]),
-            max_answers=_whole(record["max_answers"]),
-            entries=tuple(_entry_from_record(entry) for entry in entries),
+            caps=_outcomes_from_record(record["caps"]),
+            entries=tuple(entry_from_record(entry, _outcomes_from_record) for entry in entries),
         )
 
     @property
-    def _caps(self) -> Outcomes:
-        return Outcomes(self.max_refusals, self.max_answers)
+    def _may_refuse(self) -> bool:
+        return self.caps.refusals > 0
 
-    def _cap_error(self) -> OutcomeCapError:
-        left = self.left
-        return OutcomeCapError(
-            f"the next step must fit in {left.refusals} refusals and {left.answers} answers",
-            "more",
+    @property
+    def _counted(self) -> list[Outcomes]:
+        return [entry.charged for entry in self.entries if entry.charged is not None]
+
+    @property
+    def _is_within(self) -> bool:
+        return (
+            self.refusals <= self.caps.refusals
+            and self.answers <= self.caps.answers
+            and self.asks <= self.caps.asks
         )
-
-    def _refused_or(self, error: LedgerError) -> LedgerError | OutcomeCapError:
-        """Prefer to say that the run is over: then `worst_case` has nothing to reserve."""
-        return self._cap_error() if self.is_over else error
-
-    def _settled(
-        self,
-        entry_id: str,
-        state: EntryState,
-        *,
-        released: Outcomes | None = None,
-        release_digest: bytes | None = None,
-    ) -> OutcomeLedger:
-        names = [entry.entry_id for entry in self.entries]
-        if entry_id not in names:
-            raise LedgerError("a reservation must be known", entry_id)
-        position = names.index(entry_id)
-        entry = self.entries[position]
-        if entry.state is not EntryState.RESERVED:
-            raise LedgerError("a reservation must be open", f"{entry_id}, {entry.state}")
-        settled = replace(entry, state=state, released=released, release_digest=release_digest)
-        before, after = self.entries[:position], self.entries[position + 1 :]
-        return replace(self, entries=(*before, settled, *after))
-
-
-def _entry_to_record(entry: OutcomeEntry) -> dict[str, object]:
-    return {
-        "entry_id": entry.entry_id,
-        "state": entry.state.value,
-        "reserved": _outcomes_to_record(entry.reserved),
-        "released": None if entry.released is None else _outcomes_to_record(entry.released),
-        "release_digest": None if entry.release_digest is None else entry.release_digest.hex(),
-    }
-
-
-def _entry_from_record(record: object) -> OutcomeEntry:
-    fields = {"entry_id", "state", "reserved", "released", "release_digest"}
-    if not isinstance(record, Mapping) or set(record) != fields:
-        raise LedgerError(f"a ledger entry must hold {sorted(fields)}", "others")
-    entry_id, state, digest = record["entry_id"], record["state"], record["release_digest"]
-    if not isinstance(entry_id, str) or state not in list(EntryState):
-        raise LedgerError("a ledger entry must have a name and a known state", state)
-    try:
-        release_digest = None if digest is None else bytes.fromhex(digest)
-    except (TypeError, ValueError):
-        raise LedgerError("a release digest must be hexadecimal", "another form") from None
-    released = record["released"]
-    return OutcomeEntry(
-        entry_id=entry_id,
-        state=EntryState(state),
-        reserved=_outcomes_from_record(record["reserved"]),
-        released=None if released is None else _outcomes_from_record(released),
-        release_digest=release_digest,
-    )
 
 
 def _outcomes_to_record(outcomes: Outcomes) -> dict[str, int]:
-    return {"refusals": outcomes.refusals, "answers": outcomes.answers}
+    return {"refusals": outcomes.refusals, "answers": outcomes.answers, "asks": outcomes.asks}
 
 
 def _outcomes_from_record(record: object) -> Outcomes:
-    if not isinstance(record, Mapping) or set(record) != {"refusals", "answers"}:
-        raise LedgerError("outcomes must hold refusals and answers", "others")
-    return Outcomes(_whole(record["refusals"]), _whole(record["answers"]))
+    if not isinstance(record, Mapping) or set(record) != {"refusals", "answers", "asks"}:
+        raise LedgerError("outcomes must hold refusals, answers and asks", "others")
+    return Outcomes(*(_whole(record[name]) for name in ("refusals", "answers", "asks")))
 
 
 def _whole(value: object) -> int:

@@ -110,8 +110,15 @@ class PerInstanceMeter:
         self._weight = weight
         self._rdp = np.zeros(len(DENSE_ORDERS))
 
-    def add(self, counts: ArrayLike, release: NoisyRelease) -> None:
-        """Add a batch: its votes, shape (queries, classes), and what was released of it.
+    def add(
+        self, counts: ArrayLike, release: NoisyRelease, *, rule: InstanceBound | None = None
+    ) -> None:
+        """Add a batch.
+
+        Args:
+            counts: Its votes; shape (queries, classes).
+            release: What was released of it.
+            rule: The rule of this batch, where it differs from the run's by public predictions.
 
         Raises:
             InvalidVotesError: `counts` is not what teachers can have cast.
@@ -121,7 +128,7 @@ class PerInstanceMeter:
         if len(votes) != len(release):
             raise InvalidParameterError(f"counts must have {len(release)} rows", len(votes))
         asked = release.outcomes != Outcome.NOT_ASKED
-        self._rdp = self._rdp + self._mechanism.instance_rdp(
+        self._rdp = self._rdp + (rule or self._mechanism).instance_rdp(
             votes[asked], release.outcomes[asked], DENSE_ORDERS, weight=self._weight
         )
 

@@ -20,6 +20,9 @@ PrivacyUnit = Literal["record", "party"]
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 FILTER_METHOD: Final = "exact Gaussian composition (GDP), GDP filter with a preset budget"
+RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
+RENYI_FILTER_METHOD: Final = "RDP filter at an order fixed before the run, with a preset budget"
+NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
 NOT_PROTECTED: Final = (
@@ -56,6 +59,13 @@ VOTES_IN_THE_CLEAR: Final = (
 )
 """What a plain sum adds to `NOT_PROTECTED`."""
 
+INVALID_VOTES: Final = (
+    "Against a hospital that sends anything but valid votes (more or fewer than its teachers, or "
+    "negative ones): it would void the number for everyone, and nobody checks it. Charged "
+    "separately (--unchecked-votes), the number does not need this trust."
+)
+"""What a joint price adds to `NOT_PROTECTED`."""
+
 SIMULATED_NOT_PROTECTED: Final = (
     "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
     "noise can be recomputed by whoever knows the seed. The numbers say what a real run with the "
@@ -77,35 +87,13 @@ class FormalCost:
         epsilon: At the delta that it was computed for.
         method: How it was computed, in words.
         holds_for: Against whom it protects, in words.
+        order: Renyi order at which it was found; None where it came without.
     """
 
     epsilon: float
     method: str
     holds_for: str = PUBLIC_VIEW
-
-
-def formal_cost(
-    worst_case: PrivacyEvent, *, delta: float, budget_epsilon: float | None = None
-) -> FormalCost:
-    """Return the smaller of what the caps can cost and what the budget allows.
-
-    Both hold at once, because both were fixed before the run: the caps bound what can be asked
-    and answered, the ledger refuses what exceeds the budget.
-
-    Args:
-        worst_case: The event at the caps of the whole run: `Mechanism.worst_case_event`.
-        delta: In (0, 1); the budget's delta too.
-        budget_epsilon: Budget that a `PrivacyLedger` kept; None for no ledger.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
-        UnsupportedEventError: the event is not made of Gaussian noise.
-    """
-    probability("delta", delta)
-    at_caps = gdp_epsilon(math.sqrt(gdp_mu_squared(worst_case)), delta)
-    if budget_epsilon is None or at_caps <= positive("budget_epsilon", budget_epsilon):
-        return FormalCost(at_caps, CAPS_METHOD)
-    return FormalCost(float(budget_epsilon), FILTER_METHOD)
+    order: float | None = None
 
 
 def neighbors(unit: PrivacyUnit, weight: int) -> str:
@@ -113,25 +101,26 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
 
     Args:
         unit: The privacy unit.
-        weight: Teachers that one unit can reach: 1 for "record", a hospital's teachers for
-            "party".
+        weight: Votes that one unit can move: those of one teacher for "record", those of all
+            teachers of a hospital for "party".
 
     Raises:
         InvalidParameterError: the unit is unknown, or the weight does not fit it.
     """
-    if unit == "record" and weight == 1:
+    if unit == "record" and weight >= 1:
+        votes = "" if weight == 1 else f" with all of its {weight} votes"
         return (
             "Two worlds that differ in all the records of one patient. They lie with one teacher, "
-            "which may vote differently on every query."
+            f"which may vote differently on every query{votes}."
         )
     if unit == "party" and weight >= 1:
-        teachers = "its one teacher" if weight == 1 else f"each of its {weight} teachers"
+        votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
             "Two worlds that differ in all the records of one hospital, hence of any of its "
-            f"patients: {teachers} may vote differently on every query."
+            f"patients: {votes} may be for another class on every query."
         )
     raise InvalidParameterError(
-        'unit must be "record" with weight 1, or "party" with a weight of at least 1',
+        'unit must be "record" or "party", with a weight of at least 1',
         f"{unit} with {weight}",
     )
 
@@ -154,15 +143,29 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
     )
 
 
-def trust_sentence(noise_place: Literal["coordinator"]) -> str:
+VALID_VOTES: Final = (
+    "Every hospital trusts all others to vote validly: that each sends one whole vote per teacher "
+    "and query (as often as the teacher's public weight says), and nothing else. Nobody checks "
+    "it, and the number is void for everyone if somebody does not."
+)
+"""What the joint price needs; printed beside every number that rests on it."""
+
+
+def trust_sentence(
+    noise_place: Literal["coordinator"], *, votes_trusted_valid: bool = False
+) -> str:
     """Say who has to be trusted for what.
+
+    Args:
+        noise_place: Who adds the noise.
+        votes_trusted_valid: Whether the number needs valid vote rows.
 
     Raises:
         InvalidParameterError: noise at this place is unknown.
     """
     if noise_place != "coordinator":
         raise InvalidParameterError('noise place must be "coordinator"', noise_place)
-    return (
+    coordinator = (
         "Every hospital trusts the coordinator with two things: to add the noise that was "
         "declared, and to keep the exact sum of all votes, which it holds in memory until the "
         "batch is released, to itself. Towards the coordinator there is no differential privacy. "
@@ -170,6 +173,7 @@ def trust_sentence(noise_place: Literal["coordinator"]) -> str:
         "one hospital's votes, unless it works together with all hospitals but one, or the sum "
         "itself gives them away (when all teachers agree, everyone's vote is known)."
     )
+    return f"{coordinator} {VALID_VOTES}" if votes_trusted_valid else coordinator
 
 
 def delta_warning(delta: float, *, units: int) -> str | None:
@@ -190,15 +194,22 @@ def delta_warning(delta: float, *, units: int) -> str | None:
     )
 
 
-def not_protected(*, simulated: bool, votes_in_the_clear: bool = False) -> tuple[str, ...]:
+def not_protected(
+    *, simulated: bool, votes_in_the_clear: bool = False, votes_trusted_valid: bool = False
+) -> tuple[str, ...]:
     """List what the guarantee does not cover, in plain words.
 
     Args:
         simulated: Whether the run was a simulation.
         votes_in_the_clear: Whether the coordinator saw each hospital's votes.
+        votes_trusted_valid: Whether the number needs valid vote rows.
     """
-    extra = SIMULATED_NOT_PROTECTED if simulated else ()
-    return (*extra, *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()), *NOT_PROTECTED)
+    return (
+        *(SIMULATED_NOT_PROTECTED if simulated else ()),
+        *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
+        *((INVALID_VOTES,) if votes_trusted_valid else ()),
+        *NOT_PROTECTED,
+    )
 
 
 def _up(value: float) -> str:

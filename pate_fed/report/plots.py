@@ -144,6 +144,38 @@ def charged_plot(points: Sequence[tuple[int, float]], *, cap: float | None, summ
         return _svg(figure, name="charged", title="Epsilon charged", summary=summary)
 
 
+def price_plot(
+    lines: Mapping[str, Sequence[tuple[float, float]]], *, budget: float, summary: str
+) -> str:
+    """Draw what runs cost over the answers that they expect, one line per formal bound.
+
+    Args:
+        lines: By the bound's name: expected answers and epsilon, ascending.
+        budget: Epsilon that may not be exceeded.
+        summary: What the picture says, for those who cannot see it.
+    """
+    with _own_settings("price"):
+        figure, (axes,) = _figure(height=3.6, left=0.75, columns=1, bottom=0.62)
+        top = max(budget, *(epsilon for points in lines.values() for _, epsilon in points))
+        right = max(answers for points in lines.values() for answers, _ in points)
+        for (name, points), style in zip(lines.items(), _LINE_STYLES, strict=False):
+            axes.plot(
+                *zip(*points, strict=True), style, color=STUDENT_COLOR, linewidth=2, label=name
+            )
+        axes.axhline(budget, color=CAP_COLOR, linewidth=1.6, linestyle=(0, (6, 3)))
+        axes.text(0.01 * right, budget + 0.02 * top, "budget", color=CAP_COLOR, fontweight="bold")
+        axes.set_xlim(0, right * 1.03)
+        axes.set_ylim(0, top * 1.16)
+        axes.grid(axis="both", color=GRID, linewidth=0.8)
+        axes.legend(loc="lower right", frameon=False)
+        axes.set_xlabel("answers to expect")
+        axes.set_ylabel("formal epsilon")
+        return _svg(figure, name="price", title="Formal epsilon over answers", summary=summary)
+
+
+_LINE_STYLES = (":", "--", "-")
+
+
 @contextmanager
 def _own_settings(name: str) -> Iterator[None]:
     with mpl.rc_context(), warnings.catch_warnings():

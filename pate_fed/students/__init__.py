@@ -2,6 +2,7 @@
 
 from pate_fed.students.choice import STUDENT_NAMES, load_student, make_student
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
+from pate_fed.students.interim import interim_chances
 from pate_fed.students.query_selection import SELECTION_METHODS, select_queries
 from pate_fed.students.student import Student
 
@@ -11,6 +12,7 @@ __all__ = [
     "SpreadLabels",
     "Student",
     "load_student",
+    "interim_chances",
     "make_student",
     "propagate_labels",
     "select_queries",

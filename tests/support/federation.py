@@ -16,7 +16,8 @@ from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.node import LedgerStore, PartyNode
-from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting import LedgerEntry, PrivacyLedger
+from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.queries import QueryBatch, QueryPool
@@ -115,18 +116,22 @@ class MemoryTransport(Transport):
 class RecordingStore(MemoryStore):
     """A store that notes what was written, and when."""
 
-    def __init__(self, ledger: PrivacyLedger, events: list[str]) -> None:
+    def __init__(self, ledger: RunLedger, events: list[str]) -> None:
         super().__init__(ledger)
         self.events = events
 
-    def save_ledger(self, ledger: PrivacyLedger) -> None:
-        self.events.append(f"ledger {ledger.entries[-1].state.value}")
+    def save_empty(self, ledger: RunLedger) -> None:
+        """Start again with another ledger, unnoticed."""
+        super().save_ledger(ledger)
+
+    def save_ledger(self, ledger: RunLedger) -> None:
+        self.events.append(f"ledger {ledger.states[-1].value}")
         super().save_ledger(ledger)
 
     def save_release(
-        self, ledger: PrivacyLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
+        self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
-        self.events.append(f"release {ledger.entries[-1].state.value}")
+        self.events.append(f"release {ledger.states[-1].value}")
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
 
@@ -191,7 +196,7 @@ class Federation:
         budgets: Epsilon of some parties' own ledgers.
         form: Secure sum.
         noise: Source of the noise.
-        budget: Epsilon of the coordinator's ledger; the terms' if None.
+        budget: Epsilon of the run for every party; 5 if None.
         simulated: What the coordinator says the run is.
         lifetime_s: Seconds until the run expires.
         now: Unix time, mutable.
@@ -223,6 +228,8 @@ class Federation:
         self.names = [f"hospital-{place}" for place in range(parties)]
         self.pins = {identity.fingerprint: identity.public for identity in self.identities}
         self.terms = {"classes": CLASSES, **(terms or {})}
+        if budget is not None:
+            self.terms["budgets"] = (budget,) * parties
         shared_policy = {
             "approved_pools": frozenset({self.pool.digest}),
             "least_checked_peers": 2,
@@ -241,21 +248,17 @@ class Federation:
             for place in range(parties)
         ]
         self.transport = MemoryTransport(self.nodes, self.events)
-        ledger = PrivacyLedger(
-            budget if budget is not None else self.terms.get("epsilon", 5.0), 1e-5
-        )
-        self.store = RecordingStore(ledger, self.events)
         self.run = LabelingRun(
             transport=self.transport,
             identity=self.identity,
             form=FORMS[form](),
             members=[
-                Member(name, identity.public, teachers)
+                Member(name, identity.public, (1,) * teachers)
                 for name, identity in zip(self.names, self.identities, strict=True)
             ],
             pool=self.pool,
             settings=Settings(self.run_terms, simulated=simulated, lifetime_s=lifetime_s),
-            store=self.store,
+            store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
             clock=lambda: self.now,
@@ -275,7 +278,7 @@ class Federation:
             identity=self.identities[place],
             coordinator=self.identity.public,
             pins=self.pins,
-            guard=Guard(policy=policy, teachers=teachers, checked_peers=bodies),
+            guard=Guard(policy=policy, weights=(1,) * teachers, checked_peers=bodies),
             pool=self.pool,
             vote=voting,
             forms={name: make() for name, make in FORMS.items()},
@@ -285,24 +288,32 @@ class Federation:
             clock=lambda: self.now,
         )
 
-    def run_terms(self, quotas: tuple[int, ...]) -> RunTerms:
+    def _open_store(self, ledger: RunLedger) -> RecordingStore:
+        self.store = RecordingStore(ledger, self.events)
+        return self.store
+
+    def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The default terms with this federation's changes."""
         mechanism = self.terms.get("mechanism", "confident")
         confident = mechanism == "confident"
+        weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
             "pool_digest": self.pool.digest,
-            "quotas": quotas,
+            "weights": weights,
             "mechanism": mechanism,
-            "vote_threshold": 0.6 * sum(quotas) if confident else None,
+            "vote_threshold": 0.6 * sum(map(sum, weights)) if confident else None,
             "sigma1": SIGMA if confident else None,
             "sigma2": SIGMA,
+            "confidence": None,
+            "test_delta": None,
             "noise_place": "coordinator",
             "unit": "record",
-            "unit_votes": 1,
-            "pricing": "separate",
+            "pricing": "gdp",
+            "orders": (),
+            "max_asks": 100,
             "max_answers": 100,
-            "max_refusals": 100,
-            "epsilon": 5.0,
+            "max_refusals": 100 if confident else 0,
+            "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
         return RunTerms(**{**fields, **self.terms})
@@ -311,6 +322,12 @@ class Federation:
         """Ask one batch."""
         return self.run.ask(tuple(indices))
 
+    @property
+    def charges(self) -> tuple[LedgerEntry, ...]:
+        """What the run reserved from the one budget that all parties have."""
+        [ledger] = self.store.ledger().costs
+        return ledger.entries
+
     def place_of(self, name: str) -> int:
         """Which node a name belongs to."""
         return self.names.index(name)
@@ -318,7 +335,7 @@ class Federation:
     @property
     def coordinator_states(self) -> list[str]:
         """States of the coordinator's ledger entries."""
-        return [entry.state.value for entry in self.store.ledger().entries]
+        return [state.value for state in self.store.ledger().states]
 
     def party_states(self, place: int) -> list[str]:
         """States of a party's ledger entries."""

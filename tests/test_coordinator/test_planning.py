@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,4 +81,58 @@ def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     text = pate_fed(*arguments).out
     assert len(text.splitlines()) <= 30
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "keeps its budget by exact Gaussian composition" in " ".join(text.split())
+    assert "formal epsilon of a run that expects so many answers" in text
+
+
+class TestHospitalsThatDiffer:
+    """Each has its own budget, and its teachers may weigh more or less."""
+
+    def rows(self, **changed: Any) -> list[dict[str, Any]]:
+        found = plan(request(parties=10, teachers=2, unit="party", **changed))
+        return list(found["best"]["parties"])
+
+    def test_nobodys_budget_is_broken(self) -> None:
+        budgets = (6.0, 4.0, 4.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0)
+        rows = self.rows(weights=(2, 1, 1, 1, 1, 1, 1, 1, 1, 1), party_epsilons=budgets)
+        assert [row["budget"] for row in rows] == list(budgets)
+        assert all(row["epsilon"] <= row["budget"] for row in rows)
+        assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
+
+    def test_a_heavier_hospital_pays_more(self) -> None:
+        rows = self.rows(weights=(2, *(1,) * 9), epsilon=6.0)
+        assert rows[0]["epsilon"] > rows[1]["epsilon"]
+
+    def test_the_tightest_budget_decides(self) -> None:
+        alone = plan(request(epsilon=2.0))["best"]
+        tightest = plan(request(party_epsilons=(2.0, *(9.0,) * 29)))["best"]
+        assert tightest["queries"] == alone["queries"]
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"weights": (1, 1)}, id="too few weights"),
+            pytest.param({"weights": (0,) * 30}, id="a weight of 0"),
+            pytest.param({"weights": (2**29,) * 30}, id="more votes than can be added"),
+            pytest.param({"party_epsilons": (1.0,) * 29}, id="a budget missing"),
+            pytest.param({"party_epsilons": (float("nan"),) * 30}, id="budgets no numbers"),
+            pytest.param({"party_epsilons": (0.0,) * 30}, id="budgets of 0"),
+        ],
+    )
+    def test_lists_that_do_not_fit_are_refused(self, changed: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettingError):
+            plan(request(**changed))
+
+
+def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: Command) -> None:
+    picture = tmp_path / "plan.svg"
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--plot", picture)
+    assert pate_fed(*arguments).code == 0
+    drawn = picture.read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    for text in ("exact Gaussian composition", "label level", "joint price", "budget"):
+        assert text in drawn
+    before = picture.read_bytes()
+    again = pate_fed(*arguments)
+    assert again.code == 2
+    assert "--plot must name a new file" in again.err
+    assert picture.read_bytes() == before

@@ -11,7 +11,8 @@ from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.errors import Reason, RefusalError
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
-from pate_fed.accounting import ConfidentGaussianMaxEvent, PrivacyLedger
+from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
 from protocols import wire
 from protocols.messages import Plan, Refusal
@@ -19,6 +20,8 @@ from protocols.rounds import PartyState
 from tests.support.federation import TEACHERS, Federation, messages
 
 OTHER_POOL = bytes(32)
+EVEN = (1,) * TEACHERS
+JOINT = {"pricing": "joint", "orders": (9.0, 9.0, 9.0)}
 
 
 def refusal_of(answer: bytes) -> str:
@@ -44,20 +47,38 @@ RUN_REFUSALS = [
     pytest.param({}, {"least_sigma1": 20.5}, Reason.MECHANISM, id="too quiet a check"),
     pytest.param({}, {"least_sigma2": 20.5}, Reason.MECHANISM, id="too quiet a label"),
     pytest.param(
-        {"sigma1": 40.0, "sigma2": 30.0, "unit_votes": 2},
+        {"sigma1": 40.0, "sigma2": 30.0, "weights": ((1,) * TEACHERS,) * 2 + ((2,),)},
         {"least_sigma2": 20.0},
         Reason.MECHANISM,
         id="noise that is enough for one vote of a unit of two",
     ),
     pytest.param({"delta": 1e-4}, {}, Reason.MECHANISM, id="too large a delta"),
-    pytest.param({"epsilon": 5.1}, {}, Reason.BUDGET, id="too large an epsilon"),
+    pytest.param({"budgets": (5.1, 5.1, 5.1)}, {}, Reason.BUDGET, id="too large an epsilon"),
     pytest.param(
-        {"unit": "party", "unit_votes": TEACHERS - 1}, {}, Reason.UNIT, id="a unit too small for us"
+        {"weights": (EVEN, EVEN, (1,) * (TEACHERS + 1))}, {}, Reason.UNIT, id="a wrong quota"
     ),
     pytest.param(
-        {"quotas": (TEACHERS, TEACHERS, TEACHERS + 1)}, {}, Reason.UNIT, id="a wrong quota"
+        {"weights": (EVEN, EVEN, (2,) * (TEACHERS // 2))},
+        {},
+        Reason.UNIT,
+        id="our quota, but not our teachers",
     ),
-    pytest.param({"quotas": (TEACHERS, TEACHERS)}, {}, Reason.UNIT, id="a quota missing"),
+    pytest.param(
+        {"weights": (EVEN, EVEN), "budgets": (5.0, 5.0)}, {}, Reason.UNIT, id="a quota missing"
+    ),
+    pytest.param(JOINT, {}, Reason.PRICING, id="a joint price, where nobody vouches for votes"),
+    pytest.param(
+        {
+            "mechanism": "immutable",
+            "vote_threshold": None,
+            "sigma1": None,
+            "pricing": "none",
+            "max_refusals": 0,
+        },
+        {"simulated": False, "mechanisms": frozenset({"immutable"})},
+        Reason.SIMULATED,
+        id="a mechanism without a price, outside a simulation",
+    ),
 ]
 
 
@@ -83,7 +104,7 @@ class TestRun:
         assert refusal.value.cause == Reason.BUDGET
 
     def test_every_seat_refuses_when_quotas_are_missing(self) -> None:
-        federation = Federation(terms={"quotas": (TEACHERS,)})
+        federation = Federation(terms={"weights": (EVEN,), "budgets": (5.0,)})
         with pytest.raises(PartyRefusedError):
             federation.run.set_up()
         refusals = [answer for _, answer in federation.transport.answers[-3:]]
@@ -92,7 +113,7 @@ class TestRun:
     def test_review_that_fails_is_a_refusal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         federation = Federation()
         federation.run.set_up()
-        monkeypatch.setattr("party.guard.mechanism_of", lambda terms: 1 / 0)
+        monkeypatch.setattr("party.guard.lifelong_charge", lambda *_, **__: 1 / 0)
         with pytest.raises(VoidBatchError, match=Reason.FAULT) as void:
             federation.ask(0)
         assert void.value.reservation == "cancelled"
@@ -139,7 +160,7 @@ class TestPeers:
         federation, record, seats = self.record_and_seats(parties)
         policy = replace(federation.nodes[0]._guard.policy, least_checked_peers=least)
         bodies = {seats[place]: body for place, body in checked.items()}
-        guard = Guard(policy=policy, teachers=TEACHERS, checked_peers=bodies)
+        guard = Guard(policy=policy, weights=EVEN, checked_peers=bodies)
         guard.review_run(record, seats=seats, me=seats[0])
 
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
@@ -200,18 +221,31 @@ class TestPeers:
         [
             pytest.param({"classes": 1}, id="one class"),
             pytest.param({"classes": True}, id="a yes for a number"),
-            pytest.param({"epsilon": float("nan")}, id="epsilon no number"),
-            pytest.param({"epsilon": 5}, id="epsilon whole"),
+            pytest.param({"budgets": [float("nan")] * 3}, id="epsilon no number"),
+            pytest.param({"budgets": [5, 5, 5]}, id="epsilon whole"),
+            pytest.param({"budgets": [5.0, 5.0]}, id="a budget missing"),
+            pytest.param({"orders": [2.0, 2.0, 2.0]}, id="orders for a price without any"),
+            pytest.param({**JOINT, "orders": [9.0]}, id="an order missing"),
+            pytest.param({**JOINT, "orders": [9.0, 1.0, 9.0]}, id="order 1"),
+            pytest.param({"confidence": 0.9}, id="a confidence without predictions"),
+            pytest.param({"mechanism": "lnmax"}, id="parameters of another mechanism"),
+            pytest.param({"mechanism": "majority"}, id="unknown mechanism"),
             pytest.param({"sigma2": float("inf")}, id="endless noise"),
             pytest.param({"sigma2": -1.0}, id="negative noise"),
             pytest.param({"sigma1": None}, id="no noise in the check"),
             pytest.param({"noise_place": "nowhere"}, id="noise nowhere"),
-            pytest.param({"pricing": "joint"}, id="joint pricing"),
+            pytest.param({"pricing": "joint"}, id="joint pricing without orders"),
+            pytest.param({"pricing": "free"}, id="unknown pricing"),
+            pytest.param({"pricing": "none"}, id="no pricing for what has a price"),
             pytest.param({"unit": "hospital"}, id="unknown unit"),
-            pytest.param({"unit_votes": 0}, id="a unit without a vote"),
+            pytest.param({"weights": [[1], [0], [1]]}, id="a teacher without a vote"),
+            pytest.param({"weights": [[1], [], [1]]}, id="a party without a teacher"),
+            pytest.param({"weights": [1, 1, 1]}, id="weights not by party"),
             pytest.param({"max_answers": -1}, id="negative cap"),
+            pytest.param({"max_asks": 99}, id="fewer asks than answers"),
+            pytest.param({"max_asks": 201}, id="more asks than outcomes"),
             pytest.param({"delta": 0.0}, id="delta 0"),
-            pytest.param({"quotas": [TEACHERS, TEACHERS, 2**30]}, id="more votes than the ring"),
+            pytest.param({"weights": [[1], [1], [2**30]]}, id="more votes than the ring"),
             pytest.param({"bonus": 1}, id="a field too many"),
         ],
     )
@@ -286,9 +320,9 @@ class TestBatch:
         "changed",
         [
             pytest.param({"sigma2": 0.5}, id="less noise"),
-            pytest.param({"epsilon": 4.0}, id="another budget"),
+            pytest.param({"budgets": (4.0, 4.0, 4.0)}, id="another budget"),
             pytest.param({"vote_threshold": -1e9}, id="a threshold that answers always"),
-            pytest.param({"max_answers": 10**6}, id="another cap"),
+            pytest.param({"max_asks": 150}, id="another cap"),
             pytest.param({"classes": 2}, id="other classes"),
             pytest.param({"unit": "party"}, id="another unit"),
         ],
@@ -321,52 +355,57 @@ class TestBatch:
         # Else votes would leave for a charge of nothing.
         federation = self.ready(terms={"max_answers": 2})
         assert federation.ask(0, 1).answered == 2
-        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+        terms = BatchTerms(federation.run.terms, (2, 3))
+        with pytest.raises(RefusalError) as refusal:
+            self.review(federation, terms)
+        assert refusal.value.reason is Reason.QUERIES
+        with pytest.raises(OutcomeCapError):
             federation.ask(2, 3)
         assert federation.steps[0].count("vote") == 1
 
-    def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
-        federation = self.ready(terms={"max_answers": 3, "max_refusals": 2})
-        federation.ask(0, 1)
-        federation.transport.on_query = lambda node, packet: packet
-        guard, node = federation.nodes[0]._guard, federation.nodes[0]
-        terms = BatchTerms(federation.run.terms, (2, 3, 4, 5))
+    def test_party_refuses_more_queries_than_the_cap_on_asks_leaves(self) -> None:
+        federation = self.ready(terms={"max_asks": 3, "max_answers": 3, "max_refusals": 3})
+        assert federation.ask(0, 1).answered == 2
+        with pytest.raises(RefusalError) as refusal:
+            self.review(federation, BatchTerms(federation.run.terms, (2, 3)))
+        assert refusal.value.reason is Reason.QUERIES
+        assert federation.ask(2).answered == 1
+
+    def review(self, federation: Federation, terms: BatchTerms, **changed: Any) -> Any:
+        """Let the first party review a plan that no state machine has seen."""
         plan = Plan(
             bytes(32), 1, 0, 0, 0, bytes(32), terms.words, 0, wire.encode_value(terms.as_record())
         )
-        _, event = guard.review_batch(
-            plan,
-            run_terms=federation.run.terms,
-            answers_left=1,
-            refusals_left=2,
-            void_batches=0,
-            pool=federation.pool,
-            queries=MemoryJournal(),
-            ledger=node.ledger,
-            run_ledger=PrivacyLedger(5.0, 1e-5),
-        )
-        assert event == ConfidentGaussianMaxEvent(asks=2, answers=1, sigma1=20.0, sigma2=20.0)
+        node = federation.nodes[0]
+        run = node._agreed_run
+        known: dict[str, Any] = {
+            "seat": run.seat,
+            "void_batches": 0,
+            "pool": federation.pool,
+            "queries": MemoryJournal(),
+            "ledger": node.ledger,
+            "run_ledger": run.ledger,
+        }
+        return node._guard.review_batch(plan, **{**known, **changed})
+
+    def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
+        federation = self.ready(terms={"max_answers": 3, "max_refusals": 2, "max_asks": 5})
+        federation.ask(0, 1)
+        federation.nodes[0].receive(wire.pack([federation.run._settlement or b""]))
+        # The release used 2 of 3 answers: 1 answer and 2 refusals are left, hence 2 asks.
+        _, worst = self.review(federation, BatchTerms(federation.run.terms, (2, 3, 4)))
+        assert worst == Outcomes(refusals=2, answers=1, asks=2)
 
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
         journal, ledger = MemoryJournal(), PrivacyLedger(5.0, 1e-5)
-        terms = BatchTerms(federation.run.terms, (2, 3))
-        plan = Plan(
-            bytes(32), 1, 0, 0, 0, bytes(32), terms.words, 0, wire.encode_value(terms.as_record())
-        )
-        federation.nodes[0]._guard.review_batch(
-            plan,
-            run_terms=federation.run.terms,
-            answers_left=5,
-            refusals_left=5,
-            void_batches=0,
-            pool=federation.pool,
-            queries=journal,
-            ledger=ledger,
-            run_ledger=ledger,
+        before = federation.nodes[0]._agreed_run.ledger
+        self.review(
+            federation, BatchTerms(federation.run.terms, (2, 3)), queries=journal, ledger=ledger
         )
         assert ledger.entries == ()
         assert journal.count() == 0
+        assert federation.nodes[0]._agreed_run.ledger is before
 
     def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
         federation = self.ready(

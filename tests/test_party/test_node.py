@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from coordinator.errors import VoidBatchError
 from party.errors import Reason
 from party.node import MAX_PACKET_BYTES
 from pate_fed.accounting import ConfidentGaussianMaxEvent
+from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
@@ -418,8 +420,10 @@ class TestRuns:
 
     def test_a_party_holds_a_run_to_the_runs_own_budget(self) -> None:
         # The coordinator's ledger is generous; the terms that all agreed to are not.
-        federation = Federation(terms={"epsilon": 1.0, "sigma2": 20.0, "sigma1": 20.0}, budget=5.0)
+        federation = Federation(budget=1.0)
         federation.run.set_up()
+        generous = replace(federation.run.terms, budgets=(5.0, 5.0, 5.0))
+        federation.store.save_empty(RunLedger.of(generous))
 
         def ask_everything() -> None:
             for index in range(len(federation.pool)):
@@ -429,7 +433,8 @@ class TestRuns:
             ask_everything()
         served = len(federation.store.releases())
         assert 0 < served < len(federation.pool)
-        assert federation.nodes[0]._run_ledger.charged_epsilon() <= 1.0
+        [charged] = federation.nodes[0]._agreed_run.ledger.costs
+        assert 0 < charged.charged_epsilon() <= 1.0
 
     def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
         federation = Federation(lifetime_s=100)

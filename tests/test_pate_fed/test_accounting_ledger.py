@@ -17,7 +17,8 @@ from pate_fed.accounting.events import (
     PrivacyEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.ledger import EntryState, LedgerEntry, PrivacyLedger
+from pate_fed.accounting.ledger import PrivacyLedger
+from pate_fed.accounting.reservations import Entry, EntryState
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -127,7 +128,7 @@ def test_the_order_of_entries_changes_nothing() -> None:
 
 def test_many_small_charges_do_not_drift() -> None:
     one = GaussianMaxEvent(1, 100.0)
-    entries = tuple(LedgerEntry(str(n), EntryState.FORFEITED, one) for n in range(5000))
+    entries = tuple(Entry(str(n), EntryState.FORFEITED, one) for n in range(5000))
     ledger = PrivacyLedger(epsilon=10.0, delta=1e-5, entries=entries)
     # 5000 * 2 / 100^2 = 1: added one by one with plain floats this misses by 1e-13.
     assert ledger.charged_epsilon() == gdp_epsilon(1.0, 1e-5)
@@ -165,7 +166,7 @@ def test_commit_charges_what_was_spent_and_frees_the_rest() -> None:
     ledger = ledger.commit("a", SPENT, DIGEST)
     assert ledger.charged_epsilon() == gdp_epsilon(math.sqrt(gdp_mu_squared(SPENT)), 1e-5)
     assert ledger.charged_epsilon() < held
-    assert ledger.entries == (LedgerEntry("a", EntryState.COMMITTED, RESERVED, SPENT, DIGEST),)
+    assert ledger.entries == (Entry("a", EntryState.COMMITTED, RESERVED, SPENT, DIGEST),)
 
 
 def test_cancel_gives_back_and_forfeit_does_not() -> None:
@@ -219,7 +220,7 @@ def test_a_commit_that_the_reservation_does_not_cover_is_refused(
     ledger = PrivacyLedger(epsilon=5.0, delta=1e-5).reserve("a", RESERVED)
     with pytest.raises(LedgerError):
         ledger.commit("a", spent, digest)
-    assert ledger.entries == (LedgerEntry("a", EntryState.RESERVED, RESERVED),)
+    assert ledger.entries == (Entry("a", EntryState.RESERVED, RESERVED),)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pate_fed.accounting.ledger import EntryState
+from pate_fed.accounting.reservations import EntryState
 from pate_fed.accounting.outcome_caps import OutcomeEntry, OutcomeLedger, Outcomes
 from pate_fed.errors import InvalidParameterError, LedgerError, OutcomeCapError, PateFedError
 

@@ -1,0 +1,167 @@
+"""Reserve first, then settle: what the entries of every ledger have in common.
+
+    reserved --commit--> committed    what was released counts, at most what was reserved
+             --cancel--> cancelled    nothing had left a party: nothing counts
+             --forfeit-> forfeited    something may have been seen: all that was reserved counts
+
+Entries are values: settling one returns new entries, and a step that fails returns none, so it
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Generic, Protocol, Self, TypeVar
+
+from pate_fed.errors import LedgerError
+
+_DIGEST_BYTES = 32
+
+
+class EntryState(StrEnum):
+    """Where an entry stands; all but `RESERVED` are final."""
+
+    RESERVED = "reserved"
+    COMMITTED = "committed"
+    CANCELLED = "cancelled"
+    FORFEITED = "forfeited"
+
+
+class Reservable(Protocol):
+    """What can be held and later used up in part."""
+
+    def is_covered_by(self, reserved: Self, /) -> bool:
+        """Tell whether `reserved` is enough for this."""
+
+
+T = TypeVar("T", bound=Reservable)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One reservation and what became of it.
+
+    Attributes:
+        entry_id: Name of the reservation, never used twice in a ledger.
+        state: Where it stands.
+        reserved: Worst case that was reserved.
+        spent: What was released; of committed entries only.
+        release_digest: SHA-256 of the release, 32 bytes; of committed entries only.
+    """
+
+    entry_id: str
+    state: EntryState
+    reserved: T
+    spent: T | None = None
+    release_digest: bytes | None = None
+
+    def __post_init__(self) -> None:
+        is_committed = self.state is EntryState.COMMITTED
+        if (self.spent is not None) != is_committed or (
+            self.release_digest is not None
+        ) != is_committed:
+            raise LedgerError("exactly committed entries must say what was released", self.state)
+        if self.spent is not None and not self.spent.is_covered_by(self.reserved):
+            raise LedgerError("what was spent must be covered by what was reserved", "more")
+        if self.release_digest is not None and len(self.release_digest) != _DIGEST_BYTES:
+            raise LedgerError("a release digest must have 32 bytes", len(self.release_digest))
+        if not self.entry_id:
+            raise LedgerError("an entry must have a name", "an empty one")
+
+    @property
+    def charged(self) -> T | None:
+        """What counts now; None of a cancelled entry."""
+        if self.state is EntryState.CANCELLED:
+            return None
+        return self.reserved if self.spent is None else self.spent
+
+
+def require_distinct(entries: tuple[Entry[T], ...]) -> None:
+    """Refuse entries of which two have one name.
+
+    Raises:
+        LedgerError: a name comes twice.
+    """
+    if len({entry.entry_id for entry in entries}) != len(entries):
+        raise LedgerError("every entry must have a name of its own", "a repeated name")
+
+
+def require_new(entries: tuple[Entry[T], ...], entry_id: str) -> None:
+    """Refuse a name that was used before.
+
+    Raises:
+        LedgerError: it was.
+    """
+    if any(entry.entry_id == entry_id for entry in entries):
+        raise LedgerError("a reservation must have a new name", entry_id)
+
+
+def settled(
+    entries: tuple[Entry[T], ...],
+    entry_id: str,
+    state: EntryState,
+    *,
+    spent: T | None = None,
+    release_digest: bytes | None = None,
+) -> tuple[Entry[T], ...]:
+    """Return the entries with one of them settled.
+
+    Args:
+        entries: As they stand.
+        entry_id: An open reservation.
+        state: Where it goes.
+        spent: What was released, where it is committed.
+        release_digest: Of the release, 32 bytes, where it is committed.
+
+    Raises:
+        LedgerError: the reservation is unknown or settled, too small, or the digest has another
+            length.
+    """
+    names = [entry.entry_id for entry in entries]
+    if entry_id not in names:
+        raise LedgerError("a reservation must be known", entry_id)
+    position = names.index(entry_id)
+    entry = entries[position]
+    if entry.state is not EntryState.RESERVED:
+        raise LedgerError("a reservation must be open", f"{entry_id}, {entry.state}")
+    done = replace(entry, state=state, spent=spent, release_digest=release_digest)
+    return (*entries[:position], done, *entries[position + 1 :])
+
+
+def entry_to_record(entry: Entry[T], encode: Callable[[T], object]) -> dict[str, object]:
+    """Return an entry as plain values that JSON keeps exactly."""
+    return {
+        "entry_id": entry.entry_id,
+        "state": entry.state.value,
+        "reserved": encode(entry.reserved),
+        "spent": None if entry.spent is None else encode(entry.spent),
+        "release_digest": None if entry.release_digest is None else entry.release_digest.hex(),
+    }
+
+
+def entry_from_record(record: object, decode: Callable[[object], T]) -> Entry[T]:
+    """Read what `entry_to_record` wrote.
+
+    Raises:
+        LedgerError: the record lacks a part, or contradicts itself.
+    """
+    fields = {"entry_id", "state", "reserved", "spent", "release_digest"}
+    if not isinstance(record, Mapping) or set(record) != fields:
+        raise LedgerError(f"a ledger entry must hold {sorted(fields)}", "others")
+    entry_id, state, digest = record["entry_id"], record["state"], record["release_digest"]
+    if not isinstance(entry_id, str) or state not in list(EntryState):
+        raise LedgerError("a ledger entry must have a name and a known state", state)
+    try:
+        release_digest = None if digest is None else bytes.fromhex(digest)
+    except (TypeError, ValueError):
+        raise LedgerError("a release digest must be hexadecimal", "another form") from None
+    spent = record["spent"]
+    return Entry(
+        entry_id=entry_id,
+        state=EntryState(state),
+        reserved=decode(record["reserved"]),
+        spent=None if spent is None else decode(spent),
+        release_digest=release_digest,
+    )

@@ -1,0 +1,461 @@
+"""What a run charges: from its terms to mechanism, events, price and ledger.
+
+Everybody who keeps a budget, coordinator and parties, takes it from here, so that all count alike:
+
+    ledger = RunLedger.of(terms)                       # budgets and caps, nothing spent
+    reserved = ledger.worst_case(len(queries))         # before a plan leaves
+    ledger = ledger.reserve("batch 0", reserved)
+    ...
+    ledger = ledger.commit("batch 0", outcomes_of(release), release.digest)
+
+Two things end a run, whichever comes first: its caps on asks, refusals and answers, and the budget
+of the party that has least left. Both were fixed before it, so both bounds hold at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Self
+
+from pate_fed.accounting import (
+    EntryState,
+    FormalCost,
+    JointPriceEvent,
+    OutcomeLedger,
+    Outcomes,
+    PrivacyEvent,
+    PrivacyLedger,
+    RenyiAccountant,
+    event_additive_delta,
+)
+from pate_fed.accounting.calibration import most_queries
+from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
+from pate_fed.accounting.statement import (
+    FILTER_METHOD,
+    NO_BOUND_METHOD,
+    RENYI_FILTER_METHOD,
+    RENYI_METHOD,
+)
+from pate_fed.errors import InvalidParameterError
+from pate_fed.federation import Pricing, RunTerms
+from pate_fed.mechanisms import Mechanism, make_mechanism
+from pate_fed.releases import NoisyRelease
+
+_QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
+_GAUSSIAN = frozenset({"confident", "gnmax", "interactive"})
+_ROUNDING = 1 + 1e-9
+
+PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
+"""Every way to charge."""
+
+Bounds = Mapping[Pricing, FormalCost]
+
+
+def mechanism_of(terms: RunTerms) -> Mechanism:
+    """Build the mechanism that the terms name."""
+    return make_mechanism(
+        terms.mechanism,
+        vote_threshold=terms.vote_threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+        confidence=terms.confidence,
+        test_delta=terms.test_delta,
+        unit_votes=terms.unit_votes,
+        simulated=terms.pricing == "none",
+    )
+
+
+def caps_of(terms: RunTerms) -> Outcomes:
+    """Return the most that a run can release."""
+    return Outcomes(terms.max_refusals, terms.max_answers, terms.max_asks)
+
+
+def outcomes_of(release: NoisyRelease) -> Outcomes:
+    """Count what was released."""
+    return Outcomes(release.refused, release.answered)
+
+
+def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
+    """Say what outcomes of a run cost at most, by the run's pricing.
+
+    Args:
+        terms: The run's.
+        outcomes: Released, or the worst case of what may be.
+        weight: Votes that one neighboring change can move.
+    """
+    if terms.pricing != "joint":
+        mechanism = mechanism_of(terms)
+        return mechanism.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
+    assert terms.vote_threshold is not None
+    assert terms.sigma1 is not None
+    assert terms.sigma2 is not None
+    return JointPriceEvent(
+        refusals=outcomes.refusals,
+        answers=outcomes.answers,
+        asks=outcomes.asks,
+        teachers=terms.total_votes,
+        classes=terms.classes,
+        vote_threshold=terms.vote_threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+        weight=weight,
+        max_refusals=terms.max_refusals,
+        max_answers=terms.max_answers,
+        max_asks=terms.max_asks,
+    )
+
+
+def formal_bounds(
+    terms: RunTerms, *, weight: int, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> Bounds:
+    """Bound a run at its caps in every way that holds, whatever the votes.
+
+    Args:
+        terms: The run's; its pricing, orders and budgets do not matter here.
+        weight: Votes that one neighboring change can move.
+        votes_are_valid: Whether all parties are trusted to send valid vote rows, which the joint
+            price needs.
+        wanted: Leave out all others: some take a second.
+
+    Returns:
+        By pricing; without those that are not known for these parameters. "none" alone, with an
+        infinite epsilon, where nothing holds.
+    """
+    if terms.mechanism == "immutable":
+        return {"none": FormalCost(math.inf, NO_BOUND_METHOD)}
+    if terms.mechanism not in _GAUSSIAN:
+        return {"renyi": _by_curve(terms, weight)}
+    assert terms.sigma2 is not None
+    caps = RunCaps(
+        teachers=terms.total_votes,
+        classes=terms.classes,
+        vote_threshold=terms.vote_threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+        asks=terms.max_asks,
+        answers=terms.max_answers,
+        refusals=terms.max_refusals,
+        weight=weight,
+        delta=terms.delta,
+    )
+    ways = wanted & _known_for(terms, votes_are_valid=votes_are_valid)
+    found = {pricing: _bound(caps, pricing) for pricing in _QUICKEST_FIRST if pricing in ways}
+    return {pricing: cost for pricing, cost in found.items() if cost is not None}
+
+
+@lru_cache(maxsize=1024)
+def _bound(caps: RunCaps, pricing: Pricing) -> FormalCost | None:
+    if pricing == "gdp":
+        return gdp_cost(caps)
+    return joint_cost(caps) if pricing == "joint" else label_cost(caps)
+
+
+def cheapest_pricing(
+    terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> tuple[Pricing, float]:
+    """Find the pricing by which the party that comes closest to its budget stays furthest from it.
+
+    Args:
+        terms: The run's; its pricing and orders do not matter here.
+        votes_are_valid: As for `formal_bounds`.
+        wanted: Pricings to choose from.
+
+    Returns:
+        The pricing, and the largest share of its budget that any party needs: at most 1 where
+        the caps fit all budgets.
+
+    Raises:
+        InvalidParameterError: none of `wanted` is known for these parameters.
+    """
+    needs = {
+        pricing: _need(terms, pricing, votes_are_valid=votes_are_valid)
+        for pricing in _QUICKEST_FIRST
+        if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid)
+    }
+    if not needs:
+        raise InvalidParameterError(
+            f"a price must be known for {terms.mechanism} with these parameters",
+            f"none by {', '.join(sorted(wanted))}",
+        )
+    chosen = min(needs, key=lambda pricing: needs[pricing])
+    return chosen, needs[chosen]
+
+
+def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
+    """Return the pricings that a mechanism can have; the joint one may still be out of reach."""
+    if terms.mechanism == "immutable":
+        return frozenset({"none"})
+    if terms.mechanism not in _GAUSSIAN:
+        return frozenset({"renyi"})
+    if terms.mechanism == "confident" and votes_are_valid:
+        return frozenset({"gdp", "label", "joint"})
+    return frozenset({"gdp", "label"})
+
+
+def _need(terms: RunTerms, pricing: Pricing, *, votes_are_valid: bool) -> float:
+    """Return the largest share of its budget that any party needs; infinite where unknown."""
+    budgets: dict[int, float] = {}
+    for seat, budget in enumerate(terms.budgets):
+        weight = terms.unit_votes_at(seat)
+        budgets[weight] = min(budget, budgets.get(weight, budget))
+    shares = []
+    for weight, budget in budgets.items():
+        bounds = formal_bounds(
+            terms, weight=weight, votes_are_valid=votes_are_valid, wanted=frozenset({pricing})
+        )
+        shares.append(bounds[pricing].epsilon / budget if pricing in bounds else math.inf)
+    return max(shares)
+
+
+def affordable_queries(
+    terms_of: Callable[[int], RunTerms],
+    *,
+    most: int,
+    votes_are_valid: bool,
+    wanted: frozenset[Pricing] = PRICINGS,
+) -> int:
+    """Return how many queries all budgets afford at the worst, by whichever price is smallest.
+
+    Args:
+        terms_of: Terms of a run of so many queries, which may not cost less than one of fewer.
+        most: Largest number to consider, at least 0.
+        votes_are_valid: As for `formal_bounds`.
+        wanted: Pricings to choose from.
+
+    Returns:
+        A number from 0 to `most`.
+    """
+
+    def need(queries: int) -> float:
+        terms, least = terms_of(queries), math.inf
+        for pricing in _QUICKEST_FIRST:
+            if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid):
+                least = min(least, _need(terms, pricing, votes_are_valid=votes_are_valid))
+            if least <= 1:  # one that fits is enough
+                break
+        return least
+
+    return most_queries(need, budget=1.0, most=most)
+
+
+def priced(
+    terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> RunTerms:
+    """Choose how a run is charged, from public parameters and before it begins.
+
+    Args:
+        terms: The run's; pricing and orders are replaced.
+        votes_are_valid: As for `formal_bounds`.
+        wanted: Pricings to choose from.
+
+    Returns:
+        Terms with the cheapest pricing, and for each party the order that is best for its units.
+
+    Raises:
+        InvalidParameterError: none of `wanted` is known for these parameters.
+    """
+    chosen, _ = cheapest_pricing(terms, votes_are_valid=votes_are_valid, wanted=wanted)
+    weights = [terms.unit_votes_at(seat) for seat in range(len(terms.weights))]
+    orders = {
+        weight: formal_bounds(
+            terms, weight=weight, votes_are_valid=True, wanted=frozenset({chosen})
+        )[chosen].order
+        for weight in set(weights)
+    }
+    return replace(
+        terms,
+        pricing=chosen,
+        orders=tuple(order for weight in weights if (order := orders[weight]) is not None),
+    )
+
+
+def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
+    """Return what a run costs one party's units at most: at the caps, or its budget if less.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+    """
+    weight, budget = terms.unit_votes_at(seat), terms.budgets[seat]
+    wanted = frozenset({terms.pricing})
+    bounds = formal_bounds(terms, weight=weight, votes_are_valid=True, wanted=wanted)
+    at_caps = bounds[terms.pricing]
+    if at_caps.epsilon <= budget or terms.pricing == "none":
+        return at_caps
+    method = FILTER_METHOD if terms.pricing == "gdp" else RENYI_FILTER_METHOD
+    return FormalCost(budget, method, at_caps.holds_for)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLedger:
+    """Everything that a run has reserved and released: from its caps and from its budgets.
+
+    A value, as its parts are: a step that fails changes nothing.
+
+    Attributes:
+        terms: The run's.
+        seats: Parties whose budgets are kept here; of parties alike in weight and budget, one.
+        costs: Charges against the budget of each of `seats`; empty where pricing is "none".
+        outcomes: Counts against the caps.
+    """
+
+    terms: RunTerms
+    seats: tuple[int, ...]
+    costs: tuple[PrivacyLedger, ...]
+    outcomes: OutcomeLedger
+
+    @classmethod
+    def of(cls, terms: RunTerms, *, seat: int | None = None) -> Self:
+        """Open the ledger of a run, with nothing spent.
+
+        Args:
+            terms: The run's.
+            seat: Keep the budget of this party alone; None for all parties'.
+        """
+        alike: dict[tuple[int, float], int] = {}
+        for place in range(len(terms.weights)) if seat is None else (seat,):
+            alike.setdefault((terms.unit_votes_at(place), terms.budgets[place]), place)
+        seats = tuple(alike.values()) if terms.pricing != "none" else ()
+        return cls(
+            terms,
+            seats,
+            tuple(ledger_of(terms, place) for place in seats),
+            OutcomeLedger(caps_of(terms)),
+        )
+
+    @property
+    def states(self) -> tuple[EntryState, ...]:
+        """What became of each batch, in order."""
+        kept: OutcomeLedger | PrivacyLedger = self.costs[0] if self.costs else self.outcomes
+        return tuple(entry.state for entry in kept.entries)
+
+    @property
+    def left(self) -> Outcomes:
+        """What the caps still allow."""
+        return self.outcomes.left
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a cap is reached."""
+        return self.outcomes.is_over
+
+    def worst_case(self, queries: int) -> Outcomes:
+        """Return what a batch of so many queries may give at most; see `OutcomeLedger`."""
+        return self.outcomes.worst_case(queries)
+
+    def reserve(self, entry_id: str, outcomes: Outcomes) -> Self:
+        """Hold the worst case of the next batch, before any noise is drawn.
+
+        Raises:
+            OutcomeCapError: a cap leaves less.
+            BudgetExhaustedError: it could exceed a party's budget.
+            LedgerError: the name was used before.
+        """
+        counted = self.outcomes.reserve(entry_id, outcomes)
+        costs = tuple(
+            ledger.reserve(entry_id, self._charge(seat, outcomes)) for seat, ledger in self._kept
+        )
+        return replace(self, costs=costs, outcomes=counted)
+
+    def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> Self:
+        """Charge what was released; the rest of the reservation is free again.
+
+        Raises:
+            LedgerError: the reservation is unknown, settled or too small.
+        """
+        counted = self.outcomes.commit(entry_id, released, release_digest)
+        costs = tuple(
+            ledger.commit(entry_id, self._charge(seat, released), release_digest)
+            for seat, ledger in self._kept
+        )
+        return replace(self, costs=costs, outcomes=counted)
+
+    def cancel(self, entry_id: str) -> Self:
+        """Give a reservation back to the budgets. Only while nothing has left a party.
+
+        Its caps stay used: a party cannot know what another one sent, and all must count alike.
+        """
+        costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
+        return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
+
+    def pass_over(self, entry_id: str, queries: int) -> Self:
+        """Use up the caps of a void batch that this party took no part in: it is charged nothing.
+
+        Args:
+            entry_id: A name that the ledger has never seen.
+            queries: Of the batch.
+        """
+        worst = self.worst_case(min(queries, self.outcomes.asks_left))
+        if not worst.asks:
+            return self
+        return replace(self, outcomes=self.outcomes.reserve(entry_id, worst).forfeit(entry_id))
+
+    def forfeit(self, entry_id: str) -> Self:
+        """Charge a whole reservation whose batch failed after something had left a party."""
+        costs = tuple(ledger.forfeit(entry_id) for ledger in self.costs)
+        return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
+
+    @property
+    def _kept(self) -> zip[tuple[int, PrivacyLedger]]:
+        return zip(self.seats, self.costs, strict=True)
+
+    def _charge(self, seat: int, outcomes: Outcomes) -> PrivacyEvent:
+        return charge_of(self.terms, outcomes, weight=self.terms.unit_votes_at(seat))
+
+
+def ledger_of(terms: RunTerms, seat: int) -> PrivacyLedger:
+    """Open the ledger that keeps one party's budget in a run.
+
+    Args:
+        terms: The run's; its pricing is not "none".
+        seat: Place of the party among all, from 0.
+    """
+    return PrivacyLedger(
+        terms.budgets[seat],
+        terms.delta,
+        order=terms.orders[seat] if terms.orders else None,
+        additive_delta=_additive_delta(terms),
+    )
+
+
+def lifelong_charge(
+    terms: RunTerms, outcomes: Outcomes, *, weight: int, ledger: PrivacyLedger
+) -> PrivacyEvent | None:
+    """Say what outcomes cost in a ledger over many runs, whose way of adding up is its own.
+
+    Returns:
+        What to charge; None where pricing is "none", which only a simulation accepts. A ledger
+        that knows no cost of the mechanism refuses it when it is reserved.
+    """
+    if terms.pricing == "none":
+        return None
+    charge = charge_of(terms, outcomes, weight=weight)
+    if ledger.supports(charge):
+        return charge
+    return mechanism_of(terms).worst_case_event(
+        outcomes.asks, outcomes.answers, weight=float(weight)
+    )
+
+
+def _additive_delta(terms: RunTerms) -> float:
+    worst = mechanism_of(terms).worst_case_event(
+        terms.max_asks, terms.max_answers, weight=float(terms.unit_votes)
+    )
+    own = event_additive_delta(worst)
+    # Batches add up to it but for rounding.
+    return own * _ROUNDING if own * _ROUNDING < terms.delta else 0.0
+
+
+def _by_curve(terms: RunTerms, weight: int) -> FormalCost:
+    mechanism = mechanism_of(terms)
+    accountant = RenyiAccountant()
+    accountant.compose(
+        mechanism.worst_case_event(terms.max_asks, terms.max_answers, weight=float(weight))
+    )
+    if accountant.additive_delta * _ROUNDING >= terms.delta:
+        return FormalCost(math.inf, RENYI_METHOD, order=2.0)
+    converted = accountant.get_converted(terms.delta)
+    return FormalCost(converted.epsilon, RENYI_METHOD, order=converted.order)

@@ -1,0 +1,43 @@
+"""What a student believes half way: chances of each class, for Interactive-GNMax."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+_ITERATIONS = 500
+
+
+def interim_chances(
+    known: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    inputs: NDArray[np.float64],
+    *,
+    classes: int,
+) -> NDArray[np.float64] | None:
+    """Learn from the labels released so far, and say how likely each class is for new inputs.
+
+    Guarantee: post-processing of released labels and public inputs; it costs no privacy.
+
+    Args:
+        known: Public inputs with a label; float64, shape (labels, features).
+        labels: Released class of each; shape (labels,).
+        inputs: Public inputs to judge; float64, shape (queries, features).
+        classes: Number of classes.
+
+    Returns:
+        Chances whose rows sum to 1, 0 for classes without a label so far; float64, shape
+        (queries, classes). None while fewer than two classes have a label.
+    """
+    if len(set(labels.tolist())) < 2:
+        return None
+    scaler = StandardScaler().fit(known)
+    with threadpool_limits(1):
+        model = LogisticRegression(max_iter=_ITERATIONS).fit(scaler.transform(known), labels)
+        found = model.predict_proba(scaler.transform(inputs))
+    chances = np.zeros((len(inputs), classes))
+    chances[:, model.classes_] = found
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
