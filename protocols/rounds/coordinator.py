@@ -146,6 +146,11 @@ class CoordinatorRound:
         return tuple(seat for seat in self._seats if seat in self._vectors)
 
     @property
+    def most_share_bytes(self) -> int:
+        """Most bytes that a party sends beside its y, or reveals; 0 where no plan needs it."""
+        return 0 if self._opening is None else self._opening.most_bytes
+
+    @property
     def share_faults(self) -> tuple[ShareFault, ...]:
         """Shares of the open plan that were dropped, and who is named."""
         return () if self._opening is None else self._opening.faults

@@ -326,6 +326,7 @@ class PartyRound:
                 self._require_open(message.plan_digest, now=now)
                 return self._stopping_on_error(lambda: self._on_shares(message))
             case Settlement():
+                self._require_answered()
                 return self._stopping_on_error(lambda: self._on_settlement(signed, message))
             case Closing():
                 return self._stopping_on_error(lambda: self._on_closing(message))
@@ -522,6 +523,12 @@ class PartyRound:
         self._holder = None
         reveal = Reveal(self._survivors.digest, self._me, disclosures)
         return Received((wire.sign(reveal, self._identity).frame,))
+
+    def _require_answered(self) -> None:
+        """Refuse the settlement of a plan that this party did not answer, if it was needed."""
+        unanswered = self._state in (PartyState.READY, PartyState.REVIEWING_PLAN)
+        if unanswered and not self._form.survives_dropouts:
+            raise UnexpectedMessageError("this form must wait for every party", "a settlement")
 
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
         # A plan that never came, or that was not answered in time, is not in the transcript yet.

@@ -158,7 +158,6 @@ class TestWrongUsage:
         [
             pytest.param(["--mechanism", "lnmax"], id="LNMax"),
             pytest.param(["--mechanism", "interactive"], id="interactive"),
-            pytest.param(["--sum", "masked"], id="masked sum"),
             pytest.param(["--noise", "parties"], id="noise at the parties"),
             pytest.param(["--select", "least-confident"], id="least confident"),
         ],
@@ -176,7 +175,7 @@ class TestWrongUsage:
             for part in line.replace("|", " ").replace("[", " ").replace("]", " ").split()
         ]
         assert arguments[0] in choices
-        assert not set(choices) & {"lnmax", "interactive", "masked", "least-confident"}
+        assert not set(choices) & {"lnmax", "interactive", "least-confident"}
         assert "[parties]" not in shown.out
         assert "|parties" not in shown.out
 
