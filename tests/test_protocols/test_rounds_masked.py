@@ -1138,6 +1138,18 @@ def test_self_masks_and_salts_are_fresh_for_every_plan() -> None:
     assert len(set(ys)) == 4 * N
 
 
+def test_every_self_mask_is_another_one() -> None:
+    seen = []
+    for _ in range(2):
+        cheat = Cheat(vectors_of(N))
+        for holder in ALL:
+            cheat.tell(holder, ALL)
+        masks = [cheat.secret(seat, seat) for seat in ALL]
+        assert all(mask is not None and len(mask) == 32 for mask in masks)
+        seen += masks
+    assert len(set(seen)) == 2 * N
+
+
 def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
     """What a network, or a coordinator's storage, sees of a whole batch."""
     cheat = Cheat([np.full(6, 1_234_567_891)] * N)
