@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from protocols.errors import WrongShareError
-from protocols.messages import Dealing
+from protocols.messages import MAX_PARTIES, Dealing
 from protocols.shamir import (
     SHARE_BYTES,
     Elements,
@@ -31,8 +31,9 @@ from protocols.shamir import (
 )
 
 SALT_BYTES = 32
-_DIGEST_BYTES = 32
+DIGEST_BYTES = 32
 _DOMAIN = b"pate-fed/1/dealing\0"
+_NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -110,42 +111,34 @@ class Labels:
 
     def of_secret(self, place: int, secret: bytes) -> bytes:
         """Hash of the secret at a place."""
-        return hashlib.sha256(self._prefix(b"secret\0") + _number(place) + secret).digest()
+        return hashlib.sha256(self._prefix(b"secret\0") + _NUMBERS[place] + secret).digest()
 
     def of_column(self, holder: int, column: bytes) -> list[bytes]:
         """Hash of each share of a holder."""
-        start = hashlib.sha256(self._prefix(b"share\0") + _number(holder))
-        hashes = []
-        for place, share in enumerate(_pieces(column, SHARE_BYTES)):
-            one = start.copy()
-            one.update(_number(place) + share)
-            hashes.append(one.digest())
-        return hashes
+        prefix = self._prefix(b"share\0") + _NUMBERS[holder]
+        return [
+            hashlib.sha256(prefix + _NUMBERS[place] + share).digest()
+            for place, share in enumerate(_pieces(column, SHARE_BYTES))
+        ]
 
     def of_share(self, holder: int, place: int, share: bytes) -> bytes:
         """Hash of one share of a holder."""
-        label = self._prefix(b"share\0") + _number(holder) + _number(place)
+        label = self._prefix(b"share\0") + _NUMBERS[holder] + _NUMBERS[place]
         return hashlib.sha256(label + share).digest()
 
     def root(self, hashes: Sequence[bytes]) -> bytes:
         """Root of a column from the hashes of its shares."""
-        return self.root_above(hashes[self.dealer], self.keys_digest(hashes))
-
-    def keys_digest(self, hashes: Sequence[bytes]) -> bytes:
-        """Digest of the hashes of the shares of all keys."""
-        keys = [one for place, one in enumerate(hashes) if place != self.dealer]
-        return hashlib.sha256(_DOMAIN + b"keys\0" + b"".join(keys)).digest()
-
-    def root_above(self, mask_hash: bytes, keys_digest: bytes) -> bytes:
-        """Root of a column from the hash of the self mask's share and the keys' digest."""
-        return hashlib.sha256(_DOMAIN + b"column\0" + mask_hash + keys_digest).digest()
+        return _root_above(hashes[self.dealer], _keys_digest(hashes, self.dealer))
 
     def _prefix(self, kind: bytes) -> bytes:
-        return _DOMAIN + kind + self.plan_digest + self.salt + _number(self.dealer)
+        return _DOMAIN + kind + self.plan_digest + self.salt + _NUMBERS[self.dealer]
 
 
-def require_column(column: bytes, dealing: Dealing, *, dealer: int, holder: int) -> None:
+def require_column(column: bytes, dealing: Dealing, *, dealer: int, holder: int) -> list[bytes]:
     """Check that a holder's shares are the ones that their dealer signed.
+
+    Returns:
+        The hash of each share, for `disclose`.
 
     Raises:
         WrongShareError: they are not, or are no shares.
@@ -154,31 +147,30 @@ def require_column(column: bytes, dealing: Dealing, *, dealer: int, holder: int)
         raise WrongShareError("one share must be of each secret", "another length")
     decode_shares(_pieces(column, SHARE_BYTES))
     labels = Labels.of(dealing, dealer=dealer)
-    if labels.root(labels.of_column(holder, column)) != dealing.column_roots[holder]:
+    hashes = labels.of_column(holder, column)
+    if labels.root(hashes) != dealing.column_roots[holder]:
         raise WrongShareError("shares must be the ones that their dealer signed", "others")
+    return hashes
 
 
 def disclose(
-    column: bytes, dealing: Dealing, *, dealer: int, holder: int, dropped: Sequence[int]
+    column: bytes, hashes: Sequence[bytes], *, dealer: int, dropped: Sequence[int]
 ) -> bytes:
     """Open a holder's shares of a survivor's self mask and of its keys with who dropped out.
 
     Args:
-        column: The holder's shares, checked.
-        dealing: What the dealer signed.
-        dealer: Its seat; a survivor.
-        holder: The holder's seat.
+        column: The holder's shares.
+        hashes: Their hashes, as `require_column` returned them.
+        dealer: The seat of their dealer; a survivor.
         dropped: Seats that dropped out, in order.
 
     Returns:
         The opened shares, then what is missing for the root of the column.
     """
-    labels = Labels.of(dealing, dealer=dealer)
-    hashes = labels.of_column(holder, column)
     shares = _pieces(column, SHARE_BYTES)
     opened = b"".join(shares[place] for place in (dealer, *dropped))
     if not dropped:
-        return opened + labels.keys_digest(hashes)
+        return opened + _keys_digest(hashes, dealer)
     kept = _kept(len(shares), dealer, dropped)
     return opened + b"".join(hashes[place] for place in kept)
 
@@ -186,7 +178,7 @@ def disclose(
 def disclosed_bytes(parties: int, dropped: int) -> int:
     """Length of one disclosure."""
     hashes = parties - 1 - dropped if dropped else 1
-    return SHARE_BYTES * (1 + dropped) + _DIGEST_BYTES * hashes
+    return SHARE_BYTES * (1 + dropped) + DIGEST_BYTES * hashes
 
 
 def read_disclosure(
@@ -213,12 +205,23 @@ def read_disclosure(
     }
     keys_digest = rest
     if dropped:
-        kept = zip(_kept(parties, dealer, dropped), _pieces(rest, _DIGEST_BYTES), strict=True)
+        kept = zip(_kept(parties, dealer, dropped), _pieces(rest, DIGEST_BYTES), strict=True)
         hashes = opened | dict(kept)
-        keys_digest = labels.keys_digest([hashes[place] for place in range(parties)])
-    if labels.root_above(opened[dealer], keys_digest) != dealing.column_roots[holder]:
+        keys_digest = _keys_digest([hashes[place] for place in range(parties)], dealer)
+    if _root_above(opened[dealer], keys_digest) != dealing.column_roots[holder]:
         raise WrongShareError("shares must be the ones that their dealer signed", "others")
     return decode_shares(shares)
+
+
+def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:
+    """Root of a column from the hash of the self mask's share and the keys' digest."""
+    return hashlib.sha256(_DOMAIN + b"column\0" + mask_hash + keys_digest).digest()
+
+
+def _keys_digest(hashes: Sequence[bytes], dealer: int) -> bytes:
+    """Digest of the hashes of the shares of all keys."""
+    keys = [one for place, one in enumerate(hashes) if place != dealer]
+    return hashlib.sha256(_DOMAIN + b"keys\0" + b"".join(keys)).digest()
 
 
 def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
@@ -228,7 +231,3 @@ def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
 
 def _pieces(joined: bytes, size: int) -> list[bytes]:
     return [joined[start : start + size] for start in range(0, len(joined), size)]
-
-
-def _number(seat: int) -> bytes:
-    return seat.to_bytes(4, "big")

@@ -87,9 +87,8 @@ class Message:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        hints = field_types(type(self))  # type: ignore[arg-type]
-        for field in fields(self):  # type: ignore[arg-type]
-            _check(getattr(self, field.name), hints[field.name], field.name)
+        for name, allowed in _field_rules(type(self)):  # type: ignore[arg-type]
+            _check(getattr(self, name), allowed, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,14 +465,32 @@ def field_types(message_type: type[Message]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(message_type)}  # type: ignore[arg-type]
 
 
-def _check(value: object, hint: Any, name: str) -> None:
-    """Check a value against a field's type: exact types only, no subclass, no bool for int."""
-    base, bound = (hint, None)
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """A field's type taken apart: its class, its bound, and the same of a tuple's items."""
+
+    base: type
+    bound: Size | Range | None
+    item: _Allowed | None
+
+
+@cache
+def _field_rules(message_type: type[Message]) -> tuple[tuple[str, _Allowed], ...]:
+    return tuple((name, _allowed(hint)) for name, hint in field_types(message_type).items())  # type: ignore[arg-type]
+
+
+def _allowed(hint: Any) -> _Allowed:
+    base, bound, item = hint, None, None
     if get_origin(hint) is Annotated:
         base, bound = get_args(hint)[:2]
-    item = None
     if get_origin(base) is tuple:
-        base, item = tuple, get_args(base)[0]
+        base, item = tuple, _allowed(get_args(base)[0])
+    return _Allowed(base, bound, item)
+
+
+def _check(value: object, allowed: _Allowed, name: str) -> None:
+    """Check a value against a field's type: exact types only, no subclass, no bool for int."""
+    base, bound, item = allowed.base, allowed.bound, allowed.item
     if type(value) is not base:
         raise MalformedMessageError(f"{name} must be {base.__name__}", type(value).__name__)
     if (
@@ -495,6 +512,15 @@ def _check(value: object, hint: Any, name: str) -> None:
         raise MalformedMessageError(
             f"{name} must be between {bound.least} and {bound.most}", "a number outside"
         )
-    if item is not None and isinstance(value, tuple):
+    if item is not None and isinstance(value, tuple) and not _are_bytes_that_fit(value, item):
         for element in value:
             _check(element, item, name)
+
+
+def _are_bytes_that_fit(items: tuple[object, ...], allowed: _Allowed) -> bool:
+    """Check many byte strings at once: there may be thousands in a message."""
+    bound = allowed.bound
+    if allowed.base is not bytes or not isinstance(bound, Size) or set(map(type, items)) != {bytes}:
+        return False
+    sizes = set(map(len, items))  # type: ignore[arg-type]  # all are bytes
+    return bound.least <= min(sizes) and max(sizes) <= bound.most

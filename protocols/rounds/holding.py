@@ -1,5 +1,9 @@
 """A party's two parts in opening a sum: it deals shares of its keys, and holds those of others.
 
+A holder knows a dealer's hashes by their digest, which comes sealed with the shares: whoever holds
+the pair's root sealed it. Only where something does not fit does the dealer's signature tell whose
+fault it is, the dealer's or the coordinator's.
+
 What it opens is fixed by one survivor set: of a survivor the self mask, and its keys with those
 who dropped out. Never a key between survivors, never a self mask of who dropped out.
 """
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from protocols import wire
-from protocols.dealing import Dealt, deal, disclose, require_column
+from protocols.dealing import DIGEST_BYTES, Dealt, deal, disclose, require_column
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -20,6 +24,7 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Dealing, ShareBundle
 from protocols.pair_keys import PairRoots
 from protocols.share_envelope import open_shares, seal_shares
+from protocols.wire import Signed
 
 STAGE = "shares"
 COORDINATOR = "coordinator"
@@ -80,13 +85,13 @@ class ShareHolder:
             threshold=threshold,
             random_bytes=random_bytes,
         )
+        dealing = wire.sign(dealt.message, self._identity)
         envelopes = tuple(
-            seal_shares(dealt.columns[seat], self._key(peer, sending=True))
+            seal_shares(dealing.digest + dealt.columns[seat], self._key(peer, sending=True))
             for seat, peer in enumerate(self._fingerprints)
             if peer != self._me
         )
-        dealing = wire.sign(dealt.message, self._identity).frame
-        return wire.contain(ShareBundle(self._plan_digest, (dealing,), envelopes)).frame
+        return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes)).frame
 
     def disclose(
         self, survivors: tuple[bytes, ...], bundle: ShareBundle
@@ -109,41 +114,37 @@ class ShareHolder:
             raise UnexpectedMessageError(
                 "one share must come from each survivor", len(bundle.envelopes), peer=COORDINATOR
             )
-        frames = dict(zip(others, bundle.dealings, strict=True))
-        dealings = {dealer: self._relayed(dealer, frame) for dealer, frame in frames.items()}
-        envelopes = dict(zip(others, bundle.envelopes, strict=True))
-        dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in set(survivors)]
+        came = dict(zip(others, zip(bundle.dealings, bundle.envelopes, strict=True), strict=True))
+        dealings = {dealer: self._relayed(dealer, frame) for dealer, (frame, _) in came.items()}
+        alive = set(survivors)
+        dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in alive]
         disclosures, wrong = [], []
         for dealer in survivors:
+            place = self._fingerprints.index(dealer)
             try:
                 if dealer == self._me:
-                    dealing, column = self._own_column()
+                    column, hashes = self._own_column()
                 else:
-                    dealing = dealings[dealer]
-                    column = self._column_from(dealer, envelopes[dealer], dealing)
+                    column, hashes = self._column_from(dealer, came[dealer][1], dealings[dealer])
             except (BrokenEnvelopeError, WrongShareError):
+                # The coordinator is to blame if it did not relay what the dealer signed.
+                self._require_signed(dealer, dealings[dealer])
                 # One dealer that cheats must not void the batch: the others' shares do.
                 wrong.append(dealer)
                 disclosures.append(b"")
                 continue
-            place = self._fingerprints.index(dealer)
-            disclosures.append(
-                disclose(column, dealing, dealer=place, holder=self._seat, dropped=dropped)
-            )
+            disclosures.append(disclose(column, hashes, dealer=place, dropped=dropped))
         return tuple(disclosures), tuple(wrong)
 
-    def _own_column(self) -> tuple[Dealing, bytes]:
+    def _own_column(self) -> tuple[bytes, list[bytes]]:
         assert self._dealt is not None
-        return self._dealt.message, self._dealt.columns[self._seat]
+        dealing, column = self._dealt.message, self._dealt.columns[self._seat]
+        return column, require_column(column, dealing, dealer=self._seat, holder=self._seat)
 
-    def _relayed(self, dealer: bytes, frame: bytes) -> Dealing:
-        """Read a survivor's signed hashes. The coordinator checks what it relays."""
+    def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
+        """Read a survivor's hashes. The coordinator checks what it relays."""
         signed = wire.decode(frame)
         dealing = wire.expect(signed, Dealing)
-        try:
-            signed.verify(self._seats[dealer])
-        except BadSignatureError as error:
-            raise error.from_peer(COORDINATOR) from error
         fits = (
             dealing.sender == dealer
             and dealing.plan_digest == self._plan_digest
@@ -153,13 +154,28 @@ class ShareHolder:
             raise UnexpectedMessageError(
                 "a dealing must be its survivor's, of this plan", "another", peer=COORDINATOR
             )
-        return dealing
+        return signed
 
-    def _column_from(self, dealer: bytes, sealed: bytes, dealing: Dealing) -> bytes:
-        column = open_shares(sealed, self._key(dealer, sending=False))
-        place = self._fingerprints.index(dealer)
-        require_column(column, dealing, dealer=place, holder=self._seat)
-        return column
+    def _column_from(
+        self, dealer: bytes, sealed: bytes, dealing: Signed
+    ) -> tuple[bytes, list[bytes]]:
+        content = open_shares(sealed, self._key(dealer, sending=False))
+        digest, column = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        if digest != dealing.digest:
+            raise WrongShareError("shares must come with the hashes of their dealing", "others")
+        hashes = require_column(
+            column,
+            wire.expect(dealing, Dealing),
+            dealer=self._fingerprints.index(dealer),
+            holder=self._seat,
+        )
+        return column, hashes
+
+    def _require_signed(self, dealer: bytes, dealing: Signed) -> None:
+        try:
+            dealing.verify(self._seats[dealer])
+        except BadSignatureError as error:
+            raise error.from_peer(COORDINATOR) from error
 
     def _key(self, peer: bytes, *, sending: bool) -> bytes:
         derive = self._roots.sending_key if sending else self._roots.receiving_key

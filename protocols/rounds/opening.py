@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols import wire
-from protocols.dealing import Labels, read_disclosure
+from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
 from protocols.errors import (
     TooFewSharesError,
     UnexpectedMessageError,
@@ -232,7 +232,7 @@ class SumOpening:
 
     @property
     def _envelope_bytes(self) -> int:
-        return SHARE_BYTES * len(self._seats) + TAG_BYTES
+        return DIGEST_BYTES + SHARE_BYTES * len(self._seats) + TAG_BYTES
 
     def __repr__(self) -> str:
         return f"SumOpening(dealt={len(self._dealt)}, survivors={len(self._survivors)})"

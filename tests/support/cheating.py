@@ -118,7 +118,7 @@ class Cheat:
         key = party._roots.receiving_key(
             self.fingerprint(dealer), phase_digest=self.plan_digest, stage=STAGE
         )
-        return open_shares(self.envelope(dealer, holder), key)
+        return open_shares(self.envelope(dealer, holder), key)[32:]
 
     # What comes of it -------------------------------------------------------------------------
 

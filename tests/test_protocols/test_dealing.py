@@ -58,7 +58,9 @@ def dealt(seed: bytes = b"", *, plan: bytes = PLAN, seat: int = DEALER) -> Dealt
 
 
 def disclosed(one: Dealt, holder: int, dropped: list[int]) -> bytes:
-    return disclose(one.columns[holder], one.message, dealer=DEALER, holder=holder, dropped=dropped)
+    column = one.columns[holder]
+    hashes = require_column(column, one.message, dealer=DEALER, holder=holder)
+    return disclose(column, hashes, dealer=DEALER, dropped=dropped)
 
 
 def read(data: bytes, one: Dealt, holder: int, dropped: list[int]):  # type: ignore[no-untyped-def]
@@ -128,7 +130,7 @@ def test_a_salt_is_fresh_so_equal_secrets_have_other_hashes() -> None:
 
 
 def test_the_largest_column_fits_its_bound() -> None:
-    assert SHARE_BYTES * MAX_PARTIES + TAG_BYTES <= MAX_COLUMN_BYTES
+    assert 32 + SHARE_BYTES * MAX_PARTIES + TAG_BYTES <= MAX_COLUMN_BYTES
     for dropped in (0, 1, MAX_PARTIES // 3):
         assert disclosed_bytes(MAX_PARTIES, dropped) <= MAX_COLUMN_BYTES
 

@@ -713,12 +713,19 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
         ),
         pytest.param(
             lambda run, b: {"dealings": (b.dealings[1], b.dealings[0], *b.dealings[2:])},
-            BadSignatureError,
+            UnexpectedMessageError,
             id="dealings swapped",
         ),
         pytest.param(
             lambda run, b: {
-                "dealings": (altered(b.dealings[0], run.coordinator_identity), *b.dealings[1:])
+                "dealings": (
+                    altered(
+                        b.dealings[0],
+                        run.coordinator_identity,
+                        column_roots=(bytes(32),) * N,
+                    ),
+                    *b.dealings[1:],
+                )
             },
             BadSignatureError,
             id="signed by the coordinator",

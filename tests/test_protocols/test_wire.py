@@ -384,6 +384,12 @@ def test_unpacking_gives_back_what_was_packed(frames: list[bytes]) -> None:
     assert wire.unpack(wire.pack(frames), max_bytes=10_000) == frames
 
 
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 2**16 - 1, 2**16, 10**5])
+def test_a_packet_is_what_a_second_encoder_writes(size: int) -> None:
+    for frames in ([], [bytes(size)], [b"x", bytes(size)] * 8):
+        assert wire.pack(frames) == cbor(frames)
+
+
 @pytest.mark.parametrize(
     "packet",
     [
