@@ -30,6 +30,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
+from protocols.masked import MaskedSum
 from protocols.transcript import Transcript
 
 SCHEMA_VERSION = 1
@@ -265,7 +266,14 @@ def trust(form: str, terms: RunTerms) -> str:
             "Every hospital trusts the coordinator with everything: the votes were summed in the "
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
-    return trust_sentence(terms.noise_place, votes_trusted_valid=terms.pricing == "joint")
+    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=terms.pricing == "joint")
+    if form != MaskedSum.name:
+        return sentence
+    parties = len(terms.weights)
+    return (
+        f"{sentence} Single hospitals' votes are hidden from the coordinator together with at most "
+        f"{MaskedSum.most_colluders(parties)} of the {parties} hospitals (--sum masked)."
+    )
 
 
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
