@@ -19,6 +19,7 @@ test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json
 	$(BIN)/python -m benchmarks.accounting --format json
+	$(BIN)/python -m benchmarks.noise --format json
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -21,6 +21,7 @@ import click
 import typer
 
 from coordinator.errors import (
+    BrokenTranscriptError,
     CoordinatorError,
     InternalError,
     InvalidSettingError,
@@ -55,6 +56,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (DisjointnessError, EXIT_INPUT),
     (InvalidParameterError, EXIT_USAGE),
     (InternalError, EXIT_FAILED),
+    (BrokenTranscriptError, EXIT_INPUT),
     (CoordinatorError, EXIT_PEERS),
     (ProtocolError, EXIT_PEERS),
 )
@@ -69,6 +71,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+transcript_app = typer.Typer(
+    help="Check what a run left behind.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+app.add_typer(transcript_app, name="transcript")
 
 T = TypeVar("T")
 
@@ -404,14 +411,42 @@ def simulate(  # noqa: PLR0917 - one argument per option
 @app.command()
 def account(  # noqa: PLR0917 - one argument per option
     votes: Annotated[Path, typer.Argument(metavar="VOTES.npy", help="Vote counts per query.")],
-    sigma2: Annotated[float, typer.Option(help="Noise of each count, in votes.")],
     mechanism: Annotated[
-        str, typer.Option(click_type=_choice("confident", "gnmax"), help="How they are asked.")
+        str,
+        typer.Option(
+            click_type=_choice(
+                *("confident", "gnmax", "interactive", "lnmax"),
+                *("stable-gaussian", "stable-laplace", "immutable"),
+            ),
+            help="How they are asked.",
+        ),
     ] = "confident",
     vote_threshold: Annotated[
         float | None, typer.Option(help="Noisy top count from which to answer, in votes.")
     ] = None,
-    sigma1: Annotated[float | None, typer.Option(help="Noise of that check, in votes.")] = None,
+    sigma1: Annotated[
+        float | None,
+        typer.Option(help="Noise of that check, in votes; of a test of stability, in units."),
+    ] = None,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(help="Noise of each count, in votes: standard deviation, whatever its law."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npy", help="interactive: the student's chance of each class per query."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="interactive: chance from which the student keeps its own. [default: 0.9]"
+        ),
+    ] = None,
+    test_delta: Annotated[
+        float | None, typer.Option(help="stable-*: chance that one test fails.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="Chance that a guarantee may fail.")] = 1e-5,
     rows: Annotated[
         str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
@@ -440,10 +475,13 @@ def account(  # noqa: PLR0917 - one argument per option
             votes=votes,
             rows=_rows(rows),
             mechanism=mechanism,
+            delta=delta,
             vote_threshold=vote_threshold,
             sigma1=sigma1,
             sigma2=sigma2,
-            delta=delta,
+            predictions=predictions,
+            confidence=confidence,
+            test_delta=test_delta,
             max_answers=max_answers,
             max_refusals=max_refusals,
             unit_votes=unit_votes,
@@ -559,6 +597,38 @@ def report(
         _print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
     else:
         print(render_summary(run.metrics, run.privacy, run_dir))
+
+
+@transcript_app.command()
+def verify(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="FINGERPRINT", help="Whose run it must be.")
+    ] = None,
+    party: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FINGERPRINT", help="One of all parties; give each of them."),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Check that a run's transcript is whole: nothing edited, moved, dropped or cut off.
+
+    Its keys stand in it: compare the fingerprints that are shown with those that you know, or give
+    them. `python -m protocols.transcript_verifier` does the same without the rest of this program.
+    """
+    from coordinator import transcripts  # noqa: PLC0415 - keeps --help fast
+    from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
+
+    try:
+        verdict = transcripts.check_transcript(
+            run_dir, coordinator=coordinator, parties=party or ()
+        )
+    except RunDirectoryError as error:
+        _fail(error, EXIT_INPUT)
+    if output_format is Format.JSON:
+        _print_json(transcripts.transcript_table(verdict))
+    else:
+        print(render_verdict(verdict))
 
 
 def main() -> None:

@@ -30,11 +30,12 @@ VOTE_THRESHOLD_SHARE: Final = 0.6
 SIGMA1_SHARE: Final = 0.3
 SIGMA2_SHARE: Final = 0.16
 """Parameters per vote where no better ones are known."""
-STABLE_SIGMA_SHARE: Final = 0.08
+STABLE_SIGMA_SHARE: Final = 0.04
 """Noise of a test of stability, for each unit that votes."""
 TEST_DELTA_SHARE: Final = 1e-3
 """Share of delta that one test of stability may cost."""
-CONFIDENCE: Final = 0.9
+CONFIDENCE: Final = 0.8
+INTERACTIVE_THRESHOLD_SHARE: Final = 0.4
 INTERACTIVE_BATCHES: Final = 5
 """Batches of an Interactive-GNMax run: the student learns between them."""
 
@@ -336,9 +337,11 @@ class SimulationSettings:
             "confidence": CONFIDENCE,
             "test_delta": self.delta * TEST_DELTA_SHARE,
         }
+        if self.mechanism == "interactive":  # the student's share is taken off first
+            usual["vote_threshold"] = INTERACTIVE_THRESHOLD_SHARE * votes
         if self.mechanism.startswith("stable-"):
             usual["sigma1"] = max(1.0, STABLE_SIGMA_SHARE * votes / self._most_unit_votes)
-        elif self.mechanism == "confident" and is_known_size and known.confident:
+        elif self.mechanism in ("confident", "interactive") and is_known_size and known.confident:
             usual.update(zip(("vote_threshold", "sigma1", "sigma2"), known.confident, strict=True))
         elif self.mechanism == "gnmax" and is_known_size and known.gnmax:
             usual["sigma2"] = known.gnmax
@@ -402,7 +405,7 @@ class SimulationSettings:
                 {
                     "pool_digest": bytes(32),
                     "classes": classes,
-                    "weights": [[weight] * (self.teachers or 0) for weight in self.weights or ()],
+                    "weights": [[[weight, self.teachers]] for weight in self.weights or ()],
                     "mechanism": self.mechanism,
                     "vote_threshold": self.vote_threshold,
                     "sigma1": self.sigma1,

@@ -35,8 +35,9 @@ from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import InteractiveGaussianMax, Mechanism, NoisePlan, RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import SummedHistogram, open_sum
+from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.rounds import CoordinatorRound
@@ -62,7 +63,7 @@ class Member:
 
     name: str
     identity: PublicIdentity
-    weights: tuple[int, ...]
+    weights: TeacherWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,13 @@ class Settings:
         terms: Makes the terms from the parties in seat order.
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
+        suite: Sealing suite of the run, the same for all.
     """
 
     terms: Callable[[tuple[Member, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
+    suite: str = DEFAULT_SUITE
 
 
 class SilenceError(Exception):
@@ -135,6 +138,7 @@ class LabelingRun:
             nonce=random_bytes(32),
             expires_at=self._expires_at,
             simulated=settings.simulated,
+            suite=settings.suite,
         )
         self.terms = settings.terms(self.members)
         self.mechanism: Mechanism = mechanism_of(self.terms)

@@ -32,7 +32,8 @@ from pate_fed.mechanisms.preview import (
     preview_confident,
     simulated_votes,
 )
-from pate_fed.report.plots import price_plot
+from pate_fed.report.plots import price_plot, standalone
+from pate_fed.votes import TeacherWeights
 
 MOST_QUERIES: Final = 10_000
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
@@ -223,12 +224,14 @@ def draw_plan(found: dict[str, Any]) -> str:
         for bound in _BOUNDS
     }
     says = (
-        f"Formal epsilon, unit {found['unit']}, public view, delta {found['budget']['delta']:g}, of "
-        f"runs that expect up to {best['expected_answered']:.0f} answers."
+        f"Formal epsilon, unit {found['unit']}, public view, delta {found['budget']['delta']:g}, "
+        f"of runs that expect up to {best['expected_answered']:.0f} answers."
     )
     budget = min(row["budget"] for row in best["parties"])
-    return price_plot(
-        {name: points for name, points in lines.items() if points}, budget=budget, summary=says
+    return standalone(
+        price_plot(
+            {name: points for name, points in lines.items() if points}, budget=budget, summary=says
+        )
     )
 
 
@@ -285,7 +288,7 @@ def _terms(choice: Choice, request: PlanRequest, queries: int) -> RunTerms:
         return RunTerms(
             pool_digest=bytes(32),
             classes=request.classes,
-            weights=tuple((weight,) * request.teachers for weight in weights),
+            weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
             mechanism="confident",
             vote_threshold=choice.vote_threshold,
             sigma1=choice.sigma1,

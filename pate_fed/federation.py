@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, Self
 
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
-from pate_fed.votes import MAX_TOTAL_VOTES
+from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 MechanismName = Literal[
     "confident", "gnmax", "lnmax", "interactive", "stable-gaussian", "stable-laplace", "immutable"
@@ -33,8 +33,8 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "stable-laplace": frozenset({"sigma1", "test_delta"}),
     "immutable": frozenset({"sigma2"}),
 }
+_GAUSSIAN: Final = frozenset({"confident", "gnmax", "interactive"})
 _NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
-_MOST_TEACHERS: Final = 100_000
 
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
@@ -47,8 +47,8 @@ class RunTerms:
     Attributes:
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
         classes: Number of classes, at least 2.
-        weights: For each party in seat order, the votes that each of its teachers casts per
-            query; public, at least 1 each. Together they are the party's quota.
+        weights: Votes that each party's teachers cast per query, in seat order; together a
+            party's quota.
         mechanism: Rule from summed votes to labels.
         vote_threshold: Noisy top count from which a query is answered, in votes; like all that
             follow up to `test_delta`, None where the mechanism has none.
@@ -72,7 +72,7 @@ class RunTerms:
 
     pool_digest: bytes
     classes: int
-    weights: tuple[tuple[int, ...], ...]
+    weights: tuple[TeacherWeights, ...]
     mechanism: MechanismName
     vote_threshold: float | None
     sigma1: float | None
@@ -92,7 +92,8 @@ class RunTerms:
     def __post_init__(self) -> None:
         _require("pool_digest", len(self.pool_digest) == 32, "have 32 bytes")
         _require("classes", self.classes >= 2, "be at least 2")
-        self._check_weights()
+        _require("weights", bool(self.weights), "be one for each party")
+        _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_mechanism()
         _require("noise_place", self.noise_place == "coordinator", "be 'coordinator'")
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
@@ -107,13 +108,6 @@ class RunTerms:
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
         _require("budgets", all(0 < each < math.inf for each in self.budgets), "be above 0")
         _require("delta", 0 < self.delta < 1, "be in (0, 1)")
-
-    def _check_weights(self) -> None:
-        teachers = [weight for party in self.weights for weight in party]
-        _require("weights", bool(self.weights) and all(self.weights), "be one for each teacher")
-        _require("weights", min(teachers, default=1) >= 1, "be at least 1 each")
-        fits = sum(teachers) <= MAX_TOTAL_VOTES and len(teachers) <= _MOST_TEACHERS
-        _require("weights", fits, "fit the ring")
 
     def _check_mechanism(self) -> None:
         _require("mechanism", self.mechanism in _PARAMETERS, "be known")
@@ -140,11 +134,15 @@ class RunTerms:
         _require("pricing", (self.pricing == "none") is immutable, "be 'none' for 'immutable' only")
         joint = self.pricing != "joint" or self.mechanism == "confident"
         _require("pricing", joint, "be 'joint' for 'confident' only")
+        gaussian = self.pricing not in ("gdp", "label") or self.mechanism in _GAUSSIAN
+        _require("pricing", gaussian, "be 'gdp' or 'label' for Gaussian noise on votes only")
+        other = self.pricing != "renyi" or self.mechanism not in _GAUSSIAN
+        _require("pricing", other, "be 'renyi' for what has no other price only")
 
     @property
     def quotas(self) -> tuple[int, ...]:
         """Votes that each party casts per query, in seat order."""
-        return tuple(sum(party) for party in self.weights)
+        return tuple(party.votes for party in self.weights)
 
     @property
     def total_votes(self) -> int:
@@ -163,7 +161,7 @@ class RunTerms:
             seat: Place of the party among all, from 0.
         """
         teachers = self.weights[seat]
-        return sum(teachers) if self.unit == "party" else max(teachers)
+        return teachers.votes if self.unit == "party" else teachers.heaviest
 
     @property
     def epsilon(self) -> float:
@@ -171,10 +169,13 @@ class RunTerms:
         return max(self.budgets)
 
     def as_record(self) -> dict[str, Any]:
-        """Return plain data: text keys; numbers, text, bytes and lists."""
+        """Return plain data: text keys; numbers, text, bytes and lists.
+
+        Weights are written as runs of (weight, teachers), one after another.
+        """
         return {
             **asdict(self),
-            "weights": [list(party) for party in self.weights],
+            "weights": [[list(run) for run in party.runs] for party in self.weights],
             "orders": list(self.orders),
             "budgets": list(self.budgets),
         }
@@ -188,9 +189,7 @@ class RunTerms:
         """
         values = _fields_of(record, cls)
         _require_type("weights", values["weights"], list)
-        values["weights"] = tuple(
-            tuple(_whole_numbers("weights", party)) for party in values["weights"]
-        )
+        values["weights"] = tuple(_weights_of(party) for party in values["weights"])
         for name in ("orders", "budgets"):
             _require_type(name, values[name], list)
             for number in values[name]:
@@ -265,6 +264,17 @@ def _fields_of(record: object, cls: Any) -> dict[str, Any]:
     if not isinstance(record, Mapping) or set(record) != names:
         raise InvalidTermsError(f"{cls.__name__} must have exactly its fields", "others")
     return dict(record)
+
+
+def _weights_of(party: object) -> TeacherWeights:
+    _require_type("weights", party, list)
+    runs = [tuple(_whole_numbers("weights", run)) for run in party]  # type: ignore[attr-defined]
+    if any(len(run) != 2 for run in runs):
+        raise InvalidTermsError("weights must be runs of a weight and its teachers", "others")
+    try:
+        return TeacherWeights(tuple((weight, teachers) for weight, teachers in runs))
+    except InvalidParameterError as error:
+        raise InvalidTermsError(error.must, error.got) from error
 
 
 def _whole_numbers(name: str, values: object) -> list[int]:

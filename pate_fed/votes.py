@@ -2,12 +2,18 @@
 
 A function that takes a `NoisyHistogram` cannot be handed a `VoteHistogram`: the type
 checker is the first privacy review. Counts are integers until noise is added.
+
+    noise at the coordinator:  VoteHistogram -> secure sum -> SummedHistogram -> NoisyHistogram
+    noise at the parties:      VoteHistogram + NoiseShare = NoisedVotes -> secure sum
+                               -> NoisyHistogram; the clean sum exists nowhere
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +31,60 @@ MAX_TOTAL_VOTES = 2**30 - 1
 """Most votes a query may receive in all, so that sums fit the ring with room to spare."""
 
 
+@dataclass(frozen=True, slots=True)
+class TeacherWeights:
+    """How many votes each teacher of a party casts per query; public.
+
+    Attributes:
+        runs: (weight, teachers): so many teachers of this weight, one run after another; neighbors
+            differ in weight. A large hospital is as short as a small one.
+
+    Raises:
+        InvalidParameterError: no teacher, a weight or a number below 1, more votes than fit the
+            ring, or one run written as two.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        numbers = [number for run in self.runs for number in run]
+        if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
+            raise InvalidParameterError("weights must be at least 1 each", "others")
+        if any(len(run) != 2 for run in self.runs):
+            raise InvalidParameterError(
+                "weights must be runs of a weight and its teachers", "others"
+            )
+        if any(run[0] == following[0] for run, following in pairwise(self.runs)):
+            raise InvalidParameterError("one run of weights must be written once", "twice")
+        if self.votes > MAX_TOTAL_VOTES:
+            raise InvalidParameterError(f"votes must be at most {MAX_TOTAL_VOTES}", self.votes)
+
+    @classmethod
+    def equal(cls, teachers: int, *, weight: int = 1) -> Self:
+        """Give all teachers the same weight."""
+        return cls(((weight, teachers),))
+
+    @classmethod
+    def of(cls, weights: Iterable[int]) -> Self:
+        """Give each teacher its own."""
+        return cls(tuple((weight, len(list(run))) for weight, run in groupby(weights)))
+
+    @property
+    def teachers(self) -> int:
+        """Number of teachers."""
+        return sum(teachers for _, teachers in self.runs)
+
+    @property
+    def votes(self) -> int:
+        """Votes of all of them on a query."""
+        return sum(weight * teachers for weight, teachers in self.runs)
+
+    @property
+    def heaviest(self) -> int:
+        """Most votes of one teacher."""
+        return max(weight for weight, _ in self.runs)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VoteHistogram:
     """One party's teacher votes, counted per query and class.
@@ -40,6 +100,57 @@ class VoteHistogram:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", _checked_counts(self.counts))
+
+    def __repr__(self) -> str:
+        return _shape_only(self, self.counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NoiseShare:
+    """The part of the noise that one party adds, for one phase of one plan.
+
+    Secret: whoever knows it sees this party's noised votes without it. It is added once and kept
+    nowhere but in what was sent.
+
+    Attributes:
+        counts: Noise, in whole votes; int64, shape (queries, classes), read-only.
+    """
+
+    counts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _checked_integers(self.counts))
+
+    def __repr__(self) -> str:
+        return _shape_only(self, self.counts)
+
+    def add_to(self, votes: VoteHistogram) -> NoisedVotes:
+        """Return a party's votes with its noise; nothing is clamped.
+
+        Raises:
+            InvalidVotesError: the votes are for other queries or classes.
+        """
+        if votes.counts.shape != self.counts.shape:
+            raise InvalidVotesError("votes must fit the noise share", votes.counts.shape)
+        noised = votes.counts + self.counts
+        noised.flags.writeable = False
+        return NoisedVotes(noised)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NoisedVotes:
+    """One party's votes plus its noise share: what enters the secure sum.
+
+    Secret: one share alone is far too narrow to protect the votes under it.
+
+    Attributes:
+        counts: In whole votes, of either sign; int64, shape (queries, classes), read-only.
+    """
+
+    counts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _checked_integers(self.counts))
 
     def __repr__(self) -> str:
         return _shape_only(self, self.counts)
@@ -98,7 +209,7 @@ def count_votes(
     votes: NDArray[np.int64] | NDArray[np.float64],
     *,
     classes: int,
-    weights: Sequence[int] | None = None,
+    weights: TeacherWeights | None = None,
 ) -> VoteHistogram:
     """Count each teacher's vote per query, as often as its public weight says.
 
@@ -108,7 +219,7 @@ def count_votes(
     Args:
         votes: Class voted for; shape (teachers, queries).
         classes: Number of classes, at least 2.
-        weights: Votes that each teacher casts, at least 1 each; None for one each.
+        weights: Votes that each teacher casts; None for one each.
 
     Returns:
         Histogram whose rows each sum to the weights of all teachers.
@@ -128,18 +239,14 @@ def count_votes(
     choices = np.where(valid, numbers, INVALID_VOTE_CLASS).astype(np.int64)
     queries = choices.shape[1]
     flat = choices + np.arange(queries, dtype=np.int64) * classes
+    repeats = None
     if weights is not None:
-        flat = np.repeat(flat, _checked_weights(weights, teachers=len(raw)), axis=0)
-    counts = np.bincount(flat.ravel(), minlength=queries * classes)
+        if weights.teachers != len(raw):
+            raise InvalidVotesError(f"votes must be of {weights.teachers} teachers", len(raw))
+        repeats = np.repeat(np.repeat(*np.array(weights.runs, dtype=np.int64).T), queries)
+    # Weighted sums are doubles, exact up to 2^53 votes.
+    counts = np.bincount(flat.ravel(), weights=repeats, minlength=queries * classes)
     return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
-
-
-def _checked_weights(weights: Sequence[int], *, teachers: int) -> NDArray[np.int64]:
-    if len(weights) != teachers or not all(
-        isinstance(weight, int) and 1 <= weight <= MAX_TOTAL_VOTES for weight in weights
-    ):
-        raise InvalidVotesError(f"{teachers} whole weights of at least 1 must come", "others")
-    return np.array(weights, dtype=np.int64)
 
 
 def open_sum(
@@ -169,14 +276,7 @@ def open_sum(
         RowSumError: some row fails rule 1; the batch is void, and whose row it was cannot be
             known from the sum.
     """
-    values = np.asarray(words, dtype=np.int64)
-    if values.shape != (queries * classes,):
-        raise InvalidVotesError(f"the sum must hold {queries * classes} words", values.shape)
-    if not 0 < total_votes <= MAX_TOTAL_VOTES:
-        raise InvalidParameterError(
-            f"total_votes must be between 1 and {MAX_TOTAL_VOTES}", total_votes
-        )
-    rows = values.reshape(queries, classes)
+    rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
     if np.any((rows.sum(axis=1) - total_votes) % 2**32):
         raise RowSumError(
             f"every row of the sum must come to {total_votes} votes; "
@@ -184,6 +284,51 @@ def open_sum(
             "a row that does not",
         )
     return SummedHistogram(fold_counts(rows, total_votes=total_votes), total_votes)
+
+
+def open_noisy_sum(
+    words: NDArray[np.int64],
+    *,
+    queries: int,
+    classes: int,
+    total_votes: int,
+    sigma: float,
+    row_sum_bound: int,
+) -> NoisyHistogram:
+    """Turn an opened sum that holds everybody's noise into noisy counts (PROTOCOL rule R11).
+
+    Every row must sum to `total_votes` modulo 2^32 within a bound that honest noise exceeds about
+    never. An honest row's sum is public votes plus noise, so the check tells nothing about votes.
+    It catches accidents; a liar stays below it. Nothing is clamped or folded: whoever reads the
+    rows is charged for the rows.
+
+    Args:
+        words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).
+        queries: Rows.
+        classes: Columns.
+        total_votes: Votes that all parties together cast per query.
+        sigma: Standard deviation of the noise in every entry, in votes.
+        row_sum_bound: Most votes that a row may be off by; `DistributedNoise.row_sum_bound`.
+
+    Returns:
+        The noisy counts.
+
+    Raises:
+        InvalidVotesError: the number of words is wrong.
+        InvalidParameterError: `total_votes` or `row_sum_bound` is out of its range.
+        RowSumError: some row is off by more; the batch is void.
+    """
+    if not 0 <= row_sum_bound < 2**31:
+        raise InvalidParameterError("row_sum_bound must be between 0 and 2^31 - 1", row_sum_bound)
+    rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
+    off = (rows.sum(axis=1) - total_votes + 2**31) % 2**32 - 2**31
+    if (np.abs(off) > row_sum_bound).any():
+        raise RowSumError(
+            f"every row of the noisy sum must come to {total_votes} votes within {row_sum_bound}; "
+            "whose row is wrong cannot be known from the sum",
+            "a row that does not",
+        )
+    return NoisyHistogram(rows.astype(np.float64), sigma)
 
 
 def fold_counts(
@@ -204,15 +349,35 @@ def fold_counts(
     return folded
 
 
+def _rows(
+    words: NDArray[np.int64], *, queries: int, classes: int, total_votes: int
+) -> NDArray[np.int64]:
+    values = np.asarray(words, dtype=np.int64)
+    if values.shape != (queries * classes,):
+        raise InvalidVotesError(f"the sum must hold {queries * classes} words", values.shape)
+    if not 0 < total_votes <= MAX_TOTAL_VOTES:
+        raise InvalidParameterError(
+            f"total_votes must be between 1 and {MAX_TOTAL_VOTES}", total_votes
+        )
+    return values.reshape(queries, classes)
+
+
 def _checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    checked = _checked_integers(counts)
+    if (checked < 0).any():
+        raise InvalidVotesError("counts must not be negative", "a negative count")
+    return checked
+
+
+def _checked_integers(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     raw = np.asarray(counts)
     if raw.ndim != 2 or not np.issubdtype(raw.dtype, np.integer):
         raise InvalidVotesError(
             "counts must be integers with 2 axes", f"{raw.dtype} with {raw.ndim}"
         )
+    if raw.dtype == np.int64 and raw.base is None and not raw.flags.writeable:
+        return raw  # nobody can change it: a long vector need not be held twice
     checked = np.array(raw, dtype=np.int64)
-    if (checked < 0).any():
-        raise InvalidVotesError("counts must not be negative", "a negative count")
     checked.flags.writeable = False
     return checked
 

@@ -21,6 +21,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
+from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
@@ -52,9 +53,9 @@ class Hospital:
     weight: int = 1
 
     @property
-    def weights(self) -> tuple[int, ...]:
-        """Votes of its teachers, one by one."""
-        return (self.weight,) * self.ensemble.teachers
+    def weights(self) -> TeacherWeights:
+        """Votes of its teachers."""
+        return TeacherWeights.equal(self.ensemble.teachers, weight=self.weight)
 
     @property
     def identity(self) -> SigningIdentity:

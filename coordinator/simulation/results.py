@@ -17,9 +17,11 @@ from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
+    VALID_VOTES,
     EntryState,
     FormalCost,
     Outcomes,
+    guarantee_sentence,
     neighbors,
     not_protected,
     trust_sentence,
@@ -31,7 +33,6 @@ from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variatio
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
 from protocols.masked import MaskedSum
-from protocols.transcript import Transcript
 
 SCHEMA_VERSION = 1
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
@@ -176,6 +177,7 @@ def privacy_table(
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
         "sum": settings.form,
+        "guarantee": guarantee(terms, formal),
         "trust": trust(settings.form, terms),
         "not_protected": list(
             not_protected(
@@ -185,6 +187,14 @@ def privacy_table(
             )
         ),
     }
+
+
+def guarantee(terms: RunTerms, formal: FormalCost) -> str:
+    """Say the guarantee in words, with what it rests on."""
+    if not math.isfinite(formal.epsilon):
+        return f"None: {formal.method}."
+    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=terms.unit_votes)
+    return f"{said} {VALID_VOTES}" if terms.pricing == "joint" else said
 
 
 def _most_exposed(terms: RunTerms) -> int:
@@ -213,8 +223,8 @@ def _parties(run: LabelingRun) -> list[dict[str, Any]]:
     rows = [
         {
             "party": member.name,
-            "teachers": len(member.weights),
-            "votes": sum(member.weights),
+            "teachers": member.weights.teachers,
+            "votes": member.weights.votes,
             "unit_votes": terms.unit_votes_at(seat),
             "budget": terms.budgets[seat],
             "epsilon": _number(formal_cost_at(terms, seat))["epsilon"],
@@ -261,12 +271,14 @@ def noise_source(seed: int | None) -> str:
 
 def trust(form: str, terms: RunTerms) -> str:
     """Say who had to be trusted."""
+    joint = terms.pricing == "joint"
     if form == "plain":
-        return (
+        seen = (
             "Every hospital trusts the coordinator with everything: the votes were summed in the "
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
-    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=terms.pricing == "joint")
+        return f"{seen} {VALID_VOTES}" if joint else seen
+    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
     if form != MaskedSum.name:
         return sentence
     parties = len(terms.weights)
@@ -347,11 +359,3 @@ def manifest_table(
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),
     }
-
-
-def transcript_lines(transcript: Transcript) -> list[dict[str, str]]:
-    """Return the transcript's entries: hashes only."""
-    return [
-        {"kind": entry.kind, "digest": entry.digest.hex(), "head": entry.head.hex()}
-        for entry in transcript.entries
-    ]

@@ -164,7 +164,10 @@ class _Rehearsal:
         terms = settings.terms(
             classes=len(self._dataset.class_names), pool_digest=self._pool.digest
         )
-        self._planned = dict(zip(self._partition.party_names, _by_party(terms), strict=True))
+        self._planned = {
+            hospital.name: seat
+            for hospital, seat in zip(self._hospitals, _by_party(terms), strict=True)
+        }
         self._drafted = terms
         policy = simulation_policy(
             terms=terms,
@@ -249,8 +252,8 @@ class _Rehearsal:
         if left == NO_OUTCOMES and asked < len(self._queries):
             return [
                 f"The run ended at a cap, after {asked} of {len(self._queries)} queries: at most "
-                f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed, fixed "
-                "before it."
+                f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
+                "was fixed before it."
             ]
         return []
 
@@ -367,7 +370,7 @@ class _Rehearsal:
         seats = [self._planned[member.name] for member in members]
         return replace(
             self._drafted,
-            weights=tuple(seat.weights for seat in seats),
+            weights=tuple(member.weights for member in members),
             budgets=tuple(seat.budget for seat in seats),
             orders=tuple(seat.order for seat in seats if seat.order is not None),
         )
@@ -427,7 +430,7 @@ class _Rehearsal:
                 for index, label, outcome in outcomes
                 if outcome is not Outcome.NOT_ASKED
             )
-            lines = results.transcript_lines(run.round.transcript)
+            lines = run.round.signed_transcript()
             directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
             if student is not None:
                 folder = directory.student_directory()
@@ -462,14 +465,13 @@ class _Rehearsal:
 class _Seat:
     """What the terms say of one party."""
 
-    weights: tuple[int, ...]
     budget: float
     order: float | None
 
 
 def _by_party(terms: RunTerms) -> list[_Seat]:
     orders = terms.orders or (None,) * len(terms.weights)
-    return [_Seat(*parts) for parts in zip(terms.weights, terms.budgets, orders, strict=True)]
+    return [_Seat(*parts) for parts in zip(terms.budgets, orders, strict=True)]
 
 
 def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:

@@ -11,12 +11,18 @@ from pate_fed.accounting.conversion import (
 from pate_fed.accounting.curves import (
     event_additive_delta,
     event_approximate_rdp,
+    event_charged_rdp,
     event_label_rdp,
     event_public_rdp,
     event_rdp,
 )
+from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_costs import DistributedCosts, distributed_costs
+from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
     JointPriceEvent,
@@ -59,11 +65,7 @@ from pate_fed.accounting.pate_bounds import (
     threshold_total_rdp,
     total_rdp_from_log_q,
 )
-from pate_fed.accounting.per_instance import (
-    PerInstanceCost,
-    PerInstanceMeter,
-    per_instance_epsilon,
-)
+from pate_fed.accounting.per_instance import PerInstanceCost, PerInstanceMeter
 from pate_fed.accounting.reservations import Entry, EntryState
 from pate_fed.accounting.sanitized import (
     InstanceCost,
@@ -90,6 +92,7 @@ from pate_fed.accounting.smooth_sensitivity import (
 )
 from pate_fed.accounting.statement import (
     NOT_PROTECTED,
+    VALID_VOTES,
     FormalCost,
     delta_warning,
     guarantee_sentence,
@@ -101,11 +104,15 @@ from pate_fed.accounting.statement import (
 __all__ = [
     "DENSE_ORDERS",
     "LABEL_METHOD",
-    "NO_OUTCOMES",
     "NOT_PROTECTED",
+    "NO_OUTCOMES",
+    "VALID_VOTES",
     "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
+    "DistributedConfidentMaxEvent",
+    "DistributedCosts",
+    "DistributedGaussianMaxEvent",
     "Entry",
     "EntryState",
     "FormalCost",
@@ -138,8 +145,13 @@ __all__ = [
     "convert_costly_curve",
     "convert_curve",
     "delta_warning",
+    "distributed_bit_rdp",
+    "distributed_costs",
+    "distributed_label_rdp",
+    "distributed_row_rdp",
     "event_additive_delta",
     "event_approximate_rdp",
+    "event_charged_rdp",
     "event_from_record",
     "event_label_rdp",
     "event_public_rdp",
@@ -166,7 +178,6 @@ __all__ = [
     "laplace_rdp",
     "neighbors",
     "not_protected",
-    "per_instance_epsilon",
     "price",
     "pure_dp_rdp",
     "rdp_from_log_q",

@@ -13,8 +13,12 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
     JointPriceEvent,
@@ -96,6 +100,24 @@ def _(event: ImmutableMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     return np.full(len(renyi_orders(orders)), math.inf if event.asks else 0.0)
 
 
+@event_rdp.register
+def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/noise-at-the-parties.md, Theorem 1: every row is seen noisy.
+    return event.answers * distributed_row_rdp(
+        orders, sigma=event.sigma, shares=event.shares, weight=event.weight
+    )
+
+
+@event_rdp.register
+def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same: each row of each phase.
+    first, second = (
+        distributed_row_rdp(orders, sigma=sigma, shares=event.shares, weight=event.weight)
+        for sigma in (event.sigma1, event.sigma2)
+    )
+    return event.asks * first + event.answers * second
+
+
 @singledispatch
 def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event but for the chance `event_additive_delta`.
@@ -131,7 +153,7 @@ def _(event: StableLaplaceMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 @event_approximate_rdp.register
 def _(event: StableGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # The test looks at one number of sensitivity 1, in units of `weight` votes.
-    return _gaussian_rdp(event.asks / event.sigma**2, orders)
+    return _gaussian_rdp(event.asks * (1 / event.sigma) * (1 / event.sigma), orders)
 
 
 @singledispatch
@@ -192,6 +214,24 @@ def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64
     return checks + event.answers * label_rdp(orders, sigma=event.sigma2, weight=event.weight)
 
 
+@event_label_rdp.register
+def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # docs/explanation/noise-at-the-parties.md, Theorem 3.
+    return event.answers * distributed_label_rdp(
+        orders, sigma=event.sigma, shares=event.shares, weight=event.weight
+    )
+
+
+@event_label_rdp.register
+def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same, Theorems 2 and 3; the second phase has noise of its own.
+    bit = distributed_bit_rdp(orders, sigma1=event.sigma1, shares=event.shares, weight=event.weight)
+    label = distributed_label_rdp(
+        orders, sigma=event.sigma2, shares=event.shares, weight=event.weight
+    )
+    return event.asks * bit + event.answers * label
+
+
 def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP for whoever sees labels and "no answer"s, but for `event_additive_delta`.
 
@@ -211,6 +251,33 @@ def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float
     """
     own = event_approximate_rdp.dispatch(type(event)) is not event_approximate_rdp.dispatch(object)
     return event_approximate_rdp(event, orders) if own else event_label_rdp(event, orders)
+
+
+@singledispatch
+def event_charged_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    """Bound the RDP for whoever receives what a party sends: what a ledger charges (rule R13).
+
+    With noise at the coordinator, which is trusted, that is the public: `event_public_rdp`. With
+    noise at the parties it is the coordinator, who opens every noisy row: `event_rdp`.
+
+    Args:
+        event: What was released, or may be.
+        orders: Renyi orders, each above 1; shape (orders,).
+
+    Returns:
+        RDP at each order, in nats; shape (orders,).
+
+    Raises:
+        UnsupportedEventError: no table has a curve for the event.
+        InvalidParameterError: an order is not above 1.
+    """
+    return event_public_rdp(event, orders)
+
+
+@event_charged_rdp.register(DistributedGaussianMaxEvent)
+@event_charged_rdp.register(DistributedConfidentMaxEvent)
+def _(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    return event_rdp(event, orders)
 
 
 def _gaussian_rdp(mu_squared: float, orders: ArrayLike) -> NDArray[np.float64]:

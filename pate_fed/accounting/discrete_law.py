@@ -38,8 +38,8 @@ def discrete_pass_law(
     """
     needed = math.ceil(vote_threshold) - counts
     reach = int(np.abs(needed).max())
-    values = _values(reach, sigma)
-    return _split(-(values**2) / (2 * sigma**2), int(values[0]), needed)
+    values = noise_values(reach, sigma)
+    return split_law(-(values**2) / (2 * sigma**2), int(values[0]), needed)
 
 
 def discrete_gap_law(gaps: NDArray[np.int64], *, sigma: float) -> tuple[Table, Table]:
@@ -55,16 +55,21 @@ def discrete_gap_law(gaps: NDArray[np.int64], *, sigma: float) -> tuple[Table, T
     Raises:
         InvalidParameterError: `sigma` is too large to enumerate.
     """
-    values = _values(int(np.abs(gaps).max()), 1.5 * sigma)
+    values = noise_values(int(np.abs(gaps).max()), 1.5 * sigma)
     around = np.arange(-math.ceil(30 * sigma) - 1, math.ceil(30 * sigma) + 2)
     by_parity = [np.logaddexp.reduce(-((around + half) ** 2) / sigma**2) for half in (0.0, 0.5)]
     log_mass = -(values**2) / (4 * sigma**2) + np.where(values % 2, by_parity[1], by_parity[0])
     # The lower class wins if the other's noise exceeds its own by at most the gap; by symmetry
     # that is as likely as an excess of its own noise of at least -gap.
-    return _split(log_mass, int(values[0]), -gaps)
+    return split_law(log_mass, int(values[0]), -gaps)
 
 
-def _values(reach: int, sigma: float) -> Table:
+def noise_values(reach: int, sigma: float) -> Table:
+    """Return the whole numbers around 0 that a law of this sigma needs to answer up to `reach`.
+
+    Raises:
+        InvalidParameterError: `sigma` is too large to enumerate.
+    """
     if sigma > 1.5 * LARGEST_DISCRETE_SIGMA:
         raise InvalidParameterError(
             f"a discrete sigma must be at most {LARGEST_DISCRETE_SIGMA:g}", sigma
@@ -73,8 +78,14 @@ def _values(reach: int, sigma: float) -> Table:
     return np.arange(-last, last + 1, dtype=np.float64)
 
 
-def _split(log_mass: Table, first: int, needed: NDArray[np.int64]) -> tuple[Table, Table]:
-    """Return the logs of Pr[Y >= needed] and of Pr[Y < needed]; Y starts at `first`."""
+def split_law(log_mass: Table, first: int, needed: NDArray[np.int64]) -> tuple[Table, Table]:
+    """Return the logs of Pr[Y >= needed] and of Pr[Y < needed].
+
+    Args:
+        log_mass: Logs of Y's chances up to a constant, at first, first + 1, ...
+        first: Lowest value of Y.
+        needed: Whole numbers well within; shape (numbers,).
+    """
     total = np.logaddexp.reduce(log_mass)
     below = np.logaddexp.accumulate(log_mass) - total
     above = np.logaddexp.accumulate(log_mass[::-1])[::-1] - total

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Final
 
+from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.ranges import half_probability, positive, whole
 from pate_fed.errors import InvalidParameterError
 
@@ -321,6 +322,98 @@ class ImmutableMaxEvent(PrivacyEvent):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DistributedGaussianMaxEvent(PrivacyEvent):
+    """Some rows whose noise the parties added, each opened noisy, and its argmax as a label.
+
+    Every entry holds independent discrete Gaussian shares of variance sigma^2 / shares, at least
+    as many as `shares` of them unknown to whoever reads it.
+
+    Attributes:
+        answers: Rows opened, each of them labeled, at least 0.
+        sigma: Standard deviation that `shares` shares add up to, in votes; above 0.
+        shares: Honest shares that have to suffice: n - c - d, at least 1.
+        weight: Votes that one neighboring change can move; a whole number above 0.
+    """
+
+    record_name: ClassVar[str] = "distributed-gaussian-max/1"
+
+    answers: int
+    sigma: float
+    shares: int
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", whole("answers", self.answers))
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        _set_counts(self, "shares", "weight")
+        share_sigma(self.sigma, self.shares)
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same noise and unit, with at least as many rows."""
+        return (
+            isinstance(reserved, DistributedGaussianMaxEvent)
+            and replace(self, answers=0) == replace(reserved, answers=0)
+            and self.answers <= reserved.answers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedConfidentMaxEvent(PrivacyEvent):
+    """Some two-phase checks whose noise the parties added, and labels for those that passed.
+
+    Each ask opens one row with noise sigma1, whose largest entry decides; each answer opens
+    another row of the same query, with fresh noise sigma2, whose argmax is the label. The public
+    sees the decision and the label; whoever opens the sums sees both rows.
+
+    Attributes:
+        asks: Rows of the first phase, at least 0.
+        answers: Rows of the second phase, between 0 and `asks`.
+        sigma1: Standard deviation that `shares` shares of a first row add up to, in votes; above 0.
+        sigma2: The same of a second row.
+        shares: Honest shares that have to suffice: n - c - d, at least 1.
+        weight: Votes that one neighboring change can move; a whole number above 0.
+    """
+
+    record_name: ClassVar[str] = "distributed-confident-max/1"
+
+    asks: int
+    answers: int
+    sigma1: float
+    sigma2: float
+    shares: int
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks", whole("asks", self.asks))
+        object.__setattr__(self, "answers", whole("answers", self.answers))
+        if self.answers > self.asks:
+            raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
+        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
+        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+        _set_counts(self, "shares", "weight")
+        for sigma in (self.sigma1, self.sigma2):
+            share_sigma(sigma, self.shares)
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same noise and unit, with as many rows per phase."""
+        return (
+            isinstance(reserved, DistributedConfidentMaxEvent)
+            and replace(self, asks=0, answers=0) == replace(reserved, asks=0, answers=0)
+            and self.asks <= reserved.asks
+            and self.answers <= reserved.answers
+        )
+
+
+def _set_counts(event: PrivacyEvent, *names: str) -> None:
+    """Check that fields are whole numbers of at least 1."""
+    for name in names:
+        value = whole(name, getattr(event, name))
+        if value < 1:
+            raise InvalidParameterError(f"{name} must be at least 1", value)
+        object.__setattr__(event, name, value)
+
+
 EVENT_TYPES: Final[Mapping[str, type[PrivacyEvent]]] = {
     event_type.record_name: event_type
     for event_type in (
@@ -331,6 +424,8 @@ EVENT_TYPES: Final[Mapping[str, type[PrivacyEvent]]] = {
         StableLaplaceMaxEvent,
         StableGaussianMaxEvent,
         ImmutableMaxEvent,
+        DistributedGaussianMaxEvent,
+        DistributedConfidentMaxEvent,
     )
 }
 """Every event that a record may hold, by its versioned name."""

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtr
 
 from pate_fed.accounting.conversion import convert_costly_curve
-from pate_fed.accounting.pate_bounds import threshold_margin
+from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin
 from pate_fed.accounting.per_instance import PerInstanceCost
 from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
@@ -120,8 +120,10 @@ def exact_threshold_rdp(
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
     moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma1)
     sides = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
-    log_ratios = log_ndtr(sides * margin) - log_ndtr(sides * moved)
-    log_chances = np.broadcast_to(log_ndtr(sides * margin), log_ratios.shape)
+    here, there = log_ndtr(sides * margin), log_ndtr(sides * moved)
+    # A chance that is 0 even in logs (margins above 1e150) adds nothing, whatever its ratio.
+    log_ratios = np.subtract(here, there, out=np.zeros(there.shape), where=np.isfinite(here))
+    log_chances = np.broadcast_to(here, log_ratios.shape)
     # Axes: queries, neighbors, outcomes.
     return _largest_rdp(log_chances.T, log_ratios.T, np.ones(log_ratios.T.shape), grid)
 
@@ -133,10 +135,11 @@ def exact_epsilon(
     delta: float,
     vote_threshold: float | None = None,
     sigma1: float | None = None,
+    offsets: ArrayLike | None = None,
     answered: ArrayLike | None = None,
     weight: int = 1,
 ) -> PerInstanceCost:
-    """Return the exact per-instance cost of a run of GNMax or Confident-GNMax. Private.
+    """Return the exact per-instance cost of GNMax, Confident-GNMax or Interactive-GNMax. Private.
 
     Args:
         counts: Votes of the queries that were asked; shape (queries, classes).
@@ -144,6 +147,8 @@ def exact_epsilon(
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         sigma1: Standard deviation of the noise in that check; None for plain GNMax.
+        offsets: Public whole numbers taken off the counts for the check, of Interactive-GNMax;
+            shape (queries, classes). None for none.
         answered: Whether each query was answered; shape (queries,). None for the papers'
             analysis before a run: each label counts with the chance that it is released.
         weight: Votes that one neighboring change can move.
@@ -158,10 +163,10 @@ def exact_epsilon(
         raise InvalidParameterError(f"answered must be {len(votes)} truth values", shares.shape)
     if (vote_threshold is None) != (sigma1 is None):
         raise InvalidParameterError("vote_threshold and sigma1 must come together", "one of them")
-    maxima, asked = np.unique(votes.max(axis=1), return_counts=True)
+    tops = checked_tops(votes, offsets)
+    maxima, asked = np.unique(tops, return_counts=True)
     if vote_threshold is not None and sigma1 is not None and answered is None:
-        margin = threshold_margin(votes.max(axis=1), vote_threshold=vote_threshold, sigma1=sigma1)
-        shares = ndtr(margin)
+        shares = ndtr(threshold_margin(tops, vote_threshold=vote_threshold, sigma1=sigma1))
     laws = _NeighborLaws.of(votes, sigma=positive("sigma2", sigma2), weight=weight)
 
     def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:

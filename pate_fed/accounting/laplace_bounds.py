@@ -122,7 +122,7 @@ def pure_dp_rdp(
     grid = renyi_orders(orders)
     positive("epsilon", epsilon)
     if bound == "paper":
-        return np.minimum(grid * epsilon**2 / 2, epsilon)
+        return epsilon * np.minimum(grid * min(epsilon, 2.0) / 2, 1.0)  # order is above 1
     if bound != "sharp":
         raise InvalidParameterError('bound must be "sharp" or "paper"', bound)
     # (sinh(a e) - sinh((a-1) e)) / sinh(e) = cosh((a-1/2) e) / cosh(e/2)

@@ -37,7 +37,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.accounting.curves import event_additive_delta, event_public_rdp, has_curve
+from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp, has_curve
 from pate_fed.accounting.events import PrivacyEvent, event_from_record
 from pate_fed.accounting.gaussian_dp import (
     LARGEST_MU,
@@ -236,7 +236,7 @@ def _mu_squared_of(entries: tuple[LedgerEntry, ...]) -> float:
 
 @lru_cache(maxsize=4096)
 def _rdp_at(event: PrivacyEvent, order: float) -> float:
-    return float(event_public_rdp(event, [order])[0])
+    return float(event_charged_rdp(event, [order])[0])
 
 
 def _event(record: object) -> PrivacyEvent:

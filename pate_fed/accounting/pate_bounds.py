@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts
+from pate_fed.accounting.ranges import positive, renyi_orders, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError
 
 _BLOCK = 1 << 14
@@ -76,6 +76,7 @@ def threshold_log_q(
         sigma1: Standard deviation of the noise in the check, in votes; above 0.
 
     Raises:
+        InvalidVotesError: a top count is not whole, or there is not one axis.
         InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
     """
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
@@ -85,11 +86,40 @@ def threshold_log_q(
 def threshold_margin(
     maxima: ArrayLike, *, vote_threshold: float, sigma1: float
 ) -> NDArray[np.float64]:
-    """Return by how many sigma1 each maximum exceeds the threshold; shape (queries,)."""
+    """Return by how many sigma1 each maximum exceeds the threshold; shape (queries,).
+
+    Raises:
+        InvalidVotesError: a top count is not whole, or there is not one axis.
+        InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
+    """
     if not math.isfinite(vote_threshold):
         raise InvalidParameterError("vote_threshold must be finite", vote_threshold)
-    tops = np.asarray(maxima, dtype=np.float64)
+    tops = top_counts(maxima)
     return np.asarray((tops - vote_threshold) / positive("sigma1", sigma1))
+
+
+def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> NDArray[np.int64]:
+    """Return what the check compares with its threshold, before noise.
+
+    Args:
+        votes: Whole counts, from `vote_counts`; shape (queries, classes).
+        offsets: Public whole numbers taken off first: the student's share of the votes in
+            Interactive-GNMax; same shape. None for none.
+
+    Returns:
+        Largest count of each query; shape (queries,).
+
+    Raises:
+        InvalidParameterError: the offsets are not whole, or of another shape.
+    """
+    if offsets is None:
+        return np.asarray(votes.max(axis=1))
+    shares = np.asarray(offsets)
+    if shares.shape != votes.shape or not np.issubdtype(shares.dtype, np.integer):
+        raise InvalidParameterError(
+            f"offsets must be integers of shape {votes.shape}", shares.shape
+        )
+    return np.asarray((votes - shares.astype(np.int64)).max(axis=1))
 
 
 def gnmax_rdp(
@@ -204,12 +234,14 @@ def total_rdp_from_log_q(
     distinct, inverse = np.unique(checked, return_inverse=True)
     together = np.bincount(inverse, weights=each, minlength=len(distinct))
     ascending = np.argsort(grid)
-    independent = grid[ascending] / positive("sigma", sigma) ** 2
+    independent = _independent(grid[ascending], sigma)
     total = np.zeros(len(grid))
     for rows, rdp in _blocks_of_rdp(distinct, grid[ascending], sigma):
         tried = rdp.shape[1]
         total[:tried] += together[rows] @ rdp
-        total[tried:] += together[rows].sum() * independent[tried:]
+        rest = together[rows].sum()
+        if rest:  # nothing times infinity is nothing
+            total[tried:] += rest * independent[tried:]
     result = np.empty(len(grid))
     result[ascending] = total
     return result
@@ -244,12 +276,25 @@ def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDAr
     """
     checked, grid = _checked_log_q(log_q), renyi_orders(orders)
     ascending = np.argsort(grid)
-    independent = grid / positive("sigma", sigma) ** 2
+    independent = _independent(grid, sigma)
     result = np.zeros((len(checked), len(grid)))
     for rows, rdp in _blocks_of_rdp(checked, grid[ascending], sigma):
         result[rows] = independent
         result[rows[:, np.newaxis], ascending[: rdp.shape[1]]] = rdp
     return result
+
+
+def _independent(orders: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Return order / sigma^2, infinite where that is beyond doubles."""
+    with np.errstate(over="ignore"):
+        return orders / _squared(sigma)
+
+
+def _squared(sigma: float) -> float:
+    """Return sigma^2 as a product, which is infinite where a power would raise an error."""
+    checked = positive("sigma", sigma)
+    # Rounded to the smallest double at most: a cost is infinite then, never a division by 0.
+    return max(checked * checked, 5e-324)
 
 
 def _checked_log_q(log_q: ArrayLike) -> NDArray[np.float64]:
@@ -284,7 +329,7 @@ def _blocks_of_rdp(
 
     At the orders that a block leaves out, none of its rows is better than order / sigma^2.
     """
-    independent, steps = orders / sigma**2, orders - 1
+    independent, steps = _independent(orders, sigma), orders - 1
     mu2 = sigma * np.sqrt(-log_q)
     usable = np.isfinite(log_q) & (mu2 > 1)
     usable[usable] = _is_bound_valid(log_q[usable], mu2[usable], sigma)
@@ -305,7 +350,7 @@ def _is_bound_valid(
     log_q: NDArray[np.float64], mu2: NDArray[np.float64], sigma: float
 ) -> NDArray[np.bool_]:
     """Check conditions 3 and 4, which do not depend on the order."""
-    epsilon2 = mu2 / sigma**2
+    epsilon2 = mu2 / _squared(sigma)
     log_ratio = np.log1p(1 / mu2) + np.log1p(1 / (mu2 - 1))
     grows_with_q = log_q <= (mu2 - 1) * epsilon2 - mu2 * log_ratio
     return np.asarray(grows_with_q & (-log_q > epsilon2))
@@ -318,7 +363,7 @@ def _data_dependent_rdp(
     sigma: float,
 ) -> NDArray[np.float64]:
     """Return ln((1-q) A^step + q B^step) / step for step = order - 1, all in logs."""
-    epsilon1, epsilon2 = (mu2 + 1) / sigma**2, mu2 / sigma**2
+    epsilon1, epsilon2 = (mu2 + 1) / _squared(sigma), mu2 / _squared(sigma)
     log_1mq = _log1mexp(log_q)
     log_a = log_1mq - _log1mexp((log_q + epsilon2) * (1 - 1 / mu2))
     log_b = epsilon1 - log_q / mu2

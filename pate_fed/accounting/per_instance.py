@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.conversion import DENSE_ORDERS, convert_at_orders, convert_curve
+from pate_fed.accounting.conversion import DENSE_ORDERS, convert_at_orders
 from pate_fed.accounting.ranges import probability, vote_counts
 from pate_fed.errors import InvalidParameterError
 from pate_fed.releases import NoisyRelease, Outcome
@@ -52,45 +52,6 @@ class PerInstanceCost:
     order: float
     method: str = PER_INSTANCE_METHOD
     is_at_edge: bool = False
-
-
-def per_instance_epsilon(
-    counts: ArrayLike,
-    release: NoisyRelease,
-    mechanism: InstanceBound,
-    *,
-    delta: float,
-    weight: float = 1.0,
-) -> PerInstanceCost:
-    """Bound what a release cost on its votes, as the papers do.
-
-    Every query that was looked at pays for its check, every answered one for its label; queries
-    that were not asked cost nothing.
-
-    Args:
-        counts: Votes of the queries of `release`, in order; shape (queries, classes).
-        release: What was released.
-        mechanism: The rule that released it.
-        delta: In (0, 1).
-        weight: Votes that one neighboring change can move.
-
-    Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
-        InvalidParameterError: shapes differ, or an argument is out of its range.
-    """
-    votes = vote_counts(counts)
-    if len(votes) != len(release):
-        raise InvalidParameterError(f"counts must have {len(release)} rows", len(votes))
-    asked = release.outcomes != Outcome.NOT_ASKED
-    votes, outcomes = votes[asked], release.outcomes[asked]
-    if not len(votes):
-        return PerInstanceCost(0.0, float(DENSE_ORDERS[-1]))
-
-    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
-        return mechanism.instance_rdp(votes, outcomes, orders, weight=weight)
-
-    best = convert_curve(curve, delta=delta, method="mironov")
-    return PerInstanceCost(best.epsilon, best.order, is_at_edge=best.is_at_edge)
 
 
 class PerInstanceMeter:
@@ -135,6 +96,8 @@ class PerInstanceMeter:
     @property
     def cost(self) -> PerInstanceCost:
         """Cost of all batches so far, on the dense grid of orders."""
+        if not self._rdp.any():  # what cannot be told apart costs nothing, at every delta
+            return PerInstanceCost(0.0, float(DENSE_ORDERS[-1]))
         best = convert_at_orders(self._rdp, DENSE_ORDERS, delta=self._delta, method="mironov")
         return PerInstanceCost(best.epsilon, best.order, is_at_edge=best.is_at_edge)
 

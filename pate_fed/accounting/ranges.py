@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+
+_TOO_MANY = 2**31
 
 
 def positive(name: str, value: float) -> float:
@@ -61,7 +64,9 @@ def renyi_orders(orders: ArrayLike) -> NDArray[np.float64]:
         InvalidParameterError: an order is not finite and above 1, or there is none.
     """
     # Integer orders would truncate what is computed in their type.
-    checked = np.asarray(orders, dtype=np.float64)
+    checked = _numbers(orders)
+    if checked is None:
+        raise InvalidParameterError("orders must be numbers", "others")
     if checked.ndim != 1 or not checked.size or not (np.isfinite(checked) & (checked > 1)).all():
         raise InvalidParameterError("orders must be finite and above 1, on one axis", "others")
     return checked
@@ -78,13 +83,54 @@ def vote_counts(counts: ArrayLike) -> NDArray[np.int64]:
         InvalidVotesError: fewer than 2 classes, not 2 axes, a negative count, or one that is
             not whole.
     """
-    raw = np.asarray(counts)
+    raw = _whole_numbers(counts)
+    if raw is None:
+        raise InvalidVotesError("counts must be whole numbers", "others")
     if raw.ndim != 2 or raw.shape[1] < 2:
         raise InvalidVotesError("counts must have 2 axes and at least 2 classes", raw.shape)
-    if not np.issubdtype(raw.dtype, np.integer):
-        raw = np.asarray(raw, dtype=np.float64)
-        if not (np.isfinite(raw).all() and np.array_equal(raw, np.floor(raw))):
-            raise InvalidVotesError("counts must be whole numbers", "another")
-    if (raw < 0).any() or (raw >= 2**31).any():
+    if (raw < 0).any() or (raw >= _TOO_MANY).any():
         raise InvalidVotesError("counts must be at least 0 and below 2^31", "another")
     return raw.astype(np.int64)
+
+
+def top_counts(maxima: ArrayLike) -> NDArray[np.float64]:
+    """Return what checks compare with their threshold as float64, shape (queries,).
+
+    Whole numbers of any type, below 0 too: a student's share may have been taken off.
+
+    Raises:
+        InvalidVotesError: not one axis, or a number that is not whole or beyond 2^31.
+    """
+    raw = _whole_numbers(maxima)
+    if raw is None or raw.ndim != 1 or (raw >= _TOO_MANY).any() or (raw <= -_TOO_MANY).any():
+        raise InvalidVotesError("top counts must be whole, within 2^31, on one axis", "others")
+    return raw.astype(np.float64)
+
+
+def _whole_numbers(values: ArrayLike) -> NDArray[Any] | None:
+    """Return an array of integers, or of floats that hold integers; None for anything else."""
+    raw = _array(values)
+    if raw is None or np.issubdtype(raw.dtype, np.integer):
+        return raw
+    numbers = _numbers(raw)
+    if numbers is None or not np.isfinite(numbers).all():
+        return None
+    return numbers if np.array_equal(numbers, np.floor(numbers)) else None
+
+
+def _numbers(values: ArrayLike) -> NDArray[np.float64] | None:
+    raw = _array(values)
+    # A complex number is none, and neither is a text that looks like one.
+    if raw is None or raw.dtype.kind not in "biufO":
+        return None
+    try:
+        return raw.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _array(values: ArrayLike) -> NDArray[Any] | None:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError):  # such as rows of different lengths
+        return None

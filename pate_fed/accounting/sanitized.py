@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import gnmax_log_q, threshold_rdp
+from pate_fed.accounting.pate_bounds import checked_tops, gnmax_log_q, threshold_rdp
 from pate_fed.accounting.ranges import positive, probability, renyi_orders
 from pate_fed.accounting.smooth_conditions import (
     SmoothSetting,
@@ -167,8 +167,9 @@ def instance_cost(
     answered: ArrayLike,
     vote_threshold: float | None = None,
     sigma1: float | None = None,
+    offsets: ArrayLike | None = None,
 ) -> InstanceCost:
-    """Compute what a run of GNMax or Confident-GNMax cost on its votes, ready for `sanitize`.
+    """Compute what GNMax, Confident- or Interactive-GNMax cost on its votes, for `sanitize`.
 
     For two classes the cost of a label is its largest Renyi divergence and every vote is looked
     at; for more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
@@ -182,6 +183,8 @@ def instance_cost(
         vote_threshold: Noisy top count from which a query is answered; None where nothing was
             checked.
         sigma1: Standard deviation of the noise in the check; None where nothing was checked.
+        offsets: Public whole numbers taken off the counts for the check, of Interactive-GNMax;
+            shape (queries, classes). None for none.
 
     Raises:
         InvalidVotesError: `counts` is not what so many teachers can have cast.
@@ -193,7 +196,7 @@ def instance_cost(
         raise InvalidParameterError("a check must have both threshold and sigma1", "one of them")
     check = None if vote_threshold is None or sigma1 is None else (vote_threshold, sigma1)
     if setting.classes == 2:
-        return _two_class_cost(votes, shares, setting, check)
+        return _two_class_cost(votes, shares, setting, check, offsets)
     labels = np.flatnonzero(shares)
     log_q = gnmax_log_q(votes[labels], sigma=setting.sigma)
     log_q0 = smooth_conditions(setting).log_q0
@@ -201,7 +204,7 @@ def instance_cost(
     listed = total_gnmax_local_sensitivities(votes[labels], setting, shares=shares[labels])
     if check is not None:
         # Repeated top counts share one list.
-        tops, times = np.unique(votes.max(axis=1), return_counts=True)
+        tops, times = np.unique(checked_tops(votes, offsets), return_counts=True)
         rdp += float(times @ _check_costs(tops, setting, check))
         listed = listed + times @ threshold_local_sensitivities(
             tops,
@@ -210,6 +213,7 @@ def instance_cost(
             order=setting.order,
             teachers=setting.teachers,
             weight=setting.weight,
+            lowest=_lowest_top(setting, offsets),
         )
     return InstanceCost(setting.order, rdp, listed)
 
@@ -310,11 +314,21 @@ def _check_costs(
     return costs[:, 0]
 
 
+def _lowest_top(setting: SmoothSetting, offsets: ArrayLike | None) -> int:
+    """Return a number that no checked top count is below, from public numbers alone."""
+    if offsets is None:
+        return 1
+    # The largest of the whole n_j - c_j is at least their mean, rounded up.
+    most = int(np.asarray(offsets).sum(axis=1).max(initial=0))
+    return min(-((most - setting.teachers) // setting.classes), setting.teachers - 1)
+
+
 def _two_class_cost(
     votes: NDArray[np.int64],
     shares: NDArray[np.float64],
     setting: SmoothSetting,
     check: tuple[float, float] | None,
+    offsets: ArrayLike | None,
 ) -> InstanceCost:
     """Put check and label into one table over the votes for class 0, per kind of query."""
     label_costs = two_class_label_costs(
@@ -324,12 +338,17 @@ def _two_class_cost(
         weight=setting.weight,
     )
     class0 = np.arange(setting.teachers + 1)
-    tops = np.maximum(class0, setting.teachers - class0)
-    check_costs = np.zeros(len(class0)) if check is None else _check_costs(tops, setting, check)
+    every_vote = np.column_stack([class0, setting.teachers - class0])
+    checked_tops(votes, offsets)  # refuses offsets of another shape
+    off = np.zeros_like(votes) if offsets is None else np.asarray(offsets)
+    kinds, of_kind = np.unique(np.column_stack([shares, off]), axis=0, return_inverse=True)
     rdp, listed = 0.0, np.zeros(1)
-    for share in np.unique(shares):
-        table = check_costs + share * label_costs
-        rows, times = np.unique(votes[shares == share], axis=0, return_counts=True)
+    for index, (share, off0, off1) in enumerate(kinds):
+        table = share * label_costs
+        if check is not None:
+            tops = (every_vote - [int(off0), int(off1)]).max(axis=1)
+            table = table + _check_costs(tops, setting, check)
+        rows, times = np.unique(votes[of_kind.ravel() == index], axis=0, return_counts=True)
         rdp += float(times @ table[rows[:, 0]])
         listed = listed + times @ two_class_local_sensitivities(
             rows, cost_of_class0=table, weight=setting.weight

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from pate_fed.accounting.pate_bounds import rdp_from_log_q, threshold_rdp
-from pate_fed.accounting.ranges import positive, vote_counts
+from pate_fed.accounting.ranges import positive, top_counts, vote_counts
 from pate_fed.accounting.smooth_conditions import (
     SmoothConditions,
     SmoothSetting,
@@ -161,10 +161,9 @@ def threshold_local_sensitivities(
     """
     if lowest >= teachers:
         raise InvalidParameterError("lowest must be below the number of teachers", lowest)
-    tops = np.asarray(maxima)
-    valid = tops.ndim == 1 and np.array_equal(np.floor(tops.astype(np.float64)), tops)
-    if not valid or (tops < lowest).any() or (tops > teachers).any():
-        raise InvalidVotesError(f"top counts must be whole, {lowest} to {teachers}", "others")
+    tops = top_counts(maxima)
+    if (tops < lowest).any() or (tops > teachers).any():
+        raise InvalidVotesError(f"top counts must be {lowest} to {teachers}", "others")
     # One below the lowest is a neighbor in the table, not a vote that is walked to.
     possible = np.arange(lowest - 1, teachers + 1)
     check = {"vote_threshold": vote_threshold, "sigma1": sigma1, "weight": weight}
@@ -416,11 +415,12 @@ def _bit_divergence(t: Floats, other: Floats, order: float) -> Floats:
     excess = np.zeros(len(t))
     for sign in (1.0, -1.0):
         log_p, ratio = log_ndtr(sign * t), log_ndtr(sign * t) - log_ndtr(sign * other)
-        with np.errstate(over="ignore"):
+        # Where p is 0 and the ratio infinite, their product is looked at in logs instead.
+        with np.errstate(over="ignore", invalid="ignore"):
             # sum p (e^-r - 1) = 0: adding it (order - 1) times leaves terms of second order.
             small = np.expm1((order - 1) * ratio) + (order - 1) * np.expm1(-ratio)
             large = np.exp(log_p + (order - 1) * ratio)
-        excess += np.where((order - 1) * ratio < 300, np.exp(log_p) * small, large)
+            excess += np.where((order - 1) * ratio < 300, np.exp(log_p) * small, large)
     return np.asarray(np.log1p(excess) / (order - 1))
 
 

@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pate_fed.accounting.events import PrivacyEvent
-from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.ranges import positive, probability
+from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
 
 PrivacyUnit = Literal["record", "party"]
 """What one neighboring change alters: the records of one patient, or a whole hospital."""
+
+NoisePlace = Literal["coordinator", "parties"]
+"""Who adds the noise."""
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 FILTER_METHOD: Final = "exact Gaussian composition (GDP), GDP filter with a preset budget"
@@ -52,6 +53,20 @@ NOT_PROTECTED: Final = (
     "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",
 )
 """What the guarantee does not cover, in plain words."""
+
+NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
+    "Against more colluders than were allowed for: the number in the coordinator's view counts on "
+    "so many hospitals that add their noise as agreed and tell nobody what it was. Each hospital "
+    "that tells the coordinator its noise, or adds none, takes its part away.",
+    "Against a coordinator that publishes something other than what the mechanism says: the "
+    "number in the public's view trusts it for the threshold, the predictions and the labels.",
+    "Against a hospital that adds noise or votes as it likes: it can choose labels, and nobody can "
+    "tell.",
+    *NOT_PROTECTED[3:-1],
+    "The last digits of the noise: a draw differs from the noise that the mathematics assumes "
+    "with a chance below 1e-30; the number does not count it.",
+)
+"""The same where the hospitals add the noise."""
 
 VOTES_IN_THE_CLEAR: Final = (
     "Against the coordinator at all: the votes were summed in the clear, so it saw those of each "
@@ -151,9 +166,7 @@ VALID_VOTES: Final = (
 """What the joint price needs; printed beside every number that rests on it."""
 
 
-def trust_sentence(
-    noise_place: Literal["coordinator"], *, votes_trusted_valid: bool = False
-) -> str:
+def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False) -> str:
     """Say who has to be trusted for what.
 
     Args:
@@ -161,10 +174,23 @@ def trust_sentence(
         votes_trusted_valid: Whether the number needs valid vote rows.
 
     Raises:
-        InvalidParameterError: noise at this place is unknown.
+        InvalidParameterError: noise at this place is unknown, or a number that needs valid vote
+            rows is asked for with noise at the parties.
     """
+    if noise_place == "parties":
+        if votes_trusted_valid:
+            raise InvalidParameterError(
+                "no joint price may be used with noise at the parties", "one"
+            )
+        return (
+            "For what the coordinator sees, no hospital trusts the coordinator: the exact sum of "
+            "the votes exists nowhere, only the noisy sum is opened. It trusts that enough other "
+            "hospitals add their part of the noise as agreed and keep it to themselves. For what "
+            "the public sees, every hospital trusts the coordinator to use the threshold and the "
+            "predictions that were declared."
+        )
     if noise_place != "coordinator":
-        raise InvalidParameterError('noise place must be "coordinator"', noise_place)
+        raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
     coordinator = (
         "Every hospital trusts the coordinator with two things: to add the noise that was "
         "declared, and to keep the exact sum of all votes, which it holds in memory until the "
@@ -195,7 +221,11 @@ def delta_warning(delta: float, *, units: int) -> str | None:
 
 
 def not_protected(
-    *, simulated: bool, votes_in_the_clear: bool = False, votes_trusted_valid: bool = False
+    *,
+    simulated: bool,
+    votes_in_the_clear: bool = False,
+    votes_trusted_valid: bool = False,
+    noise_place: NoisePlace = "coordinator",
 ) -> tuple[str, ...]:
     """List what the guarantee does not cover, in plain words.
 
@@ -203,12 +233,14 @@ def not_protected(
         simulated: Whether the run was a simulation.
         votes_in_the_clear: Whether the coordinator saw each hospital's votes.
         votes_trusted_valid: Whether the number needs valid vote rows.
+        noise_place: Who added the noise.
     """
+    at_parties = noise_place == "parties"
     return (
         *(SIMULATED_NOT_PROTECTED if simulated else ()),
         *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
         *((INVALID_VOTES,) if votes_trusted_valid else ()),
-        *NOT_PROTECTED,
+        *(NOT_PROTECTED_WITH_NOISE_AT_PARTIES if at_parties else NOT_PROTECTED),
     )
 
 

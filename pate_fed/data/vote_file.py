@@ -1,4 +1,4 @@
-"""Read a file of vote counts: what teachers cast on each query, summed."""
+"""Read NumPy files with a row per query: votes that teachers cast, chances of a student."""
 
 from __future__ import annotations
 
@@ -36,14 +36,42 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         raise InvalidVotesError(
             "votes must be a table of 1 or more queries by 2 or more classes", raw.shape
         )
-    if rows is not None:
-        start, stop = rows
-        if not 0 <= start < stop <= len(raw):
-            raise InvalidParameterError(
-                f"rows must be A:B with 0 <= A < B <= {len(raw)}", f"{start}:{stop}"
-            )
-        raw = raw[start:stop]
-    return _whole_counts(raw)
+    return _whole_counts(_rows_of(raw, rows))
+
+
+def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDArray[np.float64]:
+    """Load a student's chances of each class from a NumPy file.
+
+    Args:
+        path: A `.npy` file; shape (queries, classes).
+        rows: As in `load_vote_counts`: the same file of queries, so the same rows.
+
+    Returns:
+        Shape (queries, classes); finite numbers, whose range and sums are the mechanism's matter.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no plain NumPy array.
+        InvalidParameterError: there are no such rows, or it is no table of finite numbers.
+    """
+    raw = _load(path)
+    is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
+    if raw.ndim != 2 or not is_number:
+        raise InvalidParameterError("predictions must be numbers with 2 axes", raw.shape)
+    chances = _rows_of(raw, rows).astype(np.float64)
+    if not np.isfinite(chances).all():
+        raise InvalidParameterError("predictions must be finite", "another number")
+    return chances
+
+
+def _rows_of(raw: NDArray[np.generic], rows: tuple[int, int] | None) -> NDArray[np.generic]:
+    if rows is None:
+        return raw
+    start, stop = rows
+    if not 0 <= start < stop <= len(raw):
+        raise InvalidParameterError(
+            f"rows must be A:B with 0 <= A < B <= {len(raw)}", f"{start}:{stop}"
+        )
+    return raw[start:stop]
 
 
 def _load(path: Path) -> NDArray[np.generic]:

@@ -1,9 +1,18 @@
 """Mechanisms: the rules from summed votes to labels, and where their noise comes from."""
 
+from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
+    largest_draw,
     sample_discrete_gaussian,
     sample_discrete_laplace,
+)
+from pate_fed.mechanisms.distributed_max import (
+    DistributedConfidentMax,
+    DistributedGaussianMax,
+    DistributedInteractiveMax,
+    DistributedMechanism,
+    FirstPhase,
 )
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.mechanisms.immutable_max import ImmutableMax
@@ -11,7 +20,18 @@ from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
-from pate_fed.mechanisms.registry import MECHANISM_NAMES, make_mechanism
+from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
+from pate_fed.mechanisms.pass_chances import (
+    pass_chances,
+    preview_two_phases,
+    vote_threshold_for,
+)
+from pate_fed.mechanisms.registry import (
+    DISTRIBUTED_MECHANISM_NAMES,
+    MECHANISM_NAMES,
+    make_distributed_mechanism,
+    make_mechanism,
+)
 from pate_fed.mechanisms.sampling import (
     RandomBytes,
     keyed_stream,
@@ -21,8 +41,17 @@ from pate_fed.mechanisms.sampling import (
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 
 __all__ = [
+    "DISTRIBUTED_MECHANISM_NAMES",
     "MECHANISM_NAMES",
+    "ROW_SUM_FALSE_ALARM",
+    "AlwaysAnsweringMechanism",
     "ConfidentGaussianMax",
+    "DistributedConfidentMax",
+    "DistributedGaussianMax",
+    "DistributedInteractiveMax",
+    "DistributedMechanism",
+    "DistributedNoise",
+    "FirstPhase",
     "GaussianMax",
     "ImmutableMax",
     "InteractiveGaussianMax",
@@ -35,9 +64,14 @@ __all__ = [
     "StableMax",
     "discrete_variation_bound",
     "keyed_stream",
+    "largest_draw",
+    "make_distributed_mechanism",
     "make_mechanism",
+    "pass_chances",
+    "preview_two_phases",
     "sample_discrete_gaussian",
     "sample_discrete_laplace",
     "sample_gaussian",
     "sample_laplace",
+    "vote_threshold_for",
 ]

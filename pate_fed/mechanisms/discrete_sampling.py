@@ -47,6 +47,8 @@ _GUARD_BITS: Final = 384
 
 _GUIDE_BITS: Final = 16
 _DIGITS: Final = 130
+_BLOCK: Final = 1 << 15
+"""Draws at a time: what is needed beside the result stays in the cache and below 1 MiB."""
 
 Law = Literal["gaussian", "laplace"]
 
@@ -59,7 +61,8 @@ def sample_discrete_gaussian(
     Args:
         shape: Shape of the result.
         sigma: In votes, above 0; for sigma of at least 1 the standard deviation but for 1e-7.
-        random_bytes: Source of 8 bytes per draw, and of 8 more for each of the rare ties.
+        random_bytes: Source of 8 bytes per draw, and of 8 more for each of the rare ties; asked
+            for at most 256 KiB at a time.
 
     Returns:
         Noise in votes; int64 of this shape.
@@ -89,6 +92,19 @@ def sample_discrete_laplace(
     return _draw(_table("laplace", positive("scale", scale)), shape, random_bytes)
 
 
+def largest_draw(law: Law, scale: float) -> int:
+    """Return the largest value that a draw can have, on either side of 0.
+
+    Args:
+        law: "gaussian" or "laplace".
+        scale: The sigma or the scale, in votes; above 0.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    return _table(law, positive("scale", scale)).largest
+
+
 def discrete_variation_bound(law: Law, scale: float) -> float:
     """Bound the total variation distance between a draw and its ideal law.
 
@@ -110,33 +126,43 @@ class _Table:
         largest: Largest value T.
         thresholds: c_k for k = -T .. T - 1, 128 bits each, ascending.
         words: Their first 64 bits; uint64, shape (2 T,).
-        guide: For every value of the first 16 bits of a draw the number of thresholds at most it,
-            or -1 where that is not decided.
+        guide: For every value of the first 16 bits of a draw the value drawn, or `_UNDECIDED`
+            where that does not follow from them.
     """
 
     largest: int
     thresholds: tuple[int, ...]
     words: NDArray[np.uint64]
-    guide: NDArray[np.int64]
+    guide: NDArray[np.int32]
+
+
+_UNDECIDED: Final = LARGEST_VALUE + 1
 
 
 def _draw(
     table: _Table, shape: int | tuple[int, ...], random_bytes: RandomBytes
 ) -> NDArray[np.int64]:
-    draws = int(np.prod(shape, dtype=np.int64))
-    words = np.frombuffer(exactly(random_bytes, draws * _WORD_BYTES), dtype="<u8")
-    indices = table.guide[words >> np.uint64(_WORD_BITS - _GUIDE_BITS)]
-    open_draws = np.flatnonzero(indices < 0)
+    noise = np.empty(shape, dtype=np.int64)
+    flat = noise.reshape(-1)
+    for start in range(0, len(flat), _BLOCK):
+        _draw_block(table, flat[start : start + _BLOCK], random_bytes)
+    return noise
+
+
+def _draw_block(table: _Table, noise: NDArray[np.int64], random_bytes: RandomBytes) -> None:
+    """Fill `noise`."""
+    words = np.frombuffer(exactly(random_bytes, noise.size * _WORD_BYTES), dtype="<u8")
+    noise[:] = table.guide[words >> np.uint64(_WORD_BITS - _GUIDE_BITS)]
+    open_draws = np.flatnonzero(noise == _UNDECIDED)
     undecided = words[open_draws]
     found = np.searchsorted(table.words, undecided, side="right")
-    indices[open_draws] = found
+    noise[open_draws] = found - table.largest
     tied = open_draws[(found > 0) & (table.words[found - 1] == undecided)]
     if len(tied):
         more = np.frombuffer(exactly(random_bytes, len(tied) * _WORD_BYTES), dtype="<u8")
         for draw, low in zip(tied, more, strict=True):
             number = (int(words[draw]) << _WORD_BITS) | int(low)
-            indices[draw] = bisect_right(table.thresholds, number)
-    return np.asarray((indices - table.largest).reshape(shape), dtype=np.int64)
+            noise[draw] = bisect_right(table.thresholds, number) - table.largest
 
 
 @lru_cache(maxsize=32)
@@ -158,7 +184,7 @@ def _table(law: Law, scale: float) -> _Table:
     most = (1 << _BITS) - 1
     thresholds = tuple(min((part << _BITS) // total, most) for part in accumulate(ascending))
     words = np.array([threshold >> _WORD_BITS for threshold in thresholds], dtype=np.uint64)
-    return _Table(largest, thresholds, words, _guide(words))
+    return _Table(largest, thresholds, words, _guide(words, largest))
 
 
 def _weights(law: Law, scale: float, largest: int) -> Iterator[int]:
@@ -190,11 +216,11 @@ def _context() -> Context:
     return Context(prec=_DIGITS, rounding=ROUND_FLOOR)
 
 
-def _guide(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _guide(words: NDArray[np.uint64], largest: int) -> NDArray[np.int32]:
     shift = _WORD_BITS - _GUIDE_BITS
     firsts = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(shift)
     lasts = firsts | np.uint64((1 << shift) - 1)
     # No threshold begins in a cell where both agree, so none can tie there either.
     before = np.searchsorted(words, firsts, side="left")
     after = np.searchsorted(words, lasts, side="right")
-    return np.where(before == after, before, -1).astype(np.int64)
+    return np.where(before == after, before - largest, _UNDECIDED).astype(np.int32)

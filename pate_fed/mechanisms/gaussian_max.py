@@ -22,7 +22,13 @@ from pate_fed.accounting.events import (
 from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import positive, whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
+from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
+from pate_fed.mechanisms.mechanism import (
+    Mechanism,
+    Parameters,
+    assemble_release,
+    noisy_winners,
+)
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease, Outcome
@@ -30,7 +36,7 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianMax(Mechanism):
+class GaussianMax(AlwaysAnsweringMechanism):
     """GNMax: answer every query with the argmax of counts plus Gaussian noise.
 
     Guarantee:
@@ -53,41 +59,15 @@ class GaussianMax(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", positive("sigma", self.sigma))
 
-    def release(
-        self,
-        summed: SummedHistogram,
-        *,
-        noise: NoisePlan,
-        random_bytes: RandomBytes,
-        max_answers: int,
-        max_refusals: int,
-    ) -> NoisyRelease:
-        """Answer queries in order until the last allowed answer; it never refuses."""
-        whole("max_refusals", max_refusals)
-        noisy = noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
-        return assemble_release(
-            noisy_winners(noisy),
-            np.ones(len(noisy.counts), dtype=np.bool_),
-            max_answers=whole("max_answers", max_answers),
-            max_refusals=1,  # none ever happens, so none has to be allowed for
-        )
+    def add_noise(
+        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+    ) -> NoisyHistogram:
+        """Add Gaussian noise of this standard deviation."""
+        return noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
 
-    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
-        """Return min(queries, max_answers) twice: every query asked is answered."""
-        whole("max_refusals", max_refusals)
-        answers = min(whole("queries", queries), whole("max_answers", max_answers))
-        return answers, answers
-
-    def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what so many answers cost; `asked` must be as many."""
-        if asked != answered:
-            raise InvalidParameterError("GNMax must answer every query asked", f"{asked} asked")
-        return GaussianMaxEvent(answers=answered, sigma=self.sigma, weight=weight)
-
-    def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what the smaller of the caps costs."""
-        most = min(whole("asks", asks), whole("answers", answers))
-        return self.event(most, most, weight=weight)
+    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
+        """Say what so many answers cost."""
+        return GaussianMaxEvent(answers=answers, sigma=self.sigma, weight=weight)
 
     def instance_rdp(
         self,
@@ -204,8 +184,3 @@ class ConfidentGaussianMax(Mechanism):
             "sigma1": self.sigma1,
             "sigma2": self.sigma2,
         }
-
-
-def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
-    """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
-    return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)

@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import positive, whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import noisy_winners
-from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
+from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
+from pate_fed.mechanisms.mechanism import Parameters
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.releases import NoisyRelease
-from pate_fed.votes import SummedHistogram
+from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 @dataclass(frozen=True, slots=True)
-class ImmutableMax(Mechanism):
+class ImmutableMax(AlwaysAnsweringMechanism):
     """NZC: add so much to the top count that noise cannot change the winner, then the noise.
 
     Guarantee:
@@ -52,43 +51,17 @@ class ImmutableMax(Mechanism):
         if not 1 <= whole("constant", self.constant) <= 2**30:
             raise InvalidParameterError("constant must be between 1 and 2^30", self.constant)
 
-    def release(
-        self,
-        summed: SummedHistogram,
-        *,
-        noise: NoisePlan,
-        random_bytes: RandomBytes,
-        max_answers: int,
-        max_refusals: int,
-    ) -> NoisyRelease:
-        """Answer queries in order until the last allowed answer; it never refuses."""
-        whole("max_refusals", max_refusals)
-        noisy = noise.perturb_laplace(
+    def add_noise(
+        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+    ) -> NoisyHistogram:
+        """Add the constant to the top count, and Laplace noise to every count."""
+        return noise.perturb_laplace(
             summed, gamma=self.gamma, random_bytes=random_bytes, boost=self.constant
         )
-        return assemble_release(
-            noisy_winners(noisy),
-            np.ones(len(noisy.counts), dtype=np.bool_),
-            max_answers=whole("max_answers", max_answers),
-            max_refusals=1,  # none ever happens, so none has to be allowed for
-        )
 
-    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
-        """Return min(queries, max_answers) twice: every query asked is answered."""
-        whole("max_refusals", max_refusals)
-        answers = min(whole("queries", queries), whole("max_answers", max_answers))
-        return answers, answers
-
-    def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
+    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
         """Say what so many answers cost: infinitely much, where there is one."""
-        if asked != answered:
-            raise InvalidParameterError("NZC must answer every query asked", f"{asked} asked")
-        return ImmutableMaxEvent(asks=asked, weight=weight)
-
-    def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what the smaller of the caps costs."""
-        most = min(whole("asks", asks), whole("answers", answers))
-        return self.event(most, most, weight=weight)
+        return ImmutableMaxEvent(asks=answers, weight=weight)
 
     def instance_rdp(
         self,

@@ -21,9 +21,14 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, noisy_winners
-from pate_fed.mechanisms.mechanism import Parameters, assemble_release
+from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
+from pate_fed.mechanisms.mechanism import Parameters, assemble_release, noisy_winners
 from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.predictions import (
+    checked_predictions,
+    predicted_votes,
+    reinforced_labels,
+)
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.votes import SummedHistogram
@@ -80,18 +85,8 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         Raises:
             InvalidParameterError: an argument is out of its range.
         """
-        chances = np.array(probabilities, dtype=np.float64)
-        if chances.ndim != 2 or chances.shape[1] < 2 or not (chances >= 0).all():
-            raise InvalidParameterError("predictions must be chances with 2 axes", chances.shape)
-        # NaN fails here.
-        if not (np.abs(chances.sum(axis=1) - 1) <= 1e-6).all():
-            raise InvalidParameterError("every row of the predictions must sum to 1", "another")
-        if whole("total_votes", total_votes) < 1:
-            raise InvalidParameterError("total_votes must be at least 1", total_votes)
-        # Rounding to even would be as private, as the c_j are public, but not as expected.
-        offsets = np.floor(total_votes * chances + 0.5).astype(np.int64)
-        chances.flags.writeable = False
-        offsets.flags.writeable = False
+        chances = checked_predictions(probabilities)
+        offsets = predicted_votes(chances, total_votes=total_votes)
         return replace(self, predictions=chances, offsets=offsets, total_votes=total_votes)
 
     def release(
@@ -140,17 +135,7 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         Raises:
             InvalidParameterError: the predictions are for another number of queries.
         """
-        labels = release.labels.copy()
-        if self.predictions is None:
-            return labels
-        if len(self.predictions) != len(release):
-            raise InvalidParameterError(
-                f"predictions must be for {len(release)} queries", len(self.predictions)
-            )
-        refused = release.outcomes == Outcome.REFUSED
-        kept = refused & (self.predictions.max(axis=1) >= self.confidence)
-        labels[kept] = self.predictions.argmax(axis=1)[kept]
-        return labels
+        return reinforced_labels(release, self.predictions, confidence=self.confidence)
 
     def instance_rdp(
         self,

@@ -22,7 +22,7 @@ from pate_fed.accounting.ranges import whole
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.votes import SummedHistogram
+from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 Parameters = dict[str, str | float | None]
 """Parameters of a mechanism as JSON can hold them; four keys are the same for all."""
@@ -155,3 +155,8 @@ def assemble_release(
     outcomes = np.where(asked, outcomes, Outcome.NOT_ASKED)
     labels = np.where(outcomes == Outcome.ANSWERED, choices, ABSTAIN)
     return NoisyRelease(labels.astype(np.int64), outcomes.astype(np.int8))
+
+
+def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
+    """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
+    return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)

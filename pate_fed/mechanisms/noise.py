@@ -122,7 +122,12 @@ class NoisePlan:
             unit_votes: Votes that one neighboring change can move, at least 1.
             test: Adds fresh noise to d and compares; from distances to passes, shape (queries,).
         """
-        highest = np.sort(summed.counts, axis=1)[:, -2:]
-        lead = highest[:, 1] - highest[:, 0]
-        stable_for = np.maximum(0, -(-lead // (2 * unit_votes)) - 1)
+        stable_for = stable_distance(summed.counts, unit_votes=unit_votes)
         return np.where(test(stable_for), summed.counts.argmax(axis=1), ABSTAIN)
+
+
+def stable_distance(counts: NDArray[np.int64], *, unit_votes: int) -> NDArray[np.int64]:
+    """Return d = max(0, ceil(lead / (2 unit_votes)) - 1) of each row; shape (queries,). Private."""
+    highest = np.sort(counts, axis=1)[:, -2:]
+    lead = highest[:, 1] - highest[:, 0]
+    return np.asarray(np.maximum(0, -(-lead // (2 * unit_votes)) - 1))

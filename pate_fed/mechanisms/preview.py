@@ -79,9 +79,22 @@ def preview_confident(
         sigma2: Standard deviation of the noise in each count, in votes.
     """
     passes = ndtr((counts.max(axis=1) - vote_threshold) / sigma1)
-    noise = np.random.default_rng(1).normal(0, sigma2, (_SIMULATED_DRAWS, *counts.shape))
-    right = ((counts + noise).argmax(axis=2) == 0).mean(axis=0)
+    right = right_chances(counts, sigma=sigma2)
     return Preview(
         answer_rate=float(passes.mean()),
         accuracy=float((passes * right).sum() / max(passes.sum(), 1e-12)),
     )
+
+
+def right_chances(counts: NDArray[np.int64], *, sigma: float) -> NDArray[np.float64]:
+    """Return how often noisy counts of each query have the right class, the first, on top.
+
+    Args:
+        counts: Simulated votes, the right class first; shape (queries, classes).
+        sigma: Standard deviation of the noise in each count, in votes.
+
+    Returns:
+        Shares of some draws, the same for the same arguments; shape (queries,).
+    """
+    noise = np.random.default_rng(1).normal(0, sigma, (_SIMULATED_DRAWS, *counts.shape))
+    return np.asarray(((counts + noise).argmax(axis=2) == 0).mean(axis=0))

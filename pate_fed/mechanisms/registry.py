@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.distributed_max import (
+    DistributedConfidentMax,
+    DistributedGaussianMax,
+    DistributedInteractiveMax,
+    DistributedMechanism,
+)
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.mechanisms.immutable_max import ImmutableMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
@@ -90,6 +96,46 @@ def make_mechanism(
     return mechanism
 
 
+def make_distributed_mechanism(
+    name: str,
+    *,
+    shares: int,
+    sigma2: float,
+    vote_threshold: float | None = None,
+    sigma1: float | None = None,
+    confidence: float | None = None,
+) -> DistributedMechanism:
+    """Make a mechanism whose noise the parties add, by its name.
+
+    Args:
+        name: One of `DISTRIBUTED_MECHANISM_NAMES`.
+        shares: Honest shares that have to suffice: n - c - d.
+        sigma2: Standard deviation that they add up to in each count of a labeled row, in votes.
+        vote_threshold: Largest noisy entry from which a query passes, in votes.
+        sigma1: The same of the rows of the check.
+        confidence: From which an Interactive-GNMax student's own label is kept.
+
+    Raises:
+        InvalidParameterError: the name is unknown, or a parameter is missing or out of its range.
+    """
+    options = MechanismOptions(vote_threshold, sigma1, sigma2, confidence)
+    if name == DistributedGaussianMax.name:
+        return DistributedGaussianMax(options.need(name, "sigma2"), shares)
+    if name not in DISTRIBUTED_MECHANISM_NAMES:
+        names = ", ".join(DISTRIBUTED_MECHANISM_NAMES)
+        raise InvalidParameterError(
+            f"mechanism must be one of {names} with noise at the parties", name
+        )
+    threshold, first, second = (
+        options.need(name, key) for key in ("vote_threshold", "sigma1", "sigma2")
+    )
+    if name == DistributedConfidentMax.name:
+        return DistributedConfidentMax(threshold, first, second, shares)
+    return DistributedInteractiveMax(
+        threshold, first, second, shares, confidence=options.need(name, "confidence")
+    )
+
+
 def _gaussian(options: MechanismOptions) -> Mechanism:
     return GaussianMax(options.need(GaussianMax.name, "sigma2"))
 
@@ -156,3 +202,10 @@ _MAKERS: Final[Mapping[str, Callable[[MechanismOptions], Mechanism]]] = {
 
 MECHANISM_NAMES: Final = tuple(_MAKERS)
 """Every mechanism, private or not."""
+
+DISTRIBUTED_MECHANISM_NAMES: Final = (
+    DistributedGaussianMax.name,
+    DistributedConfidentMax.name,
+    DistributedInteractiveMax.name,
+)
+"""Every mechanism that noise at the parties is possible with; the first is the default there."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtri
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from pate_fed.accounting.curves import event_approximate_rdp
 from pate_fed.accounting.events import (
@@ -26,10 +26,10 @@ from pate_fed.accounting.events import (
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
 )
-from pate_fed.accounting.ranges import half_probability, positive, whole
+from pate_fed.accounting.ranges import half_probability, positive, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
-from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.votes import SummedHistogram
@@ -84,6 +84,10 @@ class StableMax(Mechanism):
         """Draw the noise on d, in units, for so many queries."""
 
     @abstractmethod
+    def chance_above(self, excess: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the chance that the noise is above minus `excess`, in units."""
+
+    @abstractmethod
     def test_event(self, asks: int) -> PrivacyEvent:
         """Say what so many tests cost."""
 
@@ -107,6 +111,21 @@ class StableMax(Mechanism):
         return assemble_release(
             winners, winners != ABSTAIN, max_answers=max_answers, max_refusals=max_refusals
         )
+
+    def answer_chances(self, counts: ArrayLike) -> NDArray[np.float64]:
+        """Return the chance that each query is answered, given its votes. Private.
+
+        Args:
+            counts: Votes; shape (queries, classes).
+
+        Returns:
+            Shape (queries,); but for the noise's grid of 1/64.
+
+        Raises:
+            InvalidVotesError: `counts` is not what teachers can have cast.
+        """
+        stable_for = stable_distance(vote_counts(counts), unit_votes=self.unit_votes)
+        return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))
 
     def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
         """Return the most asks and answers, counted as for Confident-GNMax."""
@@ -193,6 +212,10 @@ class StableGaussianMax(StableMax):
         """Draw Gaussian noise."""
         return sample_gaussian(queries, sigma=self.sigma, random_bytes=random_bytes)
 
+    def chance_above(self, excess: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return Phi(excess / sigma)."""
+        return np.asarray(ndtr(excess / self.sigma))
+
     def test_event(self, asks: int) -> PrivacyEvent:
         """Say what so many tests cost."""
         return StableGaussianMaxEvent(asks, self.sigma, self.test_delta, float(self.unit_votes))
@@ -231,6 +254,11 @@ class StableLaplaceMax(StableMax):
     def draw(self, queries: int, random_bytes: RandomBytes) -> NDArray[np.float64]:
         """Draw Laplace noise."""
         return sample_laplace(queries, gamma=self.test_epsilon, random_bytes=random_bytes)
+
+    def chance_above(self, excess: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the distribution function of the noise."""
+        tail = np.exp(-np.abs(excess) * self.test_epsilon) / 2
+        return np.where(excess < 0, tail, 1 - tail)
 
     def test_event(self, asks: int) -> PrivacyEvent:
         """Say what so many tests cost."""

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pate_fed.report import plots, wording
+from pate_fed.report import mechanism_words, plots, price_words, wording
 from pate_fed.report.run_directory import RunRecord
 
 YARDSTICKS = (
@@ -45,6 +45,18 @@ _ENVIRONMENT.filters.update(
 )
 _ENVIRONMENT.globals.update(plural=wording.plural)
 
+_SOURCES = (
+    "PATE, GNMax and LNMax: Papernot et al. 2017 (arXiv 1610.05755) and 2018 (arXiv 1802.08908)",
+    "Exact composition of Gaussian mechanisms: Dong, Roth and Su 2022, Gaussian Differential "
+    "Privacy (arXiv 1905.02383)",
+    "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
+    "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
+    "Filters, which keep a budget whatever is asked next: Feldman and Zrnic 2021 (arXiv 2008.11193)"
+    " for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
+    "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
+    "Label level and joint price: proofs in the documentation of pate_fed",
+)
+
 
 def render_report(run: RunRecord) -> str:
     """Render the report of a run; the same run gives the same bytes.
@@ -67,8 +79,24 @@ def render_report(run: RunRecord) -> str:
         unit=wording.unit_text(privacy),
         short_unit=wording.short_unit(privacy),
         neighbors=privacy["neighbors"].rstrip(". "),
-        mechanism=wording.mechanism_name(privacy),
-        mechanism_text=wording.mechanism_text(privacy),
+        mechanism=mechanism_words.mechanism_name(privacy),
+        mechanism_text=mechanism_words.mechanism_text(privacy),
+        refused_because=mechanism_words.refused_because(privacy),
+        nobody=mechanism_words.NOBODY_IS_PROTECTED,
+        protects_nobody=price_words.protects_nobody(privacy),
+        price=price_words.price(privacy),
+        method=price_words.formal_method(privacy),
+        assumption=price_words.assumption(privacy),
+        bounds=price_words.bounds(privacy),
+        caps=price_words.caps_text(privacy),
+        budget_method=price_words.budget_method(privacy),
+        charged_method=price_words.charged_method(privacy),
+        parties=privacy["parties"],
+        alike=price_words.are_alike(privacy["parties"]),
+        most_open=price_words.MOST_OPEN_HOSPITALS,
+        uneven=price_words.differ(privacy["parties"], "epsilon"),
+        own_budgets=price_words.differ(privacy["parties"], "budget"),
+        spread=price_words.spread,
         worse=wording.is_worse_than_best(metrics),
         yardsticks=[(name, metrics["accuracy"][key]) for key, name in YARDSTICKS],
         classes=classes,
@@ -83,6 +111,7 @@ def render_report(run: RunRecord) -> str:
         settings=list(wording.flatten(run.settings)),
         effort=_effort(metrics),
         labels=len(run.labels),
+        sources=_SOURCES,
     )
 
 
@@ -125,8 +154,10 @@ def _charged_plot(privacy: Mapping[str, Any]) -> str:
     if not charged:
         return ""
     cap, last = privacy["views"]["public"]["formal"]["epsilon"], charged[-1]
+    order = privacy["budget"]["order"]
     says = (
-        f"A line of the epsilon charged over answered queries. It ends at epsilon "
+        f"A line of the epsilon charged over answered queries"
+        f"{'' if order is None else f', at the fixed Renyi order {order:.4g}'}. It ends at epsilon "
         f"{wording.epsilon_text(last['epsilon'])} after {last['answered']} answers; "
         f"the formal cap, the guarantee, is {wording.epsilon_text(cap)}. Public view, unit: "
         f"{wording.short_unit(privacy)}."

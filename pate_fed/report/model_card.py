@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pate_fed.report import wording
+from pate_fed.report import mechanism_words, price_words, wording
 
 _SIMULATED = """\
 > **Simulated.** This student comes from a rehearsal on one computer. The numbers say what a
@@ -17,6 +17,7 @@ _SIMULATED = """\
 
 """
 
+_NOBODY = f"**{mechanism_words.NOBODY_IS_PROTECTED}.**\n\n"
 _NO_LIMITS = "- see the known limitations of pate_fed\n"
 _LOCAL = ("out", "dir", "file")
 
@@ -39,6 +40,7 @@ def render_model_card(
         "# Student model\n\n",
         _SIMULATED if simulated else "",
         _what_it_is(metrics),
+        _NOBODY if price_words.protects_nobody(privacy) else "",
         _accuracy(metrics),
         _privacy(privacy),
         _use(),
@@ -75,24 +77,36 @@ def _accuracy(metrics: Mapping[str, Any]) -> str:
 def _privacy(privacy: Mapping[str, Any]) -> str:
     public = privacy["views"]["public"]["formal"]
     operator = privacy["views"]["coordinator"]["formal"]
+    assumption = price_words.assumption(privacy)
+    price, method = price_words.price(privacy), price_words.formal_method(privacy)
     rows = [
-        ("epsilon", wording.epsilon_text(public["epsilon"], absent="no bound") + ", rounded up"),
+        ("epsilon", _rounded_up(public["epsilon"])),
         ("delta", wording.delta_text(privacy["delta"])),
         ("privacy unit", wording.unit_text(privacy)),
         ("neighbors", privacy["neighbors"]),
         ("view", "public: whoever sees the released labels, this model included"),
-        ("method", f"{public['method']}; holds for {public['holds_for']}"),
+        ("method", f"{method}; holds for {public['holds_for']}"),
+        ("charged", f"{price.name}: {price.charges}"),
+        *([("assumes", assumption)] if assumption else []),
         (
             "coordinator's view",
             f"epsilon {wording.epsilon_text(operator['epsilon'], absent='none')} "
             f"({operator['method']})",
         ),
-        ("mechanism", f"{wording.mechanism_name(privacy)}. {wording.mechanism_text(privacy)}"),
+        (
+            "mechanism",
+            f"{mechanism_words.mechanism_name(privacy)}. {mechanism_words.mechanism_text(privacy)}",
+        ),
         ("noise", f"at the {privacy['noise']['place']}; source: {privacy['noise']['source']}"),
+        ("in words", privacy["guarantee"]),
         ("trust", privacy["trust"]),
     ]
     lines = "".join(f"| {name} | {_escape(text)} |\n" for name, text in rows)
     return f"## Privacy\n\n| what | value |\n| --- | --- |\n{lines}\n"
+
+
+def _rounded_up(epsilon: float | None) -> str:
+    return "no bound" if epsilon is None else f"{wording.epsilon_text(epsilon)}, rounded up"
 
 
 def _use() -> str:

@@ -173,6 +173,13 @@ def price_plot(
         return _svg(figure, name="price", title="Formal epsilon over answers", summary=summary)
 
 
+def standalone(picture: str) -> str:
+    """Make a picture of a page a file of its own, on white ground."""
+    return picture.replace(
+        "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" style="background: white" ', 1
+    )
+
+
 _LINE_STYLES = (":", "--", "-")
 
 

@@ -1,7 +1,8 @@
 """The shape that the JSON files of a run must have, checked at the door.
 
 Each table maps a dotted path to what must stand there. Further keys may come; a key that is listed
-may not be missing. A message names the place and the kind of value, not the value.
+may not be missing, but for those of `_PRIVACY_OPTIONAL`. A message names the place and the kind of
+value, not the value.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def check_metrics(metrics: Mapping[str, object]) -> None:
     Raises:
         RunDirectoryError: another schema version, or a value is missing or of another kind.
     """
+    _check_version("metrics.json", metrics)
     _check("metrics.json", metrics, _METRICS)
 
 
@@ -46,7 +48,9 @@ def check_privacy(privacy: Mapping[str, object]) -> None:
     Raises:
         RunDirectoryError: another schema version, or a value is missing or of another kind.
     """
+    _check_version("privacy.json", privacy)
     _check("privacy.json", privacy, _PRIVACY)
+    _check("privacy.json", privacy, _PRIVACY_OPTIONAL, optional=True)
 
 
 def _is_count(value: object) -> bool:
@@ -106,6 +110,7 @@ _METRICS: Mapping[str, Rule] = {
     "queries.refused": _COUNT,
     "queries.not_asked": _COUNT,
     "queries.void": _COUNT,
+    "queries.reinforced": _or_null(_COUNT),
     "parties": _COUNT,
     "teachers": _COUNT,
     "exchanges": _TABLE,
@@ -124,19 +129,34 @@ _PRIVACY: Mapping[str, Rule] = {
     "mechanism.name": _TEXT,
     "mechanism.vote_threshold": _or_null(_NUMBER),
     "mechanism.sigma1": _or_null(_NUMBER),
-    "mechanism.sigma2": _NUMBER,
+    "mechanism.sigma2": _or_null(_NUMBER),
+    "mechanism.max_asks": _or_null(_COUNT),
     "mechanism.max_answers": _or_null(_COUNT),
     "mechanism.max_refusals": _or_null(_COUNT),
     "mechanism.pricing": _TEXT,
     "noise.place": _TEXT,
     "noise.source": _TEXT,
+    "noise.delta_slack": _or_null(_NUMBER),
     "budget.epsilon": _NUMBER,
     "budget.delta": _NUMBER,
+    "budget.order": _or_null(_NUMBER),
     "views.public.formal.epsilon": _or_null(_NUMBER),
     "views.public.formal.method": _TEXT,
     "views.public.formal.holds_for": _TEXT,
+    "views.public.bounds": _each({"epsilon": _or_null(_NUMBER), "method": _TEXT}, named=True),
     "views.coordinator.formal.epsilon": _or_null(_NUMBER),
     "views.coordinator.formal.method": _TEXT,
+    "parties": _each(
+        {
+            "party": _NAME,
+            "teachers": _COUNT,
+            "votes": _COUNT,
+            "unit_votes": _COUNT,
+            "budget": _NUMBER,
+            "epsilon": _or_null(_NUMBER),
+        },
+        named=False,
+    ),
     "per_instance.epsilon": _or_null(_NUMBER),
     "per_instance.order": _or_null(_NUMBER),
     "per_instance.method": _TEXT,
@@ -149,23 +169,38 @@ _PRIVACY: Mapping[str, Rule] = {
         {"batch": _NAME, "state": _TEXT, "asked": _COUNT, "answered": _COUNT}, named=False
     ),
     "sum": _TEXT,
+    "guarantee": _TEXT,
     "trust": _TEXT,
     "not_protected": _TEXTS,
 }
 
 
-def _check(file: str, content: Mapping[str, object], rules: Mapping[str, Rule]) -> None:
-    _check_version(file, content)
+_PRIVACY_OPTIONAL: Mapping[str, Rule] = {
+    "mechanism.confidence": _or_null(_SHARE),
+    "mechanism.test_delta": _or_null(_SHARE),
+    "mechanism.unit_votes": _or_null(_COUNT),
+    "mechanism.gamma": _or_null(_NUMBER),
+    "mechanism.constant": _or_null(_NUMBER),
+}
+"""Parameters that only some mechanisms have."""
+
+
+def _check(
+    file: str, content: Mapping[str, object], rules: Mapping[str, Rule], *, optional: bool = False
+) -> None:
     for path, rule in rules.items():
         value: object = content
         for key in path.split("."):
             if not isinstance(value, Mapping) or key not in value:
+                if optional:
+                    break
                 raise RunDirectoryError(f"{file}: {path} must be {rule.words}", "nothing")
             value = value[key]
-        if not rule.holds(value):
-            raise RunDirectoryError(
-                f"{file}: {path} must be {rule.words}", f"another {type(value).__name__}"
-            )
+        else:
+            if not rule.holds(value):
+                raise RunDirectoryError(
+                    f"{file}: {path} must be {rule.words}", f"another {type(value).__name__}"
+                )
 
 
 def _check_version(file: str, content: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.cells import cell_len, chop_cells
 
-from pate_fed.report import wording
+from pate_fed.report import price_words, wording
 from pate_fed.report.run_directory import REPORT
 
 LINES = 24
@@ -32,10 +32,14 @@ def render_summary(
         Plain text of at most `LINES` lines and `COLUMNS` columns, without a line end at the end
         and without control characters. Print it as it is, not as markup.
     """
-    head = _head(metrics, privacy)
-    body = _learned(metrics) + _cost(privacy)
-    end = _place(run_dir)
-    room = LINES - len(head) - len(body) - len(end)
+    head, end = _head(metrics, privacy), _place(run_dir)
+    body: list[str] = []
+    room = 0
+    for most in (3, 2, 1):  # texts are cut only where the screen is full
+        body = _learned(metrics) + _cost(privacy, most=most)
+        room = LINES - len(head) - len(body) - len(end)
+        if room >= bool(metrics["warnings"]):
+            break
     return "\n".join(head + body + _warnings(metrics["warnings"], room) + end)
 
 
@@ -73,21 +77,25 @@ def _learned(metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-_RARE_COUNTS = (("not_asked", "not asked"), ("void", "lost in void batches"))
+_RARE_COUNTS = (
+    ("reinforced", "of these labelled by the student"),
+    ("not_asked", "not asked"),
+    ("void", "lost in void batches"),
+)
 
 
-def _cost(privacy: Mapping[str, Any]) -> list[str]:
-    public = privacy["views"]["public"]["formal"]
+def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     operator = privacy["views"]["coordinator"]["formal"]
-    epsilon = wording.epsilon_text(public["epsilon"], absent="without a bound")
     lines = _row(
         "Privacy cost",
-        f"epsilon {epsilon} at delta {wording.delta_text(privacy['delta'])}, public view; "
-        f"method: {public['method']}",
+        f"{_epsilon(privacy)}, public view; method: {price_words.formal_method(privacy)}",
+        lines=max(most, 2),
     )
+    if price_words.assumption(privacy) is not None:
+        lines += _row("assumes", _ASSUMES, lines=1)
     votes = wording.plural(privacy["unit_weight"], "vote")
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
-    lines += _row("neighbors", privacy["neighbors"], lines=3)
+    lines += _row("neighbors", privacy["neighbors"], lines=most)
     if operator["epsilon"] is None:
         lines += _row("coordinator", f"no number for its view: {operator['method']}")
     else:
@@ -96,17 +104,37 @@ def _cost(privacy: Mapping[str, Any]) -> list[str]:
             f"epsilon {wording.epsilon_text(operator['epsilon'])} in its view "
             f"({operator['method']}), same delta, unit and neighbors",
         )
-    budget = privacy["budget"]
-    lines += _row(
-        "budget",
-        f"epsilon {wording.epsilon_text(budget['epsilon'])} at delta "
-        f"{wording.delta_text(budget['delta'])}, same unit, neighbors and view",
-    )
+    lines += _row("budget", _budget(privacy))
     void = [entry for entry in privacy["ledger"] if entry["state"] != "committed"]
     if void:
         states = ", ".join(f"{entry['batch']} {entry['state']}" for entry in void)
         lines += _row("void batches", states)
     return lines
+
+
+def _epsilon(privacy: Mapping[str, Any]) -> str:
+    epsilon = privacy["views"]["public"]["formal"]["epsilon"]
+    if epsilon is None:
+        return "epsilon without a bound"
+    most = " where it is largest" if price_words.differ(privacy["parties"], "epsilon") else ""
+    delta = wording.delta_text(privacy["delta"])
+    return f"epsilon {wording.epsilon_text(epsilon)}{most} at delta {delta}"
+
+
+_ASSUMES = "every hospital votes validly; the number is void if one does not"
+
+
+def _budget(privacy: Mapping[str, Any]) -> str:
+    if price_words.protects_nobody(privacy):
+        return "none is kept: this mechanism protects nobody"
+    budget, parties = privacy["budget"], privacy["parties"]
+    epsilon = wording.epsilon_text(budget["epsilon"])
+    if price_words.differ(parties, "budget"):
+        epsilon = price_words.spread(parties, "budget")
+    return (
+        f"epsilon {epsilon} at delta {wording.delta_text(budget['delta'])}, same unit, neighbors "
+        "and view"
+    )
 
 
 def _warnings(warnings: list[str], room: int) -> list[str]:
@@ -134,10 +162,11 @@ def _place(run_dir: str | os.PathLike[str]) -> list[str]:
 
 def _row(name: str, text: str, *, lines: int = 2) -> list[str]:
     room = COLUMNS - _NAME_WIDTH - 1
-    first, *rest = _wrap(text, room)
-    if len(rest) >= lines:
-        rest = rest[: lines - 1]
-        rest[-1] = chop_cells(rest[-1], room - 4)[0] + " ..."
+    shown = _wrap(text, room)
+    if len(shown) > lines:
+        shown = shown[:lines]
+        shown[-1] = (chop_cells(shown[-1], room - 4) or [""])[0] + " ..."
+    first, *rest = shown
     return [f"{name:<{_NAME_WIDTH}} {first}", *(f"{'':<{_NAME_WIDTH}} {line}" for line in rest)]
 
 

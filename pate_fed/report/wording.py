@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
-MECHANISM_NAMES = {"confident": "Confident-GNMax", "gnmax": "GNMax"}
-"""Names of the mechanisms as the papers write them."""
-
 LEDGER_STATES = {
     "committed": "labels released, charge stays",
     "forfeited": "void: no label released; a share had left a hospital, so the charge stays",
@@ -96,28 +93,6 @@ def short_unit(privacy: Mapping[str, Any]) -> str:
     return "one whole hospital" if privacy["unit"] == "party" else "one patient's record"
 
 
-def mechanism_name(privacy: Mapping[str, Any]) -> str:
-    """Name the mechanism."""
-    name = privacy["mechanism"]["name"]
-    return MECHANISM_NAMES.get(name, str(name))
-
-
-def mechanism_text(privacy: Mapping[str, Any]) -> str:
-    """Say how a query became a label."""
-    mechanism = privacy["mechanism"]
-    pick = (
-        f"the class with most votes is released, after noise of standard deviation "
-        f"{count(mechanism['sigma2'])} votes was added to every count"
-    )
-    if mechanism["name"] != "confident" or mechanism["vote_threshold"] is None:
-        return f"For each query {pick}."
-    return (
-        f"A query is answered only if its highest vote count, with noise of standard deviation "
-        f"{count(mechanism['sigma1'] or 0)} votes added, reaches "
-        f"{count(mechanism['vote_threshold'])} votes. Then {pick}. All other queries get no answer."
-    )
-
-
 def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
     """Say what of a hospital's others saw, as the rest of a sentence about all of them.
 
@@ -172,7 +147,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         elif _is_list_of_tables(value):
             continue
         elif isinstance(value, list):
-            yield name, ", ".join(_plain(entry) for entry in value)
+            yield name, _list_text(value)
         else:
             yield name, _plain(value)
 
@@ -208,6 +183,17 @@ def _is_list_of_tables(value: object) -> bool:
     return (
         isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
     )
+
+
+def _list_text(values: list[object]) -> str:
+    """Say a list; many entries that are all alike only once."""
+    texts = [_plain(value) for value in values]
+    if len(texts) > _LISTED and len(set(texts)) == 1:
+        return f"{texts[0]} ({len(texts)} times)"
+    return ", ".join(texts)
+
+
+_LISTED = 3
 
 
 def _plain(value: object) -> str:

@@ -1,8 +1,8 @@
 """Models that learn from released labels, and the choice of what to ask about."""
 
 from pate_fed.students.choice import STUDENT_NAMES, load_student, make_student
-from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.interim import interim_chances
+from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.query_selection import SELECTION_METHODS, select_queries
 from pate_fed.students.student import Student
 
@@ -11,8 +11,8 @@ __all__ = [
     "STUDENT_NAMES",
     "SpreadLabels",
     "Student",
-    "load_student",
     "interim_chances",
+    "load_student",
     "make_student",
     "propagate_labels",
     "select_queries",

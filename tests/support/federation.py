@@ -22,6 +22,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
+from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
@@ -197,6 +198,8 @@ class Federation:
         policy: Fields of `Policy` that differ from the default, for all parties.
         policies: The same, for some parties by their place.
         budgets: Epsilon of some parties' own ledgers.
+        orders: Renyi order of some parties' own ledgers; without any where not given.
+        weights: Votes of each teacher of some parties, by their place; others have one vote each.
         form: Secure sum.
         noise: Source of the noise.
         budget: Epsilon of the run for every party; 5 if None.
@@ -215,6 +218,8 @@ class Federation:
         policy: Mapping[str, Any] | None = None,
         policies: Mapping[int, Mapping[str, Any]] | None = None,
         budgets: Mapping[int, float] | None = None,
+        orders: Mapping[int, float] | None = None,
+        weights: Mapping[int, tuple[int, ...]] | None = None,
         form: str = "additive",
         noise: RandomBytes | None = None,
         budget: float | None = None,
@@ -240,13 +245,20 @@ class Federation:
             "simulated": True,
             **(policy or {}),
         }
+        self.weights = [
+            TeacherWeights.of((weights or {}).get(place, (1,) * teachers))
+            for place in range(parties)
+        ]
         self.nodes = [
             self._open_node(
                 place,
-                teachers=teachers,
-                vote=(votes or {}).get(place, unanimous(teachers, self.terms["classes"])),
+                vote=(votes or {}).get(
+                    place, unanimous(self.weights[place].teachers, self.terms["classes"])
+                ),
                 policy=Policy(**{**shared_policy, **(policies or {}).get(place, {})}),
-                epsilon=(budgets or {}).get(place, 5.0),
+                ledger=PrivacyLedger(
+                    (budgets or {}).get(place, 5.0), 1e-5, order=(orders or {}).get(place)
+                ),
             )
             for place in range(parties)
         ]
@@ -256,8 +268,10 @@ class Federation:
             identity=self.identity,
             form=FORMS[form](),
             members=[
-                Member(name, identity.public, (1,) * teachers)
-                for name, identity in zip(self.names, self.identities, strict=True)
+                Member(name, identity.public, weights)
+                for name, identity, weights in zip(
+                    self.names, self.identities, self.weights, strict=True
+                )
             ],
             pool=self.pool,
             settings=Settings(self.run_terms, simulated=simulated, lifetime_s=lifetime_s),
@@ -268,7 +282,7 @@ class Federation:
         )
 
     def _open_node(
-        self, place: int, *, teachers: int, vote: Votes, policy: Policy, epsilon: float
+        self, place: int, *, vote: Votes, policy: Policy, ledger: PrivacyLedger
     ) -> LyingNode:
         bodies = dict(zip(self.pins, self.names, strict=True))
         steps = self.steps[place]
@@ -281,12 +295,12 @@ class Federation:
             identity=self.identities[place],
             coordinator=self.identity.public,
             pins=self.pins,
-            guard=Guard(policy=policy, weights=(1,) * teachers, checked_peers=bodies),
+            guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
             pool=self.pool,
             vote=voting,
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(steps),
-            ledger=RecordingLedger(PrivacyLedger(epsilon, 1e-5), steps),
+            ledger=RecordingLedger(ledger, steps),
             random_bytes=secrets.token_bytes,
             clock=lambda: self.now,
         )
@@ -304,7 +318,7 @@ class Federation:
             "pool_digest": self.pool.digest,
             "weights": weights,
             "mechanism": mechanism,
-            "vote_threshold": 0.6 * sum(map(sum, weights)) if confident else None,
+            "vote_threshold": 0.6 * sum(each.votes for each in weights) if confident else None,
             "sigma1": SIGMA if confident else None,
             "sigma2": SIGMA,
             "confidence": None,
@@ -334,6 +348,14 @@ class Federation:
     def place_of(self, name: str) -> int:
         """Which node a name belongs to."""
         return self.names.index(name)
+
+    def seat_of(self, place: int) -> int:
+        """Which seat of the run a party has."""
+        return self.run.round.seats.index(self.identities[place].fingerprint)
+
+    def run_ledger(self, place: int) -> RunLedger:
+        """What a party counts in the run."""
+        return self.nodes[place]._agreed_run.ledger
 
     @property
     def coordinator_states(self) -> list[str]:

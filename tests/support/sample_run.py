@@ -51,6 +51,7 @@ def sample_metrics() -> dict[str, Any]:
             "refused": 8,
             "not_asked": 0,
             "void": 0,
+            "reinforced": 0,
         },
         "parties": 50,
         "teachers": 50,
@@ -65,8 +66,47 @@ def sample_metrics() -> dict[str, Any]:
     }
 
 
-def sample_privacy() -> dict[str, Any]:
-    """Content of a `privacy.json`."""
+METHODS = {
+    "joint": (
+        "joint price of refusals and answers at the caps, certified, converted by CKS; "
+        "holds where every vote row is valid"
+    ),
+    "label": "label-level RDP bound at the caps, certified, converted by CKS",
+    "gdp": "exact Gaussian composition (GDP) at the caps",
+    "renyi": "RDP at the caps, converted by CKS",
+    "none": "no finite epsilon holds: this mechanism is not differentially private",
+}
+"""How each price is computed, in the words of the accountants."""
+
+
+def sample_parties(hospitals: int = 50, *, alike: bool = True) -> list[dict[str, Any]]:
+    """The hospitals of a `privacy.json`; if not alike, the last one has the largest epsilon."""
+    most = _epsilon(30, 30)
+    return [
+        {
+            "party": f"party-{number:02}",
+            "teachers": 1,
+            "votes": 1 if alike else 1 + number % 3,
+            "unit_votes": 1 if alike else 1 + number % 3,
+            "budget": 5.0 if alike else 2.0 + 6.0 * number / hospitals,
+            "epsilon": most if alike else most * number / hospitals,
+        }
+        for number in range(1, hospitals + 1)
+    ]
+
+
+def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
+    """Content of a `privacy.json`.
+
+    Args:
+        pricing: How the run was charged: one of `METHODS`.
+    """
+    epsilon = None if pricing == "none" else _epsilon(30, 30)
+    bounds = {"joint": 1.0, "label": 1.2, "gdp": 1.4}
+    if pricing != "joint":
+        del bounds["joint"]  # not all are trusted to vote validly
+    if pricing not in bounds:
+        bounds = {pricing: 1.0}
     return {
         "schema_version": 1,
         "simulated": True,
@@ -75,29 +115,48 @@ def sample_privacy() -> dict[str, Any]:
         "unit_weight": 1,
         "neighbors": (
             "Two worlds that differ in all the records of one hospital, hence of any of its "
-            "patients: its one teacher may vote differently on every query."
+            "patients: its one vote may be for another class on every query."
         ),
         "mechanism": {
             "name": "confident",
             "vote_threshold": 27.5,
             "sigma1": 14.25,
             "sigma2": 7.75,
+            "max_asks": 30,
             "max_answers": 30,
             "max_refusals": 30,
-            "pricing": "separate",
+            "pricing": pricing,
         },
-        "noise": {"place": "coordinator", "source": "keyed stream of seed 7 (simulated)"},
-        "budget": {"epsilon": 5.0, "delta": _DELTA},
+        "noise": {
+            "place": "coordinator",
+            "source": "keyed stream of seed 7 (simulated)",
+            "delta_slack": None if pricing == "none" else 4.25e-9,
+        },
+        "budget": {
+            "epsilon": 5.0,
+            "delta": _DELTA,
+            "order": None if pricing in ("gdp", "none") else 6.90836,
+        },
         "views": {
             "public": {
                 "formal": {
-                    "epsilon": _epsilon(30, 30),
-                    "method": "exact Gaussian composition (GDP) at the caps",
+                    "epsilon": epsilon,
+                    "method": METHODS[pricing],
                     "holds_for": 'everyone who sees the released labels and every "no answer"',
-                }
+                },
+                "bounds": {
+                    name: {
+                        "epsilon": None if epsilon is None else epsilon * factor / bounds[pricing],
+                        "method": METHODS[name],
+                    }
+                    for name, factor in bounds.items()
+                },
             },
             "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
         },
+        "parties": [
+            {**party, "epsilon": None} if epsilon is None else party for party in sample_parties()
+        ],
         "per_instance": {
             "epsilon": 2.134567,
             "order": 7.5,
@@ -105,12 +164,16 @@ def sample_privacy() -> dict[str, Any]:
             "releasable": False,
         },
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
-        "charged": _charged(),
+        "charged": [] if pricing == "none" else _charged(),
         "ledger": [
             {"batch": 1, "state": "committed", "asked": 15, "answered": 11},
             {"batch": 2, "state": "committed", "asked": 15, "answered": 11},
         ],
         "sum": "additive",
+        "guarantee": (
+            "For everyone who sees the released labels: whatever they see happens with nearly the "
+            "same chance whether one hospital's records were as they are or entirely different."
+        ),
         "trust": (
             "The coordinator, for adding the declared noise and for keeping the exact sum of votes "
             "to itself. No hospital's own votes are seen by anyone while at least two hospitals "

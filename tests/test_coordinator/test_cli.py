@@ -156,8 +156,6 @@ class TestWrongUsage:
     @pytest.mark.parametrize(
         "arguments",
         [
-            pytest.param(["--mechanism", "lnmax"], id="LNMax"),
-            pytest.param(["--mechanism", "interactive"], id="interactive"),
             pytest.param(["--noise", "parties"], id="noise at the parties"),
             pytest.param(["--select", "least-confident"], id="least confident"),
         ],
@@ -175,7 +173,7 @@ class TestWrongUsage:
             for part in line.replace("|", " ").replace("[", " ").replace("]", " ").split()
         ]
         assert arguments[0] in choices
-        assert not set(choices) & {"lnmax", "interactive", "least-confident"}
+        assert not set(choices) & {"least-confident"}
         assert "[parties]" not in shown.out
         assert "|parties" not in shown.out
 
@@ -267,10 +265,12 @@ class TestRefusals:
         assert ended.out == ""
         assert leftovers(out.parent, table) == []
 
+    @pytest.mark.parametrize(("pricing", "epsilon"), [("gdp", 3), ("label", 2.5), ("joint", 2)])
     def test_budget_for_the_first_batch_keeps_its_labels(
-        self, pate_fed: Command, table: Path, out: Path
+        self, pate_fed: Command, table: Path, out: Path, pricing: str, epsilon: float
     ) -> None:
-        ended = pate_fed(*small_run(table, out), "--batch-size", 2, "--epsilon", 3)
+        way = ("--pricing", pricing, "--epsilon", epsilon)
+        ended = pate_fed(*small_run(table, out), "--batch-size", 2, *way)
         assert (ended.code, ended.error_code) == (3, "PF-131")
         assert {path.name for path in out.iterdir()} == RUN_FILES
         metrics = json.loads((out / "metrics.json").read_text())
@@ -280,6 +280,9 @@ class TestRefusals:
         assert queries["void"] == 0
         assert len((out / "labels.csv").read_text().splitlines()) == 1 + queries["asked"]
         privacy = json.loads((out / "privacy.json").read_text())
+        formal = privacy["views"]["public"]["formal"]
+        assert (formal["epsilon"], "preset budget" in formal["method"]) == (epsilon, True)
+        assert 0 < privacy["charged"][-1]["epsilon"] <= epsilon
         assert [entry["state"] for entry in privacy["ledger"]] == ["committed"] * (
             queries["asked"] // 2
         )
@@ -288,7 +291,8 @@ class TestRefusals:
         self, pate_fed: Command, table: Path, out: Path
     ) -> None:
         ended = pate_fed(
-            *small_run(table, out), "--batch-size", 2, "--epsilon", 3, "--format", "json"
+            *small_run(table, out),
+            *("--batch-size", 2, "--epsilon", 3, "--pricing", "gdp", "--format", "json"),
         )
         assert ended.code == 3
         assert ended.json["run_dir"] == str(out)

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 
 from coordinator.config import DEFAULTS, SimulationSettings
 from coordinator.errors import InvalidSettingError
-from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting.formal import RunCaps, formal_costs
+from pate_fed.charging import formal_cost_at
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError
-from pate_fed.mechanisms import make_mechanism
+from pate_fed.mechanisms.preview import preview_confident, simulated_votes
 from protocols.errors import TooFewPartiesError
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
-LEFT_OPEN = {"vote_threshold", "sigma1", "seed"}
+OPEN = {"seed", "confidence", "test_delta"}
+LEFT_OPEN = {"vote_threshold", "sigma1", *OPEN}
 
 
 def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None = None) -> Dataset:
@@ -58,8 +60,10 @@ class TestDefaults:
     ) -> None:
         resolved = settings(DataSource(name), mechanism=mechanism).resolve(dataset(private=1000))
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
-        assert resolved.queries == resolved.max_answers == resolved.max_refusals == 30
-        assert worst_case_fits(resolved, 30)
+        assert resolved.queries == resolved.max_answers
+        assert resolved.queries == 30
+        terms = resolved.terms(classes=2, pool_digest=bytes(32))
+        assert all(0 < formal_cost_at(terms, seat).epsilon <= 5.0 for seat in (0, 49))
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
         resolved = settings(parties=10, teachers=25).resolve(dataset())
@@ -71,7 +75,7 @@ class TestDefaults:
     def test_nothing_is_left_open(self) -> None:
         resolved = settings().resolve(dataset())
         for field in fields(resolved):
-            assert field.name == "seed" or getattr(resolved, field.name) is not None, field.name
+            assert field.name in OPEN or getattr(resolved, field.name) is not None, field.name
 
     def test_gnmax_has_neither_threshold_nor_its_noise(self) -> None:
         resolved = settings(mechanism="gnmax").resolve(dataset())
@@ -109,34 +113,60 @@ class TestDefaults:
         assert (resolved.teachers, resolved.unit) == (1, "party")
 
 
-def worst_case_fits(resolved: SimulationSettings, queries: int) -> bool:
-    """Price a run from scratch."""
-    assert resolved.sigma2 is not None
-    mechanism = make_mechanism(
-        resolved.mechanism,
+def need(resolved: SimulationSettings, queries: int, pricing: str) -> float:
+    """Price a run of so many queries from scratch, as a share of the budget."""
+    seen = preview_confident(
+        simulated_votes(votes=resolved.votes, classes=2),
+        vote_threshold=resolved.vote_threshold or 0.0,
+        sigma1=resolved.sigma1 or 1.0,
+        sigma2=resolved.sigma2 or 1.0,
+    )
+    confident = resolved.mechanism == "confident"
+    usual = seen.refusals(queries) if pricing == "auto" else queries
+    refusals = usual if confident else 0
+    asks = min(queries, queries + refusals - 1) if confident else queries
+    weight = (resolved.teachers or 1) if resolved.unit == "party" else 1
+    caps = RunCaps(
+        teachers=resolved.votes,
+        classes=2,
         vote_threshold=resolved.vote_threshold,
         sigma1=resolved.sigma1,
-        sigma2=resolved.sigma2,
+        sigma2=resolved.sigma2 or 0.0,
+        asks=asks,
+        answers=queries,
+        refusals=refusals,
+        weight=weight,
+        delta=resolved.delta,
     )
-    asks, answers = mechanism.caps(queries, max_answers=queries, max_refusals=queries)
-    weight = float(resolved.teachers or 1) if resolved.unit == "party" else 1.0
-    event = mechanism.worst_case_event(asks, answers, weight=weight)
-    return PrivacyLedger(resolved.epsilon, resolved.delta).can_afford(event)
+    costs = formal_costs(caps, votes_are_valid=True)
+    cost = costs.smallest if pricing == "auto" else costs.gdp
+    return cost.epsilon / resolved.epsilon
 
 
 class TestQueries:
+    @pytest.mark.parametrize("pricing", ["auto", "gdp"])
     @pytest.mark.parametrize("unit", ["record", "party"])
     @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
-    @pytest.mark.parametrize("epsilon", [2.0, 5.0, 9.0])
+    @pytest.mark.parametrize("epsilon", [2.0, 9.0])
     def test_as_many_are_asked_as_the_budget_affords(
-        self, epsilon: float, mechanism: str, unit: str
+        self, epsilon: float, mechanism: str, unit: str, pricing: str
     ) -> None:
-        resolved = settings(
-            parties=10, teachers=2, sigma2=20.0, epsilon=epsilon, mechanism=mechanism, unit=unit
-        ).resolve(dataset())
+        asked = settings(
+            parties=10,
+            teachers=2,
+            sigma2=20.0,
+            epsilon=epsilon,
+            mechanism=mechanism,
+            unit=unit,
+            pricing=pricing,
+        )
+        resolved = asked.resolve(dataset())
         assert resolved.queries is not None
-        assert worst_case_fits(resolved, resolved.queries)
-        assert resolved.queries == 100 or not worst_case_fits(resolved, resolved.queries + 1)
+        if pricing == "gdp" and mechanism == "confident":
+            # Without a joint price nothing is gained by a smaller cap on refusals.
+            assert resolved.max_refusals == resolved.queries
+        assert need(resolved, resolved.queries, pricing) <= 1
+        assert resolved.queries == 100 or need(resolved, resolved.queries + 1, pricing) > 1
 
     def test_small_pool_bounds_them(self) -> None:
         resolved = settings(sigma1=1e4, sigma2=1e4).resolve(dataset(pool=7))
@@ -155,6 +185,38 @@ class TestQueries:
             queries=5, max_answers=50, max_refusals=60, batch_size=70, sigma1=99.0, sigma2=99.0
         ).resolve(dataset())
         assert (resolved.max_answers, resolved.max_refusals, resolved.batch_size) == (5, 5, 5)
+
+    def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
+        budgets = (9.0, 3.0, *(5.0,) * 8)
+        resolved = settings(
+            parties=10, teachers=2, weights=(2, *(1,) * 9), party_epsilons=budgets, sigma2=12.0
+        ).resolve(dataset())
+        terms = resolved.terms(classes=2, pool_digest=bytes(32))
+        assert resolved.votes == terms.total_votes == 22
+        assert terms.budgets == budgets
+        costs = [formal_cost_at(terms, seat).epsilon for seat in range(10)]
+        assert all(cost <= budget for cost, budget in zip(costs, budgets, strict=True))
+        assert costs[0] > costs[1]  # its teachers weigh more
+
+    @pytest.mark.parametrize(
+        ("mechanism", "pricing"),
+        [
+            pytest.param("confident", "joint", id="joint price where votes are valid"),
+            pytest.param("gnmax", "label", id="label level without a check"),
+            pytest.param("interactive", "label", id="label level with a student"),
+            pytest.param("lnmax", "renyi", id="RDP curve of Laplace noise"),
+            pytest.param("stable-gaussian", "renyi", id="test of stability, Gaussian"),
+            pytest.param("stable-laplace", "renyi", id="test of stability, Laplace"),
+            pytest.param("immutable", "none", id="no price"),
+        ],
+    )
+    def test_the_cheapest_price_that_is_known_is_taken(self, mechanism: str, pricing: str) -> None:
+        resolved = settings(parties=50, teachers=1, mechanism=mechanism).resolve(dataset())
+        assert resolved.terms(classes=2, pool_digest=bytes(32)).pricing == pricing
+
+    def test_unchecked_votes_are_never_priced_jointly(self) -> None:
+        resolved = settings(parties=50, teachers=1, valid_votes=False).resolve(dataset())
+        assert resolved.terms(classes=2, pool_digest=bytes(32)).pricing == "label"
 
 
 class TestRefusals:
@@ -178,11 +240,38 @@ class TestRefusals:
             pytest.param({"vote_threshold": -1.0}, id="negative threshold"),
             pytest.param({"partition": "column"}, id="hospitals without a column"),
             pytest.param({"mechanism": "gnmax", "vote_threshold": 3.0}, id="threshold for GNMax"),
+            pytest.param({"mechanism": "gnmax", "max_refusals": 3}, id="refusals of GNMax"),
+            pytest.param({"confidence": 0.9}, id="a confidence without a student"),
+            pytest.param({"mechanism": "interactive", "confidence": 1.5}, id="confidence above 1"),
+            pytest.param({"test_delta": 1e-8}, id="a test that nobody makes"),
+            pytest.param(
+                {"mechanism": "stable-laplace", "test_delta": 0.1}, id="a test above delta"
+            ),
+            pytest.param({"mechanism": "stable-gaussian", "sigma2": 3.0}, id="noise of counts"),
+            pytest.param({"weights": (1, 0, 1)}, id="a weight of 0"),
+            pytest.param({"weights": ()}, id="no weights"),
+            pytest.param({"party_epsilons": (1.0, -1.0)}, id="a negative budget"),
+            pytest.param({"party_epsilons": (float("nan"),)}, id="a budget that is no number"),
+            pytest.param({"pricing": "renyi"}, id="a price of another mechanism"),
+            pytest.param({"mechanism": "lnmax", "pricing": "gdp"}, id="Gaussian price of Laplace"),
+            pytest.param({"pricing": "joint", "valid_votes": False}, id="joint, votes unchecked"),
         ],
     )
     def test_numbers_out_of_range_and_contradictions(self, changed: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettingError):
             settings(**changed).check()
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"weights": (1, 1)}, id="two weights"),
+            pytest.param({"party_epsilons": (5.0,) * 4}, id="four budgets"),
+            pytest.param({"weights": (2**29,) * 3}, id="more votes than can be added"),
+        ],
+    )
+    def test_lists_that_do_not_fit_three_hospitals(self, changed: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettingError):
+            settings(parties=3, sigma1=99.0, sigma2=99.0, **changed).resolve(dataset())
 
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
     @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def arguments(table: Path, out: Path) -> list[object]:
         "simulate",
         *("--data", "csv", "--data-file", table, "--label", "sick", "--parties", 3),
         *("--teachers", 4, "--queries", 3, "--sigma1", SIGMA, "--sigma2", SIGMA),
-        *("--vote-threshold", 10, "--seed", 7, "--out", out),
+        *("--vote-threshold", 10, "--pricing", "gdp", "--seed", 7, "--out", out),
     ]
 
 
@@ -291,7 +291,7 @@ class TestCommandLine:
             pytest.param("coordinator.labeling.open_sum", id="opening the sum"),
             pytest.param("coordinator.labeling.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
-            pytest.param("coordinator.simulation.results.formal_cost", id="writing down"),
+            pytest.param("coordinator.simulation.results.formal_cost_at", id="writing down"),
             pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
         ],
     )

@@ -19,6 +19,7 @@ from coordinator.simulation import results
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
+from protocols.envelope import SUITE_MLKEM768_X25519, SealingKey
 from tests.support.command import Command, pate_fed, small_run, write_table
 
 __all__ = ["pate_fed"]  # a fixture
@@ -77,6 +78,24 @@ class TestRepeatable:
         lines = [(run / "transcript.jsonl").read_text().splitlines() for run in runs]
         assert len(lines[0]) == len(lines[1]) >= 4
         assert not set(lines[0]) & set(lines[1])
+
+    def test_envelopes_are_sealed_with_the_post_quantum_suite(
+        self,
+        pate_fed: Command,
+        table: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        used: list[str] = []
+
+        class Watched(SealingKey):
+            def __init__(self, suite: str) -> None:
+                used.append(suite)
+                super().__init__(suite)
+
+        monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
+        assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
+        assert used == [SUITE_MLKEM768_X25519] * 3
 
     def test_other_seeds_give_other_runs(
         self, pate_fed: Command, table: Path, tmp_path: Path
@@ -210,7 +229,7 @@ class TestKindsOfData:
         formal = []
         for name, threshold in (("answers", 0), ("refuses", 500)):
             run = tmp_path / name
-            pate_fed(*small_run(table, run), "--vote-threshold", threshold)
+            pate_fed(*small_run(table, run), "--vote-threshold", threshold, "--pricing", "gdp")
             formal.append(read_json(run, "privacy.json")["views"]["public"]["formal"]["epsilon"])
             answered = read_json(run, "metrics.json")["queries"]["answered"]
             assert (answered == 0) == (name == "refuses")
@@ -248,6 +267,8 @@ class TestKindsOfData:
         # The floor is for the mean of several seeds; a single one keeps well above a clinic.
         assert metrics["accuracy"]["student"] > metrics["accuracy"]["best_single_party"] - 0.05
         assert metrics["queries"]["asked"] <= 30
+        assert privacy["mechanism"]["pricing"] == "joint"
+        assert privacy["views"]["public"]["bounds"]["gdp"]["epsilon"] > 4.9
 
 
 class TestVoidBatches:
@@ -343,9 +364,9 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
     ledgers = []
     keep = results._charged
 
-    def noting(run: Any, terms: Any, store: Any) -> Any:
-        ledgers.append(store.ledger())
-        return keep(run, terms, store)
+    def noting(terms: Any, seat: Any, store: Any) -> Any:
+        ledgers.append(store.ledger().costs[0])
+        return keep(terms, seat, store)
 
     monkeypatch.setattr(results, "_charged", noting)
     calls = iter(range(100))

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from coordinator.store import MemoryStore
-from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+from pate_fed.accounting import Outcomes
+from pate_fed.charging import RunLedger
 from pate_fed.releases import NoisyRelease, Outcome
+from tests.support.federation import Federation
 
-EVENT = GaussianMaxEvent(answers=1, sigma=20.0, weight=1.0)
+ONE = Outcomes(1, 1, 1)
+
+
+def empty_ledger() -> RunLedger:
+    return RunLedger.of(Federation().run.terms)
 
 
 def release(label: int) -> NoisyRelease:
@@ -16,7 +22,7 @@ def release(label: int) -> NoisyRelease:
 
 
 def test_releases_come_back_in_the_order_of_their_batches() -> None:
-    store = MemoryStore(PrivacyLedger(5.0, 1e-5))
+    store = MemoryStore(empty_ledger())
     for batch in (2, 0, 1):
         store.save_release(store.ledger(), batch=batch, indices=(batch,), release=release(batch))
     assert list(store.releases()) == [0, 1, 2]
@@ -24,10 +30,10 @@ def test_releases_come_back_in_the_order_of_their_batches() -> None:
 
 
 def test_release_and_its_charge_are_stored_in_one_step() -> None:
-    store = MemoryStore(PrivacyLedger(5.0, 1e-5))
-    reserved = store.ledger().reserve("batch 0", EVENT)
+    store = MemoryStore(empty_ledger())
+    reserved = store.ledger().reserve("batch 0", ONE)
     store.save_ledger(reserved)
-    committed = reserved.commit("batch 0", EVENT, release(1).digest)
+    committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
     store.save_release(committed, batch=0, indices=(4,), release=release(1))
     assert store.ledger() == committed
     [(indices, kept)] = store.releases().values()
@@ -35,7 +41,7 @@ def test_release_and_its_charge_are_stored_in_one_step() -> None:
 
 
 def test_what_a_caller_does_to_its_copy_changes_nothing() -> None:
-    store = MemoryStore(PrivacyLedger(5.0, 1e-5))
+    store = MemoryStore(empty_ledger())
     store.save_release(store.ledger(), batch=0, indices=(4,), release=release(1))
     store.releases().clear()
     assert list(store.releases()) == [0]

@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.errors import Reason, RefusalError
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
+from pate_fed.votes import TeacherWeights
 from protocols import wire
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Plan, Refusal
 from protocols.rounds import PartyState
 from tests.support.federation import TEACHERS, Federation, messages
 
 OTHER_POOL = bytes(32)
-EVEN = (1,) * TEACHERS
+EVEN = TeacherWeights.equal(TEACHERS)
 JOINT = {"pricing": "joint", "orders": (9.0, 9.0, 9.0)}
 
 
@@ -47,7 +49,7 @@ RUN_REFUSALS = [
     pytest.param({}, {"least_sigma1": 20.5}, Reason.MECHANISM, id="too quiet a check"),
     pytest.param({}, {"least_sigma2": 20.5}, Reason.MECHANISM, id="too quiet a label"),
     pytest.param(
-        {"sigma1": 40.0, "sigma2": 30.0, "weights": ((1,) * TEACHERS,) * 2 + ((2,),)},
+        {"sigma1": 40.0, "sigma2": 30.0, "weights": (EVEN, EVEN, TeacherWeights.of([2]))},
         {"least_sigma2": 20.0},
         Reason.MECHANISM,
         id="noise that is enough for one vote of a unit of two",
@@ -55,16 +57,22 @@ RUN_REFUSALS = [
     pytest.param({"delta": 1e-4}, {}, Reason.MECHANISM, id="too large a delta"),
     pytest.param({"budgets": (5.1, 5.1, 5.1)}, {}, Reason.BUDGET, id="too large an epsilon"),
     pytest.param(
-        {"weights": (EVEN, EVEN, (1,) * (TEACHERS + 1))}, {}, Reason.UNIT, id="a wrong quota"
+        {"weights": (EVEN, EVEN, TeacherWeights.equal(TEACHERS + 1))},
+        {},
+        Reason.UNIT,
+        id="a wrong quota",
     ),
     pytest.param(
-        {"weights": (EVEN, EVEN, (2,) * (TEACHERS // 2))},
+        {"weights": (EVEN, EVEN, TeacherWeights.equal(TEACHERS // 2, weight=2))},
         {},
         Reason.UNIT,
         id="our quota, but not our teachers",
     ),
     pytest.param(
         {"weights": (EVEN, EVEN), "budgets": (5.0, 5.0)}, {}, Reason.UNIT, id="a quota missing"
+    ),
+    pytest.param(
+        {}, {"units": frozenset({"party"})}, Reason.UNIT, id="a unit that its owner does not allow"
     ),
     pytest.param(JOINT, {}, Reason.PRICING, id="a joint price, where nobody vouches for votes"),
     pytest.param(
@@ -138,6 +146,28 @@ class TestRun:
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
         assert refusal.value.cause == Reason.FORM
+
+    def test_a_run_under_a_suite_that_the_owner_did_not_allow_is_refused(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        guard, record = federation.nodes[0]._guard, federation.nodes[0]._round.record
+        seats = federation.run.round.seats
+        assert record is not None
+        assert record.suite == SUITE_MLKEM768_X25519
+        assert guard.review_run(record, seats=seats, me=seats[0])
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, suite=SUITE_X25519), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.FORM
+
+    @pytest.mark.parametrize("suites", [{SUITE_X25519}, set()])
+    def test_parties_that_accept_other_suites_are_not_set_up_with(self, suites: set[str]) -> None:
+        federation = Federation(policies={1: {"suites": frozenset(suites)}})
+        with pytest.raises(SetupError):
+            federation.run.set_up()
+        assert federation.nodes[1].state is PartyState.NEW
+        refusals = [refusal_of(a) for n, a in federation.transport.answers if n == 1]
+        assert refusals == ["PF-235"]
+        assert no_party_acted(federation)
 
     def test_refused_run_ends_at_the_party_and_makes_room_for_another(self) -> None:
         federation = Federation(policy={"most_epsilon": 1.0})
@@ -238,14 +268,22 @@ class TestPeers:
             pytest.param({"pricing": "free"}, id="unknown pricing"),
             pytest.param({"pricing": "none"}, id="no pricing for what has a price"),
             pytest.param({"unit": "hospital"}, id="unknown unit"),
-            pytest.param({"weights": [[1], [0], [1]]}, id="a teacher without a vote"),
-            pytest.param({"weights": [[1], [], [1]]}, id="a party without a teacher"),
+            pytest.param(
+                {"weights": [[[1, 1]], [[0, 1]], [[1, 1]]]}, id="a teacher without a vote"
+            ),
+            pytest.param({"weights": [[[1, 1]], [], [[1, 1]]]}, id="a party without a teacher"),
             pytest.param({"weights": [1, 1, 1]}, id="weights not by party"),
+            pytest.param({"weights": [[[1, 2**40]]] * 3}, id="teachers beyond all memory"),
+            pytest.param({"weights": [[[1, -1]]] * 3}, id="fewer than no teachers"),
+            pytest.param({"weights": [[[1, 1], [1, 1]]] * 3}, id="one run written as two"),
+            pytest.param({"weights": [[[1, 1, 1]]] * 3}, id="a run of three numbers"),
             pytest.param({"max_answers": -1}, id="negative cap"),
             pytest.param({"max_asks": 99}, id="fewer asks than answers"),
             pytest.param({"max_asks": 201}, id="more asks than outcomes"),
             pytest.param({"delta": 0.0}, id="delta 0"),
-            pytest.param({"weights": [[1], [1], [2**30]]}, id="more votes than the ring"),
+            pytest.param(
+                {"weights": [[[1, 1]], [[1, 1]], [[2**30, 1]]]}, id="more votes than the ring"
+            ),
             pytest.param({"bonus": 1}, id="a field too many"),
         ],
     )

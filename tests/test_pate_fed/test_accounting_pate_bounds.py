@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+from scipy.special import ndtr
 
 from benchmarks.baselines import loop
 from pate_fed.accounting.conversion import ConversionMethod, convert_at_orders
@@ -20,6 +21,7 @@ from pate_fed.accounting.pate_bounds import (
     gnmax_total_rdp,
     rdp_from_log_q,
     threshold_log_q,
+    threshold_margin,
     threshold_rdp,
     threshold_total_rdp,
     total_rdp_from_log_q,
@@ -83,12 +85,30 @@ def test_sums_over_queries_agree_with_the_reference(which: str) -> None:
                 labels += gnmax_rdp([row], case["orders"], sigma=case["sigma2"])[0]
         assert list(checks) == pytest.approx(case["rdp_threshold_part"], rel=1e-9)
         assert list(checks + labels) == pytest.approx(case["rdp_total"], rel=1e-9)
-        for method in METHODS:
-            converted = convert_at_orders(
-                checks + labels, case["orders"], delta=case["delta"], method=method
-            )
-            assert converted.epsilon == pytest.approx(case[f"eps_{method}_total"], rel=1e-9)
-            assert converted.order == case[f"order_{method}_total"]
+        for rdp, key in (
+            (checks + labels, "total"),
+            (expected_rdp(counts, case), "expected"),
+            (np.array(case["rdp_data_independent"]), "data_independent"),
+        ):
+            assert list(rdp) == pytest.approx(case[f"rdp_{key}"], rel=1e-9)
+            for method in METHODS:
+                converted = convert_at_orders(
+                    rdp, case["orders"], delta=case["delta"], method=method
+                )
+                assert converted.epsilon == pytest.approx(case[f"eps_{method}_{key}"], rel=1e-9)
+                assert converted.order == case[f"order_{method}_{key}"]
+
+
+def expected_rdp(counts: list[list[int]], case: dict[str, Any]) -> NDArray[np.float64]:
+    """Each label with the chance that it is released, as the paper counts."""
+    if case["T"] is None:
+        return gnmax_total_rdp(counts, case["orders"], sigma=case["sigma2"])
+    setting = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+    tops = np.array(counts).max(axis=1)
+    chances = ndtr(threshold_margin(tops, **setting))
+    assert chances.sum() == pytest.approx(case["E_answered"], rel=1e-12)
+    labels = gnmax_total_rdp(counts, case["orders"], sigma=case["sigma2"], shares=chances)
+    return labels + threshold_total_rdp(tops, case["orders"], **setting)
 
 
 @pytest.mark.parametrize(

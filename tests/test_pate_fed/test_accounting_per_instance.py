@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_margin, threshold_rdp
-from pate_fed.accounting.per_instance import per_instance_epsilon
+from pate_fed.accounting.per_instance import InstanceBound, PerInstanceCost, PerInstanceMeter
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
@@ -30,6 +30,19 @@ def release_of(outcomes: Sequence[int]) -> NoisyRelease:
     return NoisyRelease(np.array(labels), np.array(outcomes, dtype=np.int8))
 
 
+def cost_of(
+    counts: ArrayLike,
+    release: NoisyRelease,
+    mechanism: InstanceBound,
+    *,
+    delta: float,
+    weight: float = 1.0,
+) -> PerInstanceCost:
+    meter = PerInstanceMeter(mechanism, delta=delta, weight=weight)
+    meter.add(counts, release)
+    return meter.cost
+
+
 ANSWERED, REFUSED, NOT_ASKED = Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED
 COUNTS = [[240, 10, 0], [100, 80, 70], [230, 20, 0], [90, 80, 80]]
 
@@ -41,7 +54,7 @@ def test_a_run_costs_what_the_reference_says() -> None:
     for case in cases:
         mechanism = ConfidentGaussianMax(case["T"], case["sigma1"], case["sigma2"])
         outcomes = [ANSWERED if answered else REFUSED for answered in case["answered"]]
-        cost = per_instance_epsilon(
+        cost = cost_of(
             composition_counts(vectors, case),
             release_of(outcomes),
             mechanism,
@@ -55,7 +68,7 @@ def test_a_run_costs_what_the_reference_says() -> None:
 
 def test_checks_are_charged_for_every_ask_and_labels_for_every_answer() -> None:
     release = release_of([ANSWERED, REFUSED, NOT_ASKED, NOT_ASKED])
-    cost = per_instance_epsilon(COUNTS, release, CONFIDENT, delta=1e-5)
+    cost = cost_of(COUNTS, release, CONFIDENT, delta=1e-5)
     orders = np.array([cost.order])
     checks = threshold_rdp([240, 100], orders, vote_threshold=200, sigma1=150).sum()
     label = gnmax_rdp(COUNTS[:1], orders, sigma=40.0).sum()
@@ -65,34 +78,44 @@ def test_checks_are_charged_for_every_ask_and_labels_for_every_answer() -> None:
 
 def test_gnmax_pays_for_labels_only() -> None:
     release = release_of([ANSWERED, ANSWERED, NOT_ASKED, NOT_ASKED])
-    cost = per_instance_epsilon(COUNTS, release, GaussianMax(40.0), delta=1e-5)
+    cost = cost_of(COUNTS, release, GaussianMax(40.0), delta=1e-5)
     labels = gnmax_rdp(COUNTS[:2], [cost.order], sigma=40.0).sum(axis=0)
     expected = convert_at_orders(labels, [cost.order], delta=1e-5, method="mironov")
     assert cost.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
 
 
 def test_nothing_asked_costs_nothing() -> None:
-    cost = per_instance_epsilon(COUNTS, release_of([NOT_ASKED] * 4), CONFIDENT, delta=1e-5)
+    cost = cost_of(COUNTS, release_of([NOT_ASKED] * 4), CONFIDENT, delta=1e-5)
     assert cost.epsilon == 0
 
 
+def test_batches_cost_what_they_cost_together() -> None:
+    meter = PerInstanceMeter(CONFIDENT, delta=1e-5)
+    meter.add(COUNTS[:1], release_of([ANSWERED]))
+    meter.add(COUNTS[1:], release_of([REFUSED, ANSWERED, NOT_ASKED]))
+    together = cost_of(
+        COUNTS, release_of([ANSWERED, REFUSED, ANSWERED, NOT_ASKED]), CONFIDENT, delta=1e-5
+    )
+    assert meter.cost.epsilon == pytest.approx(together.epsilon, rel=1e-12)
+
+
 def test_the_number_is_never_releasable() -> None:
-    cost = per_instance_epsilon(COUNTS, release_of([REFUSED] * 4), CONFIDENT, delta=1e-5)
+    cost = cost_of(COUNTS, release_of([REFUSED] * 4), CONFIDENT, delta=1e-5)
     assert cost.releasable is False
 
 
 def test_a_hospital_costs_more_than_a_record() -> None:
     release = release_of([ANSWERED, REFUSED, ANSWERED, REFUSED])
-    record = per_instance_epsilon(COUNTS, release, CONFIDENT, delta=1e-5)
-    hospital = per_instance_epsilon(COUNTS, release, CONFIDENT, delta=1e-5, weight=5.0)
+    record = cost_of(COUNTS, release, CONFIDENT, delta=1e-5)
+    hospital = cost_of(COUNTS, release, CONFIDENT, delta=1e-5, weight=5.0)
     assert hospital.epsilon > 2 * record.epsilon
 
 
 def test_counts_and_release_must_belong_together() -> None:
     with pytest.raises(InvalidParameterError):
-        per_instance_epsilon(COUNTS, release_of([ANSWERED]), CONFIDENT, delta=1e-5)
+        cost_of(COUNTS, release_of([ANSWERED]), CONFIDENT, delta=1e-5)
     with pytest.raises(InvalidVotesError):
-        per_instance_epsilon([[3, 2], [3, -1]], release_of([0, 0]), CONFIDENT, delta=1e-5)
+        cost_of([[3, 2], [3, -1]], release_of([0, 0]), CONFIDENT, delta=1e-5)
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "adult", "svhn"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import mpmath
@@ -37,11 +36,11 @@ from tests.support.exact_argmax import (
     one_vote_neighbors,
     renyi_divergence,
 )
+from tests.support.local_sensitivity import Votes, definition
 from tests.support.pate_vectors import SETS, load_vectors
 from tests.support.real_data import real_data
 from tests.support.smooth_vectors import smooth_vectors, unpacked
 
-Votes = tuple[int, ...]
 SETTING = SmoothSetting(40.0, 10, 14.0, 250)
 
 
@@ -116,42 +115,6 @@ def test_published_votes_have_the_sensitivity_that_the_reference_found(dataset: 
     assert abs(total.max() - case["expected_ls_max"]) <= slack
     for beta, smooth in case["smooth"]:
         assert smooth_sensitivity(total, beta=beta) == pytest.approx(smooth, rel=1e-9)
-
-
-def reached(start: Votes, most: int, weight: int) -> list[set[Votes]]:
-    """Votes within 0, 1, ... units, each of at most `weight` one-vote changes."""
-    within = [{start}]
-    for _ in range(most):
-        frontier = set(within[-1])
-        for _ in range(weight):
-            frontier |= {
-                tuple(int(count) for count in moved)
-                for votes in frontier
-                for moved in one_vote_neighbors(np.array(votes))
-            }
-        within.append(frontier)
-    return within
-
-
-def definition(
-    start: Votes, cost: Callable[[Votes], float], *, most: int, weight: int
-) -> list[float]:
-    """The largest local sensitivity within 0, 1, ... units of these votes."""
-    costs: dict[Votes, float] = {}
-
-    def cost_of(votes: Votes) -> float:
-        if votes not in costs:
-            costs[votes] = cost(votes)
-        return costs[votes]
-
-    return [
-        max(
-            abs(cost_of(votes) - cost_of(other))
-            for votes in nearby
-            for other in reached(votes, 1, weight)[1]
-        )
-        for nearby in reached(start, most, weight)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import discrete_sampling as module
 from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
+    largest_draw,
     sample_discrete_gaussian,
     sample_discrete_laplace,
 )
@@ -65,12 +66,44 @@ def law_fits(noise: NDArray[np.int64], law: module.Law, scale: float) -> bool:
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-@pytest.mark.parametrize("scale", [1.0, 4.0, 17.3])
+@pytest.mark.parametrize("scale", [1.0, 4.0, 17.3, 40.0, 200.0])
 def test_noise_has_its_law_and_30_percent_off_is_noticed(law: module.Law, scale: float) -> None:
     source = keyed_stream(b"chi-squared", tag=f"{law} {scale}")
     assert law_fits(draw(law, DRAWS, scale, source), law, scale)
     assert not law_fits(draw(law, DRAWS, 0.7 * scale, source), law, scale)
     assert not law_fits(draw(law, DRAWS, 1.3 * scale, source), law, scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sigma", [4.0, 10.0, 40.0, 100.0, 200.0])
+def test_five_million_draws_have_their_law(sigma: float) -> None:
+    noise = sample_discrete_gaussian(
+        5_000_000, sigma=sigma, random_bytes=keyed_stream(b"five million", tag=str(sigma))
+    )
+    assert law_fits(noise, "gaussian", sigma)
+    # So many draws tell a scale that is 1 % off.
+    assert not law_fits(noise, "gaussian", 1.01 * sigma)
+
+
+def test_blocks_join_without_a_seam_and_ask_for_little_at_a_time() -> None:
+    draws = 3 * 2**15 + 7
+    counting = CountingSource(keyed_stream(b"blocks", tag="t"))
+    noise = sample_discrete_gaussian((draws,), sigma=40.0, random_bytes=counting)
+    assert max(counting.calls) == 2**18
+    assert sum(counting.calls) == 8 * draws
+    # No word ties here, so the whole table on the same words gives the same noise.
+    words = np.frombuffer(keyed_stream(b"blocks", tag="t")(8 * draws), dtype="<u8")
+    table = module._table("gaussian", 40.0)
+    expected = np.searchsorted(table.words, words, side="right") - table.largest
+    assert np.array_equal(noise, expected)
+
+
+def test_no_draw_exceeds_the_largest() -> None:
+    assert largest_draw("gaussian", 3.0) == module._table("gaussian", 3.0).largest
+    source = keyed_stream(b"largest", tag="t")
+    assert np.abs(draw("laplace", DRAWS, 0.2, source)).max() <= largest_draw("laplace", 0.2)
+    with pytest.raises(InvalidParameterError):
+        largest_draw("gaussian", 0.0)
 
 
 def test_large_noise_has_its_variance() -> None:

@@ -17,7 +17,7 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
-from pate_fed.errors import InvalidParameterError, UnsupportedEventError
+from pate_fed.errors import InvalidParameterError, InvalidVotesError, UnsupportedEventError
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 from pate_fed.releases import ABSTAIN
@@ -40,6 +40,18 @@ def answer_chance(mechanism: StableMax, counts: NDArray[np.int64]) -> float:
     assert isinstance(mechanism, StableLaplaceMax)
     bar = math.log(1 / (2 * mechanism.test_delta)) / mechanism.test_epsilon
     return float(laplace.sf((bar - units) * mechanism.test_epsilon))
+
+
+@pytest.mark.parametrize("mechanism", FORMS)
+def test_chances_of_an_answer_are_the_closed_form(mechanism: StableMax) -> None:
+    rows = np.array([[9, 1, 0], [5, 4, 1], [5, 5, 0], [40, 1, 0], [400, 0, 0]])
+    chances = mechanism.answer_chances(rows)
+    for row, chance in zip(rows, chances, strict=True):
+        # The bar is 1/128 higher for the grid of the noise.
+        assert chance == pytest.approx(answer_chance(mechanism, row), abs=0.003)
+        assert chance <= answer_chance(mechanism, row)
+    with pytest.raises(InvalidVotesError):
+        mechanism.answer_chances([[3, -1]])
 
 
 @pytest.mark.parametrize("mechanism", FORMS)

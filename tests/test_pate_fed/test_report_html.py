@@ -14,12 +14,15 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
+from pate_fed.accounting.statement import VALID_VOTES
 from pate_fed.report import RunRecord, render_report
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
 from tests.support.sample_run import (
+    METHODS,
     sample_manifest,
     sample_metrics,
+    sample_parties,
     sample_privacy,
     write_sample,
 )
@@ -216,7 +219,7 @@ def test_every_epsilon_has_its_facts_near_it(make_run: Callable[..., RunRecord])
         _Page(render_report(make_run(privacy=privacy))).words().replace("\N{NO-BREAK SPACE}", " ")
     )
     places = [found.end() for found in re.finditer("ε = ", text)]
-    assert len(places) >= 7
+    assert len(places) >= 9
     for place in places:
         near = text[max(0, place - 300) : place + 1000].lower()
         for fact in (
@@ -228,6 +231,221 @@ def test_every_epsilon_has_its_facts_near_it(make_run: Callable[..., RunRecord])
             "source",
         ):
             assert fact.lower() in near, (fact, near)
+
+
+@pytest.mark.parametrize("pricing", ["joint", "gdp", "label", "renyi"])
+def test_every_number_that_rests_on_valid_votes_says_so_beside_it(
+    make_run: Callable[..., RunRecord], pricing: str
+) -> None:
+    privacy = sample_privacy(pricing)
+    page = render_report(make_run(privacy=privacy))
+    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    for section in page.split("<section ")[1:3]:  # in short, and what it cost
+        words = _Page(f"<section {section.partition('</section>')[0]}</section>").words()
+        assert (VALID_VOTES in words) is (pricing == "joint")
+    near = re.findall(rf'<data value="{formal}">.*?(?=<data|</section>)', page, re.DOTALL)
+    assert len(near) >= 5
+    assert all(("valid" in text) is (pricing == "joint") for text in near)
+
+
+def test_other_formal_prices_stand_beside_the_one_that_was_charged(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    page = _Page(render_report(make_run()))
+    text = page.words()
+    table = text[text.index("The same run by other formal prices") :]
+    table = table[: table.index("Hospital by hospital")]
+    bounds = sample_privacy()["views"]["public"]["bounds"]
+    shown = [epsilon_text(bound["epsilon"], padded=True) for bound in bounds.values()]
+    assert [table.index(number) for number in shown] == sorted(map(table.index, shown))
+    for said in (
+        f"Joint price charged {shown[0]} a “no answer” and a label are charged together",
+        "and every hospital: to send valid votes",
+        f"Label level {shown[1]} the check of a query and its label are charged apart",
+        f"Gaussian composition (GDP) {shown[2]} every check and every label is charged apart",
+        "the coordinator: to add the noise, and to show labels and “no answer” only",
+    ):
+        assert said in table
+    assert table.count("valid votes") == 2  # what is charged, and whom one must trust: joint only
+    assert table.count(" charged ") - table.count("are charged") - table.count("is charged") == 2
+
+
+def test_a_single_price_has_no_table_of_others(make_run: Callable[..., RunRecord]) -> None:
+    page = render_report(make_run(privacy=sample_privacy("renyi")))
+    assert "The same run by other formal prices" not in page
+    assert METHODS["renyi"] in page
+
+
+@pytest.mark.parametrize(
+    ("pricing", "said"),
+    [
+        pytest.param("gdp", "method: GDP filter, a preset limit", id="gdp"),
+        pytest.param("joint", "method: RDP filter at order 6.908, limit and order", id="joint"),
+        pytest.param("label", "method: RDP filter at order 6.908, limit and order", id="label"),
+        pytest.param("renyi", "method: RDP filter at order 6.908, limit and order", id="renyi"),
+        pytest.param("none", "none is kept, because nothing is bounded", id="none"),
+    ],
+)
+def test_the_budget_names_the_filter_that_keeps_it(
+    make_run: Callable[..., RunRecord], pricing: str, said: str
+) -> None:
+    text = _Page(render_report(make_run(privacy=sample_privacy(pricing)))).words()
+    row = text[text.index("Budget of the run") : text.index("Caps fixed before the run")]
+    assert said in row
+
+
+def test_caps_on_everything_are_told(make_run: Callable[..., RunRecord]) -> None:
+    privacy = sample_privacy()
+    privacy["mechanism"].update(max_asks=29, max_answers=25, max_refusals=7)
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert "queries looked at: at most 29; answers: at most 25; “no answer”: at most 7" in text
+    privacy["mechanism"].update(max_asks=None, max_answers=None, max_refusals=0)
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert "looked at: all queries; answers: all queries; “no answer”: it never refuses" in text
+
+
+def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunRecord]) -> None:
+    page = render_report(make_run())
+    text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
+    assert (
+        "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query, of which "
+        "one unit can move at most 1. For each the budget is ε = 5, and the run costs at most "
+        "ε = 4.987."
+    ) in text
+    assert "party-07" not in page
+
+
+@pytest.mark.parametrize("hospitals", [3, 8, 9, 40])
+def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
+    make_run: Callable[..., RunRecord], hospitals: int
+) -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(hospitals, alike=False)
+    page = render_report(make_run(privacy=privacy))
+    text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
+    for party in privacy["parties"]:
+        cells = f"{party['party']} 1 {party['votes']} {party['unit_votes']}"
+        budget, epsilon = (epsilon_text(party[key], padded=True) for key in ("budget", "epsilon"))
+        assert f"{cells} {budget} {epsilon}" in text
+    assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
+    smallest = epsilon_text(privacy["parties"][0]["epsilon"])
+    assert f"What it may cost: ε = {smallest} to 4.987. Budgets: ε =" in text
+    assert "It is the number of the hospital that the run may cost most" in text
+    assert "RDP filter at an order of each hospital's own" in text
+
+
+def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(4)
+    privacy["parties"][2]["budget"] = 8.0
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "What it may cost: ε = 4.987. Budgets: ε = 5 to 8." in text
+    assert "ε = 5 to 8, each hospital its own" in text
+    assert "the run may cost most" not in text
+    assert "RDP filter at order 6.908" in text
+
+
+def test_the_name_of_a_hospital_stays_text(make_run: Callable[..., RunRecord]) -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(4, alike=False)
+    privacy["parties"][1]["party"] = EVIL
+    read = _Page(render_report(make_run(privacy=privacy)))
+    assert "script" not in {tag for tag, _ in read.tags}
+    assert EVIL in read.text
+
+
+_MECHANISMS = {
+    "confident": ({}, "reaches 27.5 votes. Then the class with most votes is released, after"),
+    "gnmax": (
+        {"vote_threshold": None, "sigma1": None},
+        "For each query the class with most votes is released, after noise of standard deviation "
+        "7.75 votes",
+    ),
+    "lnmax": (
+        {"vote_threshold": None, "sigma1": None, "gamma": 0.2},
+        "after Laplace noise of standard deviation 7.75 votes was added to every count",
+    ),
+    "interactive": (
+        {"confidence": 0.9},
+        "a student that gives its own label a chance of at least 90.0 % keeps it, which costs "
+        "nothing",
+    ),
+    "stable-gaussian": (
+        {"vote_threshold": None, "sigma2": None, "test_delta": 1e-8, "unit_votes": 1},
+        "how many changes of one vote it would survive; Gaussian noise of standard deviation 14.25 "
+        "changes is added, and the sum must exceed a bar that noise alone exceeds with a chance "
+        "of 1 in 100,000,000",
+    ),
+    "stable-laplace": (
+        {"vote_threshold": None, "sigma2": None, "test_delta": 1e-8, "unit_votes": 12},
+        "how many changes of 12 votes it would survive; Laplace noise",
+    ),
+    "immutable": (
+        {"vote_threshold": None, "sigma1": None, "gamma": 0.2, "constant": 1_000_000.0},
+        "This mechanism protects nobody.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _MECHANISMS)
+def test_every_mechanism_says_how_a_query_became_a_label(
+    make_run: Callable[..., RunRecord], name: str
+) -> None:
+    changed, said = _MECHANISMS[name]
+    pricing = {"lnmax": "renyi", "immutable": "none", "confident": "joint"}.get(name, "gdp")
+    privacy = sample_privacy("renyi" if name.startswith("stable") else pricing)
+    privacy["mechanism"].update(changed, name=name)
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert said in text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "None" not in text
+    assert "unknown" not in text
+    assert ("protects nobody" in text) is (name == "immutable")
+
+
+def test_a_mechanism_that_protects_nobody_is_not_said_to_bound_anything(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy("none")
+    privacy["per_instance"]["epsilon"] = privacy["per_instance"]["order"] = None
+    page = render_report(make_run(privacy=privacy))
+    text = _Page(page).words()
+    assert "ε =" not in text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "is bounded," not in text
+    assert "covered by the bound" not in text
+    assert "Nothing was charged. This mechanism has no price." in text
+    assert page.count("This mechanism protects nobody.") >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        pytest.param("confident", "the teachers disagreed too much", id="confident"),
+        pytest.param(
+            "interactive", "the teachers did not contradict the student clearly", id="interactive"
+        ),
+        pytest.param("stable-laplace", "no class led by enough", id="stable"),
+    ],
+)
+def test_a_refusal_is_explained_by_the_mechanism_that_refused(
+    make_run: Callable[..., RunRecord], name: str, reason: str
+) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["queries"]["reinforced"] = 6 if name == "interactive" else 0
+    privacy["mechanism"].update(_MECHANISMS[name][0], name=name)
+    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
+    assert f"For the other 8 no answer was given: {reason}, or the noise said so." in text
+    assert ("For 6 of these the student kept its own label." in text) is (name == "interactive")
+
+
+def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
+    text = _Page(render_report(make_run())).words()
+    assert "as for the cap, over what was charged, at the run's fixed order 6.908" in text
+    assert "Charges add up at one Renyi order, 6.908, which was fixed before the run." in text
+    text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
+    assert "Renyi order" not in text
 
 
 def test_each_section_with_an_epsilon_says_the_neighbors_in_full_once(

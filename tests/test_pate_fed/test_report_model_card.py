@@ -27,7 +27,10 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "| privacy unit | one whole hospital (party): all its records, 1 vote on each query |",
         "| neighbors | Two worlds that differ in all the records of one hospital",
         "| view | public",
-        "| method | exact Gaussian composition (GDP) at the caps; holds for everyone who sees",
+        "| method | joint price of refusals and answers at the caps, certified, converted by CKS; "
+        "holds for everyone who sees",
+        "| charged | Joint price: a “no answer” and a label are charged together",
+        "| assumes | Every hospital trusts all others to vote validly",
         "| coordinator's view | epsilon none (trusted) |",
         "- A coordinator that adds less noise than it declares.",
         "It is no medical device",
@@ -44,6 +47,23 @@ def test_the_card_holds_no_number_that_depends_on_private_data() -> None:
         assert private not in card
 
 
+@pytest.mark.parametrize("pricing", ["gdp", "label", "renyi"])
+def test_a_card_that_needs_no_valid_votes_assumes_none(pricing: str) -> None:
+    card = render_model_card(sample_metrics(), sample_privacy(pricing), sample_settings())
+    assert "assumes" not in card
+    assert "votes validly" not in card
+
+
+def test_the_card_of_a_student_without_protection_says_so_first() -> None:
+    privacy = sample_privacy("none")
+    privacy["mechanism"].update(name="immutable", vote_threshold=None, sigma1=None)
+    card = render_model_card(sample_metrics(), privacy, sample_settings())
+    assert card.index("**This mechanism protects nobody.") < card.index("## Accuracy")
+    assert "| epsilon | no bound |" in card
+    assert "| charged | No price: nothing is, because no finite epsilon holds |" in card
+    assert "None" not in card
+
+
 def test_the_card_tells_no_paths_of_the_machine() -> None:
     settings = {**sample_settings(), "out": "/home/me/a", "data_file": "/b", "data_dir": "/c"}
     card = render_model_card(sample_metrics(), sample_privacy(), settings)
@@ -57,6 +77,13 @@ def test_the_card_leaves_out_settings_that_do_not_apply() -> None:
     assert "| source.hospital | clinic |" in card
     assert "| seed |" not in card
     assert "source.label" not in card
+
+
+def test_settings_that_are_alike_for_all_hospitals_are_said_once() -> None:
+    settings = {**sample_settings(), "weights": [1] * 50, "party_epsilons": [5.0, 3.0, 5.0]}
+    card = render_model_card(sample_metrics(), sample_privacy(), settings)
+    assert "| weights | 1 (50 times) |" in card
+    assert "| party\\_epsilons | 5.0, 3.0, 5.0 |" in card
 
 
 def test_a_real_student_is_not_called_simulated() -> None:

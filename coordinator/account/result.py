@@ -1,0 +1,103 @@
+"""The result of `pate-fed account`: as plain values, and in words."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any
+
+from coordinator.account.case import VoteCase
+from coordinator.account.formal import formal_rows
+from coordinator.account.private import per_instance_rows, sanitized_row
+from coordinator.account.request import AccountRequest, read_case
+from pate_fed.accounting import neighbors
+from pate_fed.mechanisms import InteractiveGaussianMax
+
+_PUBLIC = 'public: labels and "no answer"s'
+
+
+def account(request: AccountRequest) -> dict[str, Any]:
+    """Price votes by every method.
+
+    Args:
+        request: Which votes, asked how.
+
+    Returns:
+        "asked", "expected_answered", "teachers", "classes", and "epsilon": for each method its
+        number, None where it has none, with unit, neighbors, view, method and whether it may
+        be shown. Of Interactive-GNMax "expected_reinforced" too: how many labels a confident
+        student would keep.
+
+    Raises:
+        PateFedError: the file, the votes or a parameter is no good; nothing was computed.
+        InvalidSettingError: an option is missing, or belongs to another mechanism.
+    """
+    case = read_case(request)
+    unit = "record" if request.unit_votes == 1 else "party"
+    about = {
+        "unit": unit,
+        "neighbors": neighbors(unit, weight=request.unit_votes),  # type: ignore[arg-type]
+        "view": _PUBLIC,
+    }
+    rows = {**formal_rows(case), **per_instance_rows(case), "sanitized": sanitized_row(case)}
+    return {
+        "schema_version": 1,
+        "asked": len(case.votes),
+        **_expected(case),
+        "teachers": case.caps.teachers,
+        "classes": case.caps.classes,
+        "delta": request.delta,
+        "epsilon": {
+            name: {
+                "epsilon": row.epsilon,
+                **about,
+                "method": row.method,
+                "releasable": row.releasable,
+                **row.details,
+            }
+            for name, row in rows.items()
+        },
+    }
+
+
+def render_account(found: dict[str, Any]) -> str:
+    """Write the result of `account` for people: one block per method, at most 80 columns."""
+    lines = [
+        f"{found['asked']:,} queries of {found['classes']} classes, "
+        f"{found['teachers']:,} teachers; delta {found['delta']:g}",
+        f"{found['expected_answered']:,.1f} answers are expected",
+        "",
+    ]
+    for name, row in found["epsilon"].items():
+        lines.append(f"{name:20} {_number(row)}")
+        lines += textwrap.wrap(
+            f"unit {row['unit']}; view {row['view']}; method: {row['method']}",
+            78,
+            initial_indent="  ",
+            subsequent_indent="  ",
+        )
+    lines.append("")
+    lines += textwrap.wrap(f"neighbors: {found['epsilon']['formal_gdp']['neighbors']}", 80)
+    return "\n".join(lines)
+
+
+def _number(row: dict[str, Any]) -> str:
+    if row["epsilon"] is None:
+        return "no number"
+    order = f" at order {row['order']:.4g}" if row.get("order") is not None else ""
+    shown = "may be shown" if row["releasable"] else "PRIVATE, operator only"
+    return f"epsilon {_up(row['epsilon'])}{order}; {shown}"
+
+
+def _up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
+
+
+def _expected(case: VoteCase) -> dict[str, float]:
+    chances = case.answer_chances(case.votes)
+    expected = {"expected_answered": float(chances.sum())}
+    mechanism = case.mechanism
+    if isinstance(mechanism, InteractiveGaussianMax) and mechanism.predictions is not None:
+        is_confident = mechanism.predictions.max(axis=1) >= mechanism.confidence
+        expected["expected_reinforced"] = float((1 - chances)[is_confident].sum())
+    return expected

@@ -1,0 +1,182 @@
+"""What the public learns where the parties add the noise: the check's bit, and the label.
+
+The public sees labels and "no answer"s, never a noisy row. Its view costs less than the rows
+(`distributed_law.distributed_row_rdp`), and is bounded for the law that is really drawn: sums of
+discrete Gaussians, not Gaussians.
+
+The check passes if the largest entry of the noised row reaches the threshold. Let F be the
+distribution function of the noise, t_c what class c lacks: it fails with chance prod F(t_c). A
+change moves some t_c up, others down. Undo either those that help or those that harm: what is
+left moves the chance further in the same direction, hence costs at least as much, and moves at
+most k votes one way.
+
+- One vote: prod F(t_c) is R F(t), and R is the same in both worlds: an independent coin and a
+  check of one number that moves by 1. By data processing it costs at most B, the largest
+  divergence between F(t) and F(t+1).
+- k votes, of several classes: at most the price of their noisy counts, sum d(v_c) <= d(k): half
+  of a row's price.
+
+Both hold for any number of classes, and for rows less public offsets.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.discrete_law import LARGEST_DISCRETE_SIGMA
+from pate_fed.accounting.distributed_law import distributed_row_rdp, log_mass_of_sum
+from pate_fed.accounting.lattice_maximum import (
+    LARGEST_LATTICE,
+    MOST_CELLS,
+    Setting,
+    largest_label_moments,
+)
+from pate_fed.accounting.ranges import renyi_orders
+
+LARGEST_COIN: Final = 400.0
+"""Largest order (order - 1) / sigma1^2 of the exact bit: beyond, half a row's price is close."""
+
+_SLACK: Final = 1e-9
+_CELLS_AT_A_TIME: Final = 1 << 20
+
+
+def distributed_bit_rdp(
+    orders: ArrayLike, *, sigma1: float, shares: int, weight: int = 1
+) -> NDArray[np.float64]:
+    """Bound the RDP of one check "largest noisy count >= threshold", whatever the votes.
+
+    Guarantee: for whoever sees the bit and knows everything but `shares` shares of the noise of
+    every entry; neighbors as for `distributed_row_rdp`, any number of classes.
+
+    Args:
+        orders: Renyi orders, each above 1; shape (orders,).
+        sigma1: Standard deviation that the shares add up to, in votes; above 0.
+        shares: Shares that the reader does not know.
+        weight: Votes that one neighboring change can move; a whole number above 0.
+
+    Returns:
+        RDP at each order, in nats, at most half of `distributed_row_rdp`; shape (orders,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range, or shares are too narrow.
+    """
+    grid = renyi_orders(orders)
+    cap = distributed_row_rdp(grid, sigma=sigma1, shares=shares, weight=weight) / 2
+    if weight != 1:
+        return cap
+    usable = grid * (grid - 1) <= LARGEST_COIN * sigma1**2
+    usable &= sigma1 <= LARGEST_DISCRETE_SIGMA
+    if usable.any():
+        moments = _largest_coin(tuple(grid[usable].tolist()), sigma1, shares, 1)
+        cap[usable] = np.minimum(cap[usable], _divergence(moments, grid[usable]))
+    return cap
+
+
+def distributed_label_rdp(
+    orders: ArrayLike, *, sigma: float, shares: int, weight: int = 1
+) -> NDArray[np.float64]:
+    """Bound the RDP of one label, the lowest class with the largest noisy count.
+
+    Guarantee: for whoever sees the label and knows everything but `shares` shares of the noise of
+    every entry; neighbors as for `distributed_row_rdp`, any number of classes, whatever the votes.
+
+    Args:
+        orders: Renyi orders, each above 1; shape (orders,).
+        sigma: Standard deviation that the shares add up to, in votes; above 0. Up to about 150 the
+            bound is certified for labels; beyond it is the row's.
+        shares: Shares that the reader does not know.
+        weight: Votes that one neighboring change can move; a whole number above 0.
+
+    Returns:
+        RDP at each order, in nats, at most `distributed_row_rdp`; shape (orders,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range, or shares are too narrow.
+    """
+    grid = renyi_orders(orders)
+    cap = distributed_row_rdp(grid, sigma=sigma, shares=shares, weight=weight)
+    usable = grid * (grid - 1) * weight**2 <= LARGEST_LATTICE * sigma**2
+    usable &= (grid - 1) * weight <= _lattice_reach(sigma)
+    if usable.any():
+        moments = _largest_labels(tuple(grid[usable].tolist()), sigma, shares, weight)
+        cap[usable] = np.minimum(cap[usable], _divergence(moments, grid[usable]))
+    return cap
+
+
+def _divergence(moments: NDArray[np.float64], orders: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.log1p(moments) / (orders - 1))
+
+
+def _lattice_reach(sigma: float) -> int:
+    """Return the largest (order - 1) weight, in votes, that a table has room for; -1 for none."""
+    reach = math.ceil(math.sqrt(LARGEST_LATTICE) * sigma)
+    while reach >= 0 and Setting(sigma, 1, 1, reach).cells > MOST_CELLS:
+        reach = math.floor(0.9 * reach) if reach else -1
+    return reach
+
+
+@lru_cache(maxsize=256)
+def _largest_labels(
+    orders: tuple[float, ...], sigma: float, shares: int, weight: int
+) -> NDArray[np.float64]:
+    # Two classes: a coin of the difference of two counts, which moves by twice the votes.
+    coins = _largest_coin(orders, math.sqrt(2) * sigma, 2 * shares, 2 * weight)
+    # In steps, so that one table serves what is asked for next.
+    steps = math.ceil((max(orders) - 1) * weight / (sigma / 2))
+    reach = min(math.ceil(steps * sigma / 2), _lattice_reach(sigma))
+    setting = Setting(sigma, shares, weight, reach)
+    return largest_label_moments(np.array(orders), setting, two_way=coins)
+
+
+@lru_cache(maxsize=256)
+def _largest_coin(
+    orders: tuple[float, ...], sigma: float, shares: int, shift: int
+) -> NDArray[np.float64]:
+    """Bound sum P^l Q^(1-l) - 1 of coins F(t) and F(t+shift), over whole t, in both directions."""
+    grid = np.array(orders)
+    # By symmetry, 1 - F(t) = F(-t-1), t above 0 mirrors t below 0 in the other direction.
+    reach = math.ceil(grid.max() * shift + 30 * sigma)
+    values = np.arange(-reach - math.ceil(12 * sigma), reach + shift + 1, dtype=np.float64)
+    log_mass = log_mass_of_sum(values, sigma=sigma, shares=shares)
+    log_mass -= np.logaddexp.reduce(log_mass)
+    log_below = np.minimum(np.logaddexp.accumulate(log_mass), 0.0)
+    log_above = np.minimum(np.logaddexp.accumulate(log_mass[::-1])[::-1], 0.0)
+    low = int(np.searchsorted(values, -reach))
+    ends = len(values) - shift - 1
+    here = (log_below[low:ends], log_above[low + 1 : ends + 1])
+    moved = (log_below[low + shift : -1], log_above[low + shift + 1 :])
+    found = []
+    for part in np.array_split(
+        grid, min(len(grid), len(grid) * len(values) // _CELLS_AT_A_TIME + 1)
+    ):
+        order = part[:, np.newaxis]
+        up, down = _moment(order, here, moved), _moment(order, moved, here)
+        inside = np.maximum(up, down).max(axis=1)
+        # Below t = -reach: the chances themselves where they grow, and by Hoelder's inequality
+        # the moment of the counts below t where they shrink.
+        tail = np.expm1((part + 1) * math.exp(moved[0][0] + 1e-9))
+        moment = order * log_mass[shift : low + shift] - (order - 1) * log_mass[:low]
+        outside = np.maximum(tail, 2 * np.exp(np.logaddexp.reduce(moment, axis=1)))
+        found.append(np.maximum(inside, outside) * (1 + _SLACK))
+    return np.concatenate(found)
+
+
+Coin = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Logs of the chances of heads and of tails."""
+
+
+def _moment(order: NDArray[np.float64], before: Coin, after: Coin) -> NDArray[np.float64]:
+    """Return sum P^order Q^(1-order) - 1, as a sum of parts of at least 0."""
+    total: NDArray[np.float64] = np.zeros(1)
+    for log_p, log_q in zip(before, after, strict=True):
+        m, ratio = order - 1, log_p - log_q
+        p, q = np.exp(log_p), np.exp(log_q)
+        near = p * (np.expm1(np.minimum(m * ratio, 1.0)) + m * np.expm1(np.minimum(-ratio, 1.0)))
+        far = np.exp(log_p + m * ratio) - p + m * (q - p)
+        total = total + np.where(np.abs(ratio) * np.maximum(m, 1.0) < 1, near, far)
+    return total

@@ -1,0 +1,93 @@
+"""The formal cost of a run whose noise the parties add, in both views.
+
+The coordinator opens every noisy row of each phase; the public sees labels and "no answer"s. Both
+numbers follow from caps that were fixed before the run, so both are guarantees at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, convert_curve
+from pate_fed.accounting.curves import event_label_rdp, event_rdp
+from pate_fed.accounting.events import DistributedConfidentMaxEvent, DistributedGaussianMaxEvent
+from pate_fed.accounting.statement import PUBLIC_VIEW, FormalCost
+from pate_fed.errors import InvalidParameterError
+
+DistributedEvent = DistributedGaussianMaxEvent | DistributedConfidentMaxEvent
+
+ROWS_METHOD: Final = (
+    "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
+)
+LABELS_METHOD: Final = (
+    "label-level RDP bound for summed discrete Gaussian noise at the caps, certified, converted "
+    "by CKS"
+)
+
+_ORDERS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedCosts:
+    """What a run at its caps costs at most.
+
+    Attributes:
+        coordinator: For whoever opens the noisy sums, together with the colluders allowed for.
+        public: For whoever sees labels and "no answer"s only.
+    """
+
+    coordinator: FormalCost
+    public: FormalCost
+
+
+def distributed_costs(
+    event: DistributedEvent, *, delta: float, pricing: str = "separate"
+) -> DistributedCosts:
+    """Compute the formal cost in both views.
+
+    Args:
+        event: The event at the caps of the whole run: `DistributedMechanism.worst_case_event`.
+        delta: In (0, 1).
+        pricing: "separate". A joint price of check and label is refused: whoever opens the rows
+            sees more than refusals and labels, and nobody has verified the vote rows.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range, or pricing is another.
+    """
+    if pricing != "separate":
+        raise InvalidParameterError('pricing must be "separate" with noise at the parties', pricing)
+    rows = convert_curve(lambda orders: event_rdp(event, orders), delta=delta, method="cks")
+    labels = _convert_near(event, rows.order, delta=delta)
+    return DistributedCosts(
+        coordinator=FormalCost(rows.epsilon, ROWS_METHOD, _reader_of_rows(event), order=rows.order),
+        # Whoever sees labels only sees no more than the rows' reader.
+        public=FormalCost(
+            min(labels.epsilon, rows.epsilon), LABELS_METHOD, PUBLIC_VIEW, order=labels.order
+        ),
+    )
+
+
+def _convert_near(event: DistributedEvent, order: float, *, delta: float) -> ConvertedEpsilon:
+    """Convert the public's curve at few orders: each takes up to a second, any of them is valid.
+
+    Labels cost a little less than rows at every order, so their best order is a little higher.
+    """
+    orders = 1 + (order - 1) * np.geomspace(0.8, 2.5, _ORDERS)
+    best = convert_at_orders(event_label_rdp(event, orders), orders, delta=delta, method="cks")
+    position = int(np.searchsorted(orders, best.order))
+    near = np.linspace(
+        orders[max(position - 1, 0)], orders[min(position + 1, _ORDERS - 1)], _ORDERS
+    )
+    refined = convert_at_orders(event_label_rdp(event, near), near, delta=delta, method="cks")
+    return min(best, refined, key=lambda found: found.epsilon)
+
+
+def _reader_of_rows(event: DistributedEvent) -> str:
+    left = "1 hospital is" if event.shares == 1 else f"{event.shares} hospitals are"
+    return (
+        "the coordinator, who opens every noisy row, even together with hospitals, as long as "
+        f"{left} left that keep their noise to themselves"
+    )

@@ -1,0 +1,75 @@
+"""Mechanisms that answer every query asked: the winner after noise, whatever it is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from pate_fed.accounting.events import PrivacyEvent
+from pate_fed.accounting.ranges import whole
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.mechanism import Mechanism, assemble_release, noisy_winners
+from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.releases import NoisyRelease
+from pate_fed.votes import NoisyHistogram, SummedHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class AlwaysAnsweringMechanism(Mechanism):
+    """A rule that never refuses. Its forms say which noise they add and what answers cost.
+
+    Guarantee:
+        That of the form. What is revealed is the same for all: the label of each query asked.
+    """
+
+    @abstractmethod
+    def add_noise(
+        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+    ) -> NoisyHistogram:
+        """Add fresh noise to every count; the largest noisy count wins."""
+
+    @abstractmethod
+    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
+        """Say what so many answers cost."""
+
+    def release(
+        self,
+        summed: SummedHistogram,
+        *,
+        noise: NoisePlan,
+        random_bytes: RandomBytes,
+        max_answers: int,
+        max_refusals: int,
+    ) -> NoisyRelease:
+        """Answer queries in order until the last allowed answer; it never refuses."""
+        whole("max_answers", max_answers)
+        whole("max_refusals", max_refusals)
+        noisy = self.add_noise(summed, noise=noise, random_bytes=random_bytes)
+        return assemble_release(
+            noisy_winners(noisy),
+            np.ones(len(noisy.counts), dtype=np.bool_),
+            max_answers=max_answers,
+            max_refusals=1,  # none ever happens, so none has to be allowed for
+        )
+
+    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
+        """Return min(queries, max_answers) twice: every query asked is answered."""
+        whole("max_refusals", max_refusals)
+        answers = min(whole("queries", queries), whole("max_answers", max_answers))
+        return answers, answers
+
+    def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
+        """Say what so many answers cost; `asked` must be as many."""
+        if asked != answered:
+            raise InvalidParameterError(
+                f"{self.name} must answer every query asked", f"{answered} of {asked}"
+            )
+        return self.event_of_answers(answered, weight)
+
+    def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
+        """Say what the smaller of the caps costs."""
+        most = min(whole("asks", asks), whole("answers", answers))
+        return self.event_of_answers(most, weight)

@@ -1,0 +1,166 @@
+"""Noise at the parties: the share of the discrete Gaussian noise that each of them adds.
+
+    noise = DistributedNoise(sigma=40.0, parties=12, colluders=2, dropouts=0)
+    share = noise.draw(queries, classes, random_bytes=secrets.token_bytes)   # before anyone votes
+    sent = share.add_to(votes)
+
+Each entry of a share is a discrete Gaussian of variance sigma^2 / (n - c - d). Whatever c colluders
+know of their own shares and whichever d parties are lost, the n - c - d shares that remain
+hold noise of the promised sigma between the sum and whoever opens it. All parties that send add
+theirs, so labels see noise that is larger: `sum_sigma`.
+
+A share narrower than 1 is refused: the sum of narrower ones is not close to a discrete Gaussian
+any more (`pate_fed.accounting.distributed_law` says what closeness costs, and charges it).
+
+Source:
+    Kairouz, Liu, Steinke 2021, The distributed discrete Gaussian mechanism for federated learning
+    with secure aggregation. https://arxiv.org/abs/2102.06387
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from pate_fed.accounting.distributed_law import share_sigma
+from pate_fed.accounting.ranges import positive, probability, whole
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.discrete_sampling import (
+    discrete_variation_bound,
+    largest_draw,
+    sample_discrete_gaussian,
+)
+from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.votes import NoiseShare
+
+ROW_SUM_FALSE_ALARM: Final = 1e-9
+"""Chance per batch that honest noise exceeds `DistributedNoise.row_sum_bound`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedNoise:
+    """The noise of one phase, and how it is divided among the parties.
+
+    Attributes:
+        sigma: Standard deviation that the noise of n - c - d parties adds up to, in votes; above 0,
+            and so large that a share's variance is at least 1.
+        parties: n, at least 3.
+        colluders: c: parties whose shares an attacker may know; at least 1, because each party
+            knows its own, and every peer that nobody checked counts.
+        dropouts: d: parties that may be lost before the sum opens; 0 in the additive form.
+    """
+
+    sigma: float
+    parties: int
+    colluders: int
+    dropouts: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        for name, least in (("parties", 3), ("colluders", 1), ("dropouts", 0)):
+            value = whole(name, getattr(self, name))
+            if value < least:
+                raise InvalidParameterError(f"{name} must be at least {least}", value)
+            object.__setattr__(self, name, value)
+        if self.shares < 1:
+            raise InvalidParameterError(
+                f"some of {self.parties} parties must be left honest and present", self.shares
+            )
+        share_sigma(self.sigma, self.shares)  # refuses shares that are too narrow
+
+    @property
+    def shares(self) -> int:
+        """Honest shares that have to suffice: n - c - d."""
+        return self.parties - self.colluders - self.dropouts
+
+    @property
+    def share_sigma(self) -> float:
+        """Standard deviation of one share, in votes: sigma / sqrt(n - c - d), rounded up."""
+        return share_sigma(self.sigma, self.shares)
+
+    def draw(self, queries: int, classes: int, *, random_bytes: RandomBytes) -> NoiseShare:
+        """Draw one party's share, fresh for one phase of one plan.
+
+        Args:
+            queries: Rows.
+            classes: Columns.
+            random_bytes: The operating system's secure source, or a keyed stream in a simulation.
+
+        Returns:
+            Independent discrete Gaussians, each within `variation` of its ideal law.
+
+        Raises:
+            InvalidParameterError: the source gives too few bytes.
+        """
+        shape = (whole("queries", queries), whole("classes", classes))
+        counts = sample_discrete_gaussian(shape, sigma=self.share_sigma, random_bytes=random_bytes)
+        counts.flags.writeable = False
+        return NoiseShare(counts)
+
+    @property
+    def variation(self) -> float:
+        """Bound on the total variation distance between an entry of a share and its ideal law."""
+        return discrete_variation_bound("gaussian", self.share_sigma)
+
+    def sum_sigma(self, senders: int) -> float:
+        """Return the standard deviation of the noise in every entry of an opened sum, in votes.
+
+        Args:
+            senders: |U|, the parties whose vectors the sum holds; n - d to n.
+
+        Raises:
+            InvalidParameterError: so many cannot have sent.
+        """
+        if not self.parties - self.dropouts <= whole("senders", senders) <= self.parties:
+            raise InvalidParameterError(
+                f"senders must be between {self.parties - self.dropouts} and {self.parties}",
+                senders,
+            )
+        return self.share_sigma * math.sqrt(senders)
+
+    def row_sum_bound(
+        self,
+        queries: int,
+        classes: int,
+        *,
+        senders: int,
+        false_alarm: float = ROW_SUM_FALSE_ALARM,
+    ) -> int:
+        """Return how far a row of an honest sum may be off its votes (PROTOCOL rule R11).
+
+        The noise of a row is a sum of C |U| discrete Gaussians. The moments E[e^(t X)] of each are
+        at most those of a Gaussian (Canonne, Kamath, Steinke 2020), so with
+        s^2 = C |U| sigma^2 / (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
+
+        Args:
+            queries: Rows Q, at least 1.
+            classes: Columns C, at least 1.
+            senders: As for `sum_sigma`.
+            false_alarm: Most chance that one of the rows of an honest batch exceeds the bound.
+
+        Returns:
+            The smallest whole bound with Q 2 e^(-b^2 / (2 s^2)) at most `false_alarm`, in votes.
+
+        Raises:
+            InvalidParameterError: an argument is out of its range.
+        """
+        if min(whole("queries", queries), whole("classes", classes)) < 1:
+            raise InvalidParameterError("queries and classes must be at least 1", "0")
+        row_sigma = self.sum_sigma(senders) * math.sqrt(classes)
+        chance = probability("false_alarm", false_alarm)
+        return math.ceil(row_sigma * math.sqrt(2 * math.log(2 * queries / chance)))
+
+    def require_room(self, total_votes: int) -> None:
+        """Check that no sum can leave the ring's signed range, whatever is drawn.
+
+        Args:
+            total_votes: Votes that all parties together cast per query.
+
+        Raises:
+            InvalidParameterError: votes and the largest possible noise reach 2^31.
+        """
+        most = whole("total_votes", total_votes)
+        most += self.parties * largest_draw("gaussian", self.share_sigma)
+        if most >= 2**31:
+            raise InvalidParameterError("votes and noise must stay below 2^31", most)

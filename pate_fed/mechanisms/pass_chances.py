@@ -1,0 +1,115 @@
+"""How likely a query passes the two-phase check of `DistributedConfidentMax`: for choosing T.
+
+The check looks at the largest of C noisy entries, each with noise of its own, so it passes more
+often than Confident-GNMax's check, which adds noise to the largest count once. From public numbers
+and simulated votes only: tried out on real votes, the choice would tell about them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.distributed_law import distributed_pass_law
+from pate_fed.accounting.ranges import probability
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.noise_shares import DistributedNoise
+from pate_fed.mechanisms.preview import Preview, right_chances
+
+
+def pass_chances(
+    counts: ArrayLike, *, vote_threshold: float, noise: DistributedNoise, senders: int | None = None
+) -> NDArray[np.float64]:
+    """Return the chance that each query passes: 1 - prod over c of F(T - 1 - n_c).
+
+    Args:
+        counts: Simulated votes, less a student's where there is one: whole numbers of either sign;
+            shape (queries, classes).
+        vote_threshold: Largest noisy entry from which a query passes, in votes; finite.
+        noise: Of the first phase.
+        senders: Parties whose noise the sum holds; None for all. All of them add theirs, so the
+            noise is larger than the sigma that the price counts on.
+
+    Returns:
+        Chances, exact for the summed discrete noise but for 1e-10; shape (queries,).
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    if not math.isfinite(vote_threshold):
+        raise InvalidParameterError("vote_threshold must be finite", vote_threshold)
+    rows = _whole_rows(counts)
+    needed = math.ceil(vote_threshold) - rows
+    return np.asarray(-np.expm1(_log_all_below(needed, noise, senders).sum(axis=1)))
+
+
+def preview_two_phases(
+    counts: NDArray[np.int64],
+    *,
+    vote_threshold: float,
+    first: DistributedNoise,
+    second: DistributedNoise,
+    senders: int | None = None,
+) -> Preview:
+    """Say how often queries are answered, and how often rightly: `preview_confident` of this check.
+
+    Args:
+        counts: Simulated votes, the right class first; shape (queries, classes).
+        vote_threshold: Largest noisy entry from which a query passes, in votes; finite.
+        first: Noise of the check's rows.
+        second: Noise of the labels' rows.
+        senders: As for `pass_chances`.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    passes = pass_chances(counts, vote_threshold=vote_threshold, noise=first, senders=senders)
+    sigma = second.sum_sigma(second.parties if senders is None else senders)
+    right = right_chances(counts, sigma=sigma)
+    return Preview(
+        answer_rate=float(passes.mean()),
+        accuracy=float((passes * right).sum() / max(passes.sum(), 1e-12)),
+    )
+
+
+def vote_threshold_for(
+    counts: ArrayLike, *, chance: float, noise: DistributedNoise, senders: int | None = None
+) -> int:
+    """Return the lowest whole threshold at which such queries pass with at most a chance.
+
+    Args:
+        counts: One query's simulated votes, one that should be refused, such as a flat row;
+            shape (classes,).
+        chance: Most chance that it passes, in (0, 1).
+        noise: Of the first phase.
+        senders: As for `pass_chances`.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range.
+    """
+    row = _whole_rows(np.asarray(counts)[np.newaxis])[0]
+    log_fail = math.log1p(-probability("chance", chance))
+    sigma = noise.sum_sigma(noise.parties if senders is None else senders)
+    # Beyond 10 sigma above all counts a pass is below any chance that matters; C is below e^20.
+    reach = math.ceil(sigma * (10 + math.sqrt(2 * math.log(len(row) / chance))))
+    candidates = np.arange(int(row.min()) - reach, int(row.max()) + reach + 1)
+    logs = _log_all_below(candidates[:, np.newaxis] - row, noise, senders).sum(axis=1)
+    return int(candidates[np.argmax(logs >= log_fail)])
+
+
+def _log_all_below(
+    needed: NDArray[np.int64], noise: DistributedNoise, senders: int | None
+) -> NDArray[np.float64]:
+    """Return ln Pr[noise < needed], the same shape."""
+    present = noise.parties if senders is None else senders
+    _, below = distributed_pass_law(needed.ravel(), sigma=noise.sum_sigma(present), shares=present)
+    return below.reshape(needed.shape)
+
+
+def _whole_rows(counts: ArrayLike) -> NDArray[np.int64]:
+    rows = np.asarray(counts)
+    if rows.ndim != 2 or rows.shape[1] < 1 or not np.issubdtype(rows.dtype, np.integer):
+        raise InvalidParameterError("counts must be whole numbers with 2 axes", rows.shape)
+    return rows.astype(np.int64)

@@ -1,0 +1,174 @@
+"""How a run was charged, in words: by which price, within which budget, for which hospital."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pate_fed.accounting.statement import VALID_VOTES
+from pate_fed.report import wording
+
+MOST_OPEN_HOSPITALS = 8
+"""Hospitals whose table stands open in the page; that of more has to be opened."""
+
+_TRUST = "the coordinator: to add the noise, and to show labels and “no answer” only"
+
+
+class Price(NamedTuple):
+    """A way to charge, in words.
+
+    Attributes:
+        name: What it is called.
+        charges: What is charged how, as the rest of a sentence.
+        needs: Who has to be trusted for it.
+    """
+
+    name: str
+    charges: str
+    needs: str
+
+
+_PRICES: Mapping[str, Price] = {
+    "gdp": Price(
+        "Gaussian composition (GDP)",
+        "every check and every label is charged apart, as Gaussian noise adds up exactly. It would "
+        "hold even for somebody who saw the noisy counts",
+        "the coordinator: to add the noise",
+    ),
+    "label": Price(
+        "Label level",
+        "the check of a query and its label are charged apart, each for what it tells and no more",
+        _TRUST,
+    ),
+    "joint": Price(
+        "Joint price",
+        "a “no answer” and a label are charged together, because a query that is close enough for "
+        "its label to tell much is mostly refused. It rests on valid votes",
+        f"{_TRUST}; and every hospital: to send valid votes",
+    ),
+    "renyi": Price(
+        "RDP of the mechanism",
+        "every query is charged by the Renyi divergence of its noise, and a test of stability by "
+        "the chance that it fails, which counts toward delta",
+        _TRUST,
+    ),
+    "none": Price("No price", "nothing is, because no finite epsilon holds", "does not exist"),
+}
+
+
+def price_of(pricing: str) -> Price:
+    """Say a way to charge in words; one that is not known by its name alone."""
+    return _PRICES.get(pricing, Price(pricing, "by its own rules", "see the documentation"))
+
+
+def price(privacy: Mapping[str, Any]) -> Price:
+    """Say in words how a run was charged."""
+    return price_of(privacy["mechanism"]["pricing"])
+
+
+def assumption(privacy: Mapping[str, Any]) -> str | None:
+    """Say on what beside the coordinator the formal number rests; None where on nothing."""
+    return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
+
+
+def formal_method(privacy: Mapping[str, Any]) -> str:
+    """Name the method of the formal number; what `assumption` says is not repeated."""
+    method = str(privacy["views"]["public"]["formal"]["method"])
+    return method if assumption(privacy) is None else method.partition("; holds where")[0]
+
+
+def protects_nobody(privacy: Mapping[str, Any]) -> bool:
+    """Tell whether the mechanism has no price at all."""
+    return bool(privacy["mechanism"]["pricing"] == "none")
+
+
+class Bound(NamedTuple):
+    """One formal bound of a run.
+
+    Attributes:
+        price: Its way to charge.
+        epsilon: Its number; None where it is not finite.
+        method: How it was computed.
+        is_charged: Whether the run was charged by it.
+    """
+
+    price: Price
+    epsilon: float | None
+    method: str
+    is_charged: bool
+
+
+def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
+    """List all formal bounds of a run, the smallest first."""
+    charged = privacy["mechanism"]["pricing"]
+    listed = [
+        Bound(price_of(name), bound["epsilon"], bound["method"], name == charged)
+        for name, bound in privacy["views"]["public"]["bounds"].items()
+    ]
+    return sorted(
+        listed, key=lambda bound: (bound.epsilon is None, bound.epsilon or 0.0, bound.price.name)
+    )
+
+
+def caps_text(privacy: Mapping[str, Any]) -> str:
+    """Say after what the run was to end."""
+    mechanism = privacy["mechanism"]
+
+    def most(name: str) -> str:
+        cap = mechanism[name]
+        return "all queries" if cap is None else f"at most {wording.count(cap)}"
+
+    refusals = most("max_refusals") if mechanism["max_refusals"] != 0 else "it never refuses"
+    return (
+        f"queries looked at: {most('max_asks')}; answers: {most('max_answers')}; "
+        f"“no answer”: {refusals}"
+    )
+
+
+def budget_method(privacy: Mapping[str, Any]) -> str:
+    """Name the filter that keeps the budget."""
+    order = privacy["budget"]["order"]
+    if order is None:
+        return "GDP filter, a preset limit"
+    if not differ(privacy["parties"], "unit_votes"):
+        return f"RDP filter at order {order:.4g}, limit and order fixed before the run"
+    return (
+        "RDP filter at an order of each hospital's own, limits and orders fixed before the run "
+        f"(order {order:.4g} where the run may cost most)"
+    )
+
+
+def charged_method(privacy: Mapping[str, Any]) -> str:
+    """Say how the odometer counts."""
+    order = privacy["budget"]["order"]
+    so_far = "as for the cap, over what was charged"
+    return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
+
+
+def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether hospitals differ in nothing but their names."""
+    first = _facts(parties[0]) if parties else {}
+    return all(_facts(party) == first for party in parties)
+
+
+def differ(parties: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Tell whether hospitals differ in "budget" or "epsilon"."""
+    return len({party[key] for party in parties}) > 1
+
+
+def spread(parties: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Say from which epsilon to which one hospitals go: "1 to 5", or "5" where all have one.
+
+    Args:
+        parties: At least one.
+        key: "budget" or "epsilon".
+    """
+    values = [party[key] for party in parties]
+    if None in values:
+        return "no bound"
+    ends = dict.fromkeys(wording.epsilon_text(end) for end in (min(values), max(values)))
+    return " to ".join(ends)
+
+
+def _facts(party: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in party.items() if key != "party"}

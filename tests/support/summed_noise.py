@@ -1,0 +1,91 @@
+"""Laws of summed discrete Gaussian noise by plain convolution, and of what is decided from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+
+@lru_cache(maxsize=16)
+def summed_mass(sigma: float, shares: int, *, reach: float = 12.0) -> NDArray[np.float64]:
+    """Pr[sum = x] for x = -n .. n, by adding one share after the other; shape (2 n + 1,)."""
+    width = int(reach * sigma / np.sqrt(shares)) + 2
+    x = np.arange(-width, width + 1)
+    share = np.exp(-(x**2) * shares / (2 * sigma**2))
+    share /= share.sum()
+    mass = np.ones(1)
+    for _ in range(shares):
+        mass = np.convolve(mass, share)
+    return mass
+
+
+def exact_row_price(sigma: float, shares: int, *, moved: int, order: float) -> float:
+    """2 d(k) by convolution in 40 digits."""
+    with mpmath.workdps(40):
+        variance = mpmath.mpf(sigma) ** 2 / shares
+        width = int(13 * mpmath.sqrt(variance)) + 2
+        share = [mpmath.exp(-mpmath.mpf(x * x) / (2 * variance)) for x in range(-width, width + 1)]
+        mass = [mpmath.mpf(1)]
+        for _ in range(shares):
+            longer = [mpmath.mpf(0)] * (len(mass) + len(share) - 1)
+            for i, a in enumerate(mass):
+                for j, b in enumerate(share):
+                    longer[i + j] += a * b
+            mass = longer
+        total = mpmath.fsum(mass)
+        exponent = mpmath.mpf(order)
+        moment = mpmath.fsum(
+            (mass[i] / total) ** exponent * (mass[i - moved] / total) ** (1 - exponent)
+            for i in range(moved, len(mass))
+        )
+        return float(2 * mpmath.log(moment) / (exponent - 1))
+
+
+def label_law(counts: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Chance that each class has the largest noisy count, the lowest on ties; shape (classes,)."""
+    n = len(mass) // 2
+    x = np.arange(counts.min() - n, counts.max() + n + 1)
+    padded = np.concatenate([[0.0], np.cumsum(mass)])
+
+    def below(y: NDArray[np.int64]) -> NDArray[np.float64]:
+        return padded[np.clip(y + n + 1, 0, len(mass))]
+
+    def at(y: NDArray[np.int64]) -> NDArray[np.float64]:
+        inside = np.abs(y) <= n
+        return np.where(inside, mass[np.clip(y + n, 0, 2 * n)], 0.0)
+
+    law = []
+    for winner, count in enumerate(counts):
+        chance = at(x - count)
+        for other, rival in enumerate(counts):
+            if other != winner:
+                chance = chance * below(x - rival - (other < winner))
+        law.append(chance.sum())
+    return np.array(law)
+
+
+def fail_chance(counts: NDArray[np.int64], threshold: int, mass: NDArray[np.float64]) -> float:
+    """Pr[every noisy count is below the threshold]."""
+    n = len(mass) // 2
+    padded = np.concatenate([[0.0], np.cumsum(mass)])
+    return float(np.prod(padded[np.clip(threshold - counts + n, 0, len(mass))]))
+
+
+def moment_divergence(p: NDArray[np.float64], q: NDArray[np.float64], order: float) -> float:
+    """Renyi divergence of two laws on few outcomes, in nats."""
+    logs = order * np.log(p) + (1 - order) * np.log(q)
+    return float(np.logaddexp.reduce(logs) / (order - 1))
+
+
+def moves(classes: int, votes: int) -> Iterator[NDArray[np.int64]]:
+    """Every way to move at most so many votes between classes, but for none."""
+    span = range(-votes, votes + 1)
+    for head in product(span, repeat=classes - 1):
+        move = np.array([*head, -sum(head)])
+        if 0 < np.abs(move).sum() <= 2 * votes:
+            yield move

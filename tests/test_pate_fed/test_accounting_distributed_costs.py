@@ -1,0 +1,129 @@
+"""The formal cost of noise at the parties in both views, its ledger, and its words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pate_fed.accounting.accountant import GaussianAccountant, RenyiAccountant
+from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
+from pate_fed.accounting.curves import event_label_rdp
+from pate_fed.accounting.distributed_costs import distributed_costs
+from pate_fed.accounting.events import (
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
+)
+from pate_fed.accounting.gaussian_dp import gdp_mu_squared
+from pate_fed.accounting.label_bounds import label_level_epsilon
+from pate_fed.accounting.ledger import PrivacyLedger
+from pate_fed.accounting.statement import (
+    NOT_PROTECTED,
+    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
+    not_protected,
+    trust_sentence,
+)
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    UnsupportedEventError,
+)
+
+DELTA = 1e-5
+
+
+def test_the_coordinator_pays_rows_and_the_public_outcomes() -> None:
+    """200 checks and 100 labels: noise as in the reference setting, from 9 shares of variance."""
+    event = DistributedConfidentMaxEvent(200, 100, 20.0, 8.0, 9)
+    costs = distributed_costs(event, delta=DELTA)
+
+    def rows(orders: NDArray[np.float64]) -> NDArray[np.float64]:
+        return orders * (200 / 20.0**2 + 100 / 8.0**2)
+
+    gaussian = convert_curve(rows, delta=DELTA, method="cks").epsilon
+    assert costs.coordinator.epsilon == pytest.approx(gaussian, rel=1e-9)
+    assert costs.coordinator.epsilon >= gaussian
+    labels = label_level_epsilon(200, 100, sigma1=20.0, sigma2=8.0, delta=DELTA).epsilon
+    # Discrete noise of sigma 8 costs up to 0.1 % more than Gaussian noise, not less.
+    assert labels < costs.public.epsilon < 1.002 * labels
+    assert costs.public.epsilon < 0.75 * costs.coordinator.epsilon
+    assert "opens every noisy row" in costs.coordinator.holds_for
+    assert "9 hospitals are left" in costs.coordinator.holds_for
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(DistributedConfidentMaxEvent(200, 100, 20.0, 8.0, 9), id="much spent"),
+        pytest.param(DistributedGaussianMaxEvent(20, 9.0, 9, 2), id="little spent"),
+        pytest.param(DistributedGaussianMaxEvent(1, 12.0, 9), id="one row"),
+    ],
+)
+def test_few_orders_are_enough_for_the_public(event: DistributedGaussianMaxEvent) -> None:
+    found = distributed_costs(event, delta=DELTA).public.epsilon
+    best = convert_costly_curve(
+        lambda orders: event_label_rdp(event, orders), delta=DELTA, method="cks"
+    )
+    # Any order is valid; the best of many is hardly better.
+    assert found >= best.epsilon * (1 - 1e-4)
+    assert found <= best.epsilon * (1 + 1e-3)
+
+
+def test_the_public_never_pays_more_than_the_coordinator() -> None:
+    for weight in (1, 4):
+        event = DistributedConfidentMaxEvent(20, 10, 6.0, 4.0, 9, weight)
+        costs = distributed_costs(event, delta=DELTA)
+        assert costs.public.epsilon <= costs.coordinator.epsilon
+    assert "1 hospital is left" in (
+        distributed_costs(DistributedGaussianMaxEvent(3, 4.0, 1), delta=DELTA).coordinator.holds_for
+    )
+
+
+@pytest.mark.parametrize("pricing", ["joint", "label", "gdp", ""])
+def test_any_price_but_separate_ones_is_refused(pricing: str) -> None:
+    with pytest.raises(InvalidParameterError, match="separate"):
+        distributed_costs(DistributedGaussianMaxEvent(3, 4.0, 4), delta=DELTA, pricing=pricing)
+
+
+def test_summed_discrete_noise_is_no_gaussian_noise_for_an_accountant() -> None:
+    event = DistributedGaussianMaxEvent(3, 4.0, 4)
+    assert not GaussianAccountant().supports(event)
+    with pytest.raises(UnsupportedEventError):
+        gdp_mu_squared(event)
+    accountant = RenyiAccountant()
+    accountant.compose(event, event)
+    twice = distributed_costs(DistributedGaussianMaxEvent(6, 4.0, 4), delta=DELTA)
+    assert accountant.get_epsilon(DELTA) == pytest.approx(twice.coordinator.epsilon, rel=1e-12)
+
+
+def test_a_ledger_charges_every_opened_row_in_the_coordinators_view() -> None:
+    worst = DistributedGaussianMaxEvent(50, 12.0, 9, 2)
+    cost = distributed_costs(worst, delta=DELTA).coordinator
+    ledger = PrivacyLedger(cost.epsilon * (1 + 1e-9), DELTA, order=cost.order)
+    batch = DistributedGaussianMaxEvent(10, 12.0, 9, 2)
+    for number in range(5):
+        ledger = ledger.reserve(f"phase {number}", batch)
+        # Void or not, what was sent stays charged (rule R13).
+        ledger = ledger.forfeit(f"phase {number}")
+    assert ledger.charged_epsilon() == pytest.approx(cost.epsilon, rel=1e-9)
+    with pytest.raises(BudgetExhaustedError):
+        ledger.reserve("one more", DistributedGaussianMaxEvent(1, 12.0, 9, 2))
+    assert PrivacyLedger.from_record(ledger.to_record()) == ledger
+    gaussian = PrivacyLedger(cost.epsilon, DELTA)
+    with pytest.raises(UnsupportedEventError):
+        gaussian.reserve("discrete", batch)
+
+
+def test_the_trust_that_noise_at_the_parties_needs_is_said() -> None:
+    sentence = trust_sentence("parties")
+    assert "the exact sum of the votes exists nowhere" in sentence
+    assert "threshold" in sentence
+    with pytest.raises(InvalidParameterError):
+        trust_sentence("parties", votes_trusted_valid=True)
+    said = not_protected(simulated=False, noise_place="parties")
+    assert said == NOT_PROTECTED_WITH_NOISE_AT_PARTIES
+    assert any("colluders" in line for line in said)
+    assert any("it can choose labels" in line for line in said)
+    # The coordinator holds no exact sum there, and adds no noise.
+    assert not {NOT_PROTECTED[0], NOT_PROTECTED[1]} & set(said)
+    assert all(line.endswith(".") for line in said)
