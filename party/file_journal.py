@@ -108,6 +108,11 @@ class FileJournal(MemoryJournal):
             raise JournalDamagedError("a y must be the one that was kept", "another")
         return frame
 
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        """See `RoundJournal.fix_survivors`."""
+        if self._is_new_set(plan_digest, survivors_digest):
+            self._append(["survivors", plan_digest, survivors_digest])
+
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
         if plan_digest not in self._kept:
@@ -184,17 +189,16 @@ class FileJournal(MemoryJournal):
                 self._require_open(plan_digest)
                 self._answered.add(plan_digest)
                 self._kept[plan_digest] = digest
+            case ["survivors", bytes(plan_digest), bytes(digest)]:
+                if not self._is_new_set(plan_digest, digest):
+                    raise JournalDamagedError("a survivor set must be noted once", "again")
+                self._survivors[plan_digest] = digest
             case ["erase", bytes(plan_digest)]:
                 del self._kept[plan_digest]
             case ["claim", [*queries]] if all(type(query) is bytes for query in queries):
                 self._queries.update(queries)
             case ["witness", [*pairs]]:
-                for pair in pairs:
-                    match pair:
-                        case [bytes(peer), int(count)]:
-                            self._witnessed[peer] = count
-                        case _:
-                            raise JournalDamagedError("a witness must be a counter", "another")
+                self._witnessed.update(map(_counter_of, pairs))
             case ["halt", int(counter)]:
                 self._halted_at = counter
             case ["resume"]:
@@ -322,6 +326,14 @@ def _storage(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise JournalStorageError(f"a journal must {what}", error.strerror) from error
+
+
+def _counter_of(pair: object) -> tuple[bytes, int]:
+    match pair:
+        case [bytes(peer), int(count)]:
+            return peer, count
+        case _:
+            raise JournalDamagedError("a witness must be a counter", "another")
 
 
 def _first_link() -> bytes:

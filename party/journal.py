@@ -48,6 +48,7 @@ class MemoryJournal(Journal):
         self._plans: set[bytes] = set()
         self._answered: set[bytes] = set()
         self._frames: dict[bytes, bytes] = {}
+        self._survivors: dict[bytes, bytes] = {}
         self._queries: set[bytes] = set()
         self._witnessed: dict[bytes, int] = {}
         self._counter = self._halted_at = 0
@@ -72,6 +73,12 @@ class MemoryJournal(Journal):
     def find(self, plan_digest: bytes) -> bytes | None:
         """See `RoundJournal.find`."""
         return self._frames.get(plan_digest)
+
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        """See `RoundJournal.fix_survivors`."""
+        if self._is_new_set(plan_digest, survivors_digest):
+            self._survivors[plan_digest] = survivors_digest
+            self._counter += 1
 
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
@@ -123,6 +130,12 @@ class MemoryJournal(Journal):
     def _require_open(self, plan_digest: bytes) -> None:
         if plan_digest not in self._plans or plan_digest in self._answered:
             raise KeyReuseError("a plan must be begun and answered once", "not so")
+
+    def _is_new_set(self, plan_digest: bytes, survivors_digest: bytes) -> bool:
+        known = self._survivors.get(plan_digest)
+        if plan_digest not in self._plans or known not in (None, survivors_digest):
+            raise KeyReuseError("a plan must be begun and have one survivor set", "another")
+        return known is None
 
     def _require_unanswered(self, queries: Sequence[bytes]) -> None:
         if self.any_answered(queries):

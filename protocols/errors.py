@@ -7,7 +7,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- KeyReuseError           PF-211  a key would meet a second vector
     |  |- WrongStateError         PF-212  a call that this state does not allow
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
-    |  `- RestoredJournalError    PF-214  a journal older than what this party signed
+    |  |- RestoredJournalError    PF-214  a journal older than what this party signed
+    |  `- InvalidSharingError     PF-215  a secret sharing that cannot be
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
@@ -19,8 +20,10 @@ A message says what must hold and what came, and holds no secret::
     |  |- UnknownPeerError        PF-228
     |  |- HistoryError            PF-229  two ends remember different runs
     |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
-    |  `- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
-    `- TooFewPartiesError         PF-240  fewer parties than the sum needs
+    |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
+    |  `- WrongShareError         PF-236  a share that is not what its dealer signed
+    |- TooFewPartiesError         PF-240  fewer parties than the sum needs
+    `- TooFewSharesError          PF-241  fewer holders of shares than open a sum
 """
 
 from __future__ import annotations
@@ -83,6 +86,12 @@ class RestoredJournalError(LocalProtocolError):
         self.shown = shown
         self.counter = counter
         super().__init__(f"the journal must have reached {shown}, which we signed", counter)
+
+
+class InvalidSharingError(LocalProtocolError, ValueError):
+    """A secret sharing that cannot be: its threshold, its holders or its secrets."""
+
+    code = "PF-215"
 
 
 class RemoteProtocolError(ProtocolError):
@@ -181,6 +190,12 @@ class SuiteError(RemoteProtocolError, ValueError):
     code = "PF-235"
 
 
+class WrongShareError(RemoteProtocolError, ValueError):
+    """A share, or a secret joined from shares, that is not what its dealer signed."""
+
+    code = "PF-236"
+
+
 class TooFewPartiesError(ProtocolError):
     """Fewer parties than the sum needs.
 
@@ -199,3 +214,19 @@ class TooFewPartiesError(ProtocolError):
             "another's votes from the sum",
             str(received),
         )
+
+
+class TooFewSharesError(ProtocolError):
+    """Fewer holders of shares than open a sum.
+
+    Attributes:
+        received: Shares there are.
+        threshold: Shares there must be.
+    """
+
+    code = "PF-241"
+
+    def __init__(self, *, received: int, threshold: int) -> None:
+        self.received = received
+        self.threshold = threshold
+        super().__init__(f"at least {threshold} holders must be left to open a sum", str(received))

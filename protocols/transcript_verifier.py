@@ -34,7 +34,8 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "run record": ("setup",),
     "setup": ("heads setup",),
     "heads setup": ("plan", "heads closing"),
-    "plan": ("settlement",),
+    "plan": ("survivor set", "settlement"),
+    "survivor set": ("settlement",),
     "settlement": ("plan", "heads closing"),
     "heads closing": (),
 }

@@ -32,6 +32,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
+from protocols.masked import MaskedSum
 
 SCHEMA_VERSION = 1
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
@@ -285,7 +286,14 @@ def trust(form: str, terms: RunTerms) -> str:
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
         return f"{seen} {VALID_VOTES}" if joint else seen
-    return trust_sentence(terms.noise_place, votes_trusted_valid=joint)
+    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
+    if form != MaskedSum.name:
+        return sentence
+    parties = len(terms.weights)
+    return (
+        f"{sentence} Single hospitals' votes are hidden from the coordinator together with at most "
+        f"{MaskedSum.most_colluders(parties)} of the {parties} hospitals (--sum masked)."
+    )
 
 
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import KeyReuseError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
 from protocols.secure_sum import SecureSum
@@ -30,6 +31,7 @@ class ListJournal(RoundJournal):
         self.peers: dict[bytes, int] = {}
         self.halted_at = 0
         self._frames: dict[bytes, bytes | None] = {}
+        self._survivors: dict[bytes, bytes] = {}
 
     @property
     def counter(self) -> int:
@@ -59,6 +61,11 @@ class ListJournal(RoundJournal):
     def find(self, plan_digest: bytes) -> bytes | None:
         return self._frames.get(plan_digest)
 
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        if self._survivors.setdefault(plan_digest, survivors_digest) != survivors_digest:
+            raise KeyReuseError("a plan must have one survivor set", "another")
+        self.steps.append("fix survivors")
+
     def erase(self, plan_digest: bytes) -> None:
         self._frames[plan_digest] = None
         self.steps.append("erase")
@@ -82,6 +89,8 @@ class MemoryRun:
         tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
     ) -> None:
         self.tamper = tamper
+        self.form = form()
+        self._make_form = form
         self.suite = suite
         self.coordinator_identity = SigningIdentity.generate()
         self.identities = {
@@ -94,13 +103,12 @@ class MemoryRun:
             fp: self.new_party(identity, pins, self.journals[fp])
             for fp, identity in self.identities.items()
         }
-        self.form = form
         self.coordinator = self.new_coordinator({})
 
     def new_coordinator(self, known_statements: Mapping[bytes, bytes]) -> CoordinatorRound:
         return CoordinatorRound(
             identity=self.coordinator_identity,
-            form=self.form(),
+            form=self._make_form(),
             parties={fp: identity.public for fp, identity in self.identities.items()},
             nonce=secrets.token_bytes(32),
             expires_at=EXPIRES_AT,
@@ -119,7 +127,10 @@ class MemoryRun:
             identity=identity,
             coordinator=self.coordinator_identity.public,
             pins=pins,
-            forms={"additive": AdditiveSum(), "plain": PlainSum()},
+            forms={
+                **{form.name: form() for form in (AdditiveSum, MaskedSum, PlainSum)},
+                self.form.name: self._make_form(),
+            },
             journal=journal,
             random_bytes=secrets.token_bytes,
             suites=frozenset({self.suite}),
@@ -154,9 +165,16 @@ class MemoryRun:
     def broadcast(self, stage: str, frame: bytes) -> None:
         self.exchange(stage, dict.fromkeys(self.parties, frame))
 
+    @property
+    def tolerance(self) -> dict[str, int]:
+        """What the run record says of colluders and drop-outs."""
+        parties = len(self.parties)
+        dropouts = parties - self.form.threshold(parties)
+        return {"colluders": self.form.most_colluders(parties), "dropouts": dropouts}
+
     def set_up(self, *, terms: bytes = b"") -> None:
         self.broadcast("offer", self.coordinator.offer())
-        record = self.coordinator.record(terms=terms, colluders=1, dropouts=0)
+        record = self.coordinator.record(terms=terms, **self.tolerance)
         for fp, party in self.parties.items():
             self.to_party("record", fp, record)
             self.to_coordinator("record", fp, list(party.accept_run()))
@@ -168,14 +186,34 @@ class MemoryRun:
             batch=batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=terms
         )
 
-    def sum(self, vectors: list[NDArray[np.int64]], *, batch: int = 0) -> NDArray[np.int64]:
-        """Run one batch to its opened sum; vectors are given in seat order."""
+    def sum(
+        self,
+        vectors: list[NDArray[np.int64]],
+        *,
+        batch: int = 0,
+        absent: Collection[int] = (),
+        mute: Collection[int] = (),
+    ) -> NDArray[np.int64]:
+        """Run one batch to its opened sum; vectors are given in seat order.
+
+        Seats in `absent` are lost before they send y, those in `mute` after it.
+        """
         plan = self.open_plan(len(vectors[0]), batch=batch)
-        for fp, vector in zip(self.coordinator.seats, vectors, strict=True):
-            self.to_party("plan", fp, plan)
-            frames = list(self.parties[fp].contribute(vector))
-            self.to_coordinator("vector", fp, frames)
+        for seat, (fp, vector) in enumerate(zip(self.coordinator.seats, vectors, strict=True)):
+            if seat not in absent:
+                self.to_party("plan", fp, plan)
+                frames = list(self.parties[fp].contribute(vector))
+                self.to_coordinator("vector", fp, frames)
+        if self.form.survives_dropouts:
+            self.reveal(mute=mute)
         return self.coordinator.open_total()
+
+    def reveal(self, *, mute: Collection[int] = ()) -> None:
+        """The second exchange of a form that survives drop-outs."""
+        for fp, frames in self.coordinator.fix_survivors().items():
+            if self.coordinator.seats.index(fp) not in mute:
+                for frame in frames:
+                    self.to_coordinator("reveal", fp, self.to_party("survivors", fp, frame))
 
     def settle(self, *, released: bool = True, result: bytes = b"") -> None:
         frame = self.coordinator.settle(released=released, result=result)

@@ -43,6 +43,10 @@ class ForgetfulParty(Journal):
         with FileJournal(self._folder) as journal:
             return journal.find(plan_digest)
 
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.fix_survivors(plan_digest, survivors_digest)
+
     def erase(self, plan_digest: bytes) -> None:
         with FileJournal(self._folder) as journal:
             journal.erase(plan_digest)
@@ -157,6 +161,21 @@ class TestPlans:
         with pytest.raises(KeyReuseError):
             journal.keep(OTHER_PLAN, b"y")
         assert journal.find(PLAN) == b"y"
+
+    def test_a_plan_has_one_survivor_set_noted_once(self, begun: Journal) -> None:
+        journal = begun
+        with pytest.raises(KeyReuseError):  # nothing was begun for it
+            journal.fix_survivors(OTHER_PLAN, b"1" * 32)
+        journal.fix_survivors(PLAN, b"1" * 32)
+        counter = journal.counter
+        journal.fix_survivors(PLAN, b"1" * 32)
+        with pytest.raises(KeyReuseError):
+            journal.fix_survivors(PLAN, b"2" * 32)
+        assert journal.counter == counter == 2
+        journal.keep(PLAN, b"y")
+        journal.erase(PLAN)
+        with pytest.raises(KeyReuseError):  # nor after it is settled
+            journal.fix_survivors(PLAN, b"2" * 32)
 
     def test_an_erased_plan_is_never_begun_again(self, begun: Journal) -> None:
         journal = begun
