@@ -221,8 +221,13 @@ class SimulationSettings:
             raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
         if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):
             raise InvalidSettingError("--test-delta must be above 0 and below --delta", "another")
-        if self.weights is not None and min(self.weights, default=0) < 1:
-            raise InvalidSettingError("--weights must be at least 1 each", "less")
+        for place, weight in enumerate(self.weights or (), start=1):
+            if weight < 1:
+                raise InvalidSettingError(
+                    "--weights must be at least 1 each", f"{weight} for hospital {place}"
+                )
+        if self.weights == ():
+            raise InvalidSettingError("--weights must be at least 1 each", "none")
         if self.party_epsilons is not None and not all(
             0 < budget < float("inf") for budget in self.party_epsilons
         ):
@@ -233,7 +238,9 @@ class SimulationSettings:
                 self.pricing,
             )
         if self.pricing == "joint" and not self.valid_votes:
-            raise InvalidSettingError("--pricing joint must come with --valid-votes", "unchecked")
+            raise InvalidSettingError(
+                "--pricing joint must come with --valid-votes", "--unchecked-votes"
+            )
 
     def _check_data_options(self) -> None:
         data = self.data
