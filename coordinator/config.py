@@ -268,7 +268,22 @@ class SimulationSettings:
             InvalidSettingError: more queries than the pool has.
             BudgetExhaustedError: the budget does not afford a single query.
         """
+        return self._resolved(dataset, DEFAULTS[self.data.name])
+
+    def affordable(self, dataset: Dataset) -> int:
+        """Return how many of the queries that were asked for the budgets afford at the worst.
+
+        Args:
+            dataset: The records, split.
+
+        Raises:
+            BudgetExhaustedError: not a single one.
+        """
         known = DEFAULTS[self.data.name]
+        most = replace(known, queries=self.queries or known.queries)
+        return replace(self, queries=None)._resolved(dataset, most).queries or 0
+
+    def _resolved(self, dataset: Dataset, known: Defaults) -> SimulationSettings:
         has_hospitals = dataset.private.hospitals is not None
         scheme = self.partition or ("column" if has_hospitals else "iid")
         parties = self._parties(dataset, known, scheme)

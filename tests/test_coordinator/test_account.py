@@ -161,6 +161,7 @@ def test_files_that_are_no_array_are_refused(
     assert (broken.code, broken.error_code) == (5, "PF-111")
     gone = pate_fed("account", tmp_path / "none.npy", "--mechanism", "gnmax", "--sigma2", 8)
     assert (gone.code, gone.error_code) == (5, "PF-111")
+    assert "none.npy must be a file that can be read, got none: it does not exist" in gone.err
 
 
 def test_pickled_arrays_are_refused(pate_fed: Command, tmp_path: Path) -> None:
