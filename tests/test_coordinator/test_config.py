@@ -53,7 +53,7 @@ def settings(data: DataSource = CSV, **changed: Any) -> SimulationSettings:
 
 
 def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_many() -> None:
-    asked = {"parties": 10, "teachers": 10, "epsilon": 1.0}
+    asked: dict[str, Any] = {"parties": 10, "teachers": 10, "epsilon": 1.0}
     left_open = settings(**asked).resolve(dataset()).queries
     assert left_open is not None
     assert 1 < left_open < 100
