@@ -460,6 +460,13 @@ def account(  # noqa: PLR0917 - one argument per option
     unit_votes: Annotated[
         int, typer.Option(help="Votes that one privacy unit can move.", min=1)
     ] = 1,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            click_type=_choice("record", "party"),
+            help="Privacy unit. [default: record where --unit-votes is 1, else party]",
+        ),
+    ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
 ) -> None:
     """Say what votes would cost, by every method side by side.
@@ -485,6 +492,7 @@ def account(  # noqa: PLR0917 - one argument per option
             max_answers=max_answers,
             max_refusals=max_refusals,
             unit_votes=unit_votes,
+            unit=unit,  # type: ignore[arg-type]  # one of the choices above
         )
     )
     if output_format is Format.JSON:
@@ -703,7 +711,8 @@ def _numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T
     try:
         return tuple(kind(part) for part in text.split(","))
     except ValueError:
-        raise InvalidSettingError(f"{option} must be numbers between commas", text) from None
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise InvalidSettingError(f"{option} must be {numbers} between commas", text) from None
 
 
 def _rows(text: str | None) -> tuple[int, int] | None:

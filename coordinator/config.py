@@ -221,8 +221,13 @@ class SimulationSettings:
             raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
         if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):
             raise InvalidSettingError("--test-delta must be above 0 and below --delta", "another")
-        if self.weights is not None and min(self.weights, default=0) < 1:
-            raise InvalidSettingError("--weights must be at least 1 each", "less")
+        for place, weight in enumerate(self.weights or (), start=1):
+            if weight < 1:
+                raise InvalidSettingError(
+                    "--weights must be at least 1 each", f"{weight} for hospital {place}"
+                )
+        if self.weights == ():
+            raise InvalidSettingError("--weights must be at least 1 each", "none")
         if self.party_epsilons is not None and not all(
             0 < budget < float("inf") for budget in self.party_epsilons
         ):
@@ -233,7 +238,9 @@ class SimulationSettings:
                 self.pricing,
             )
         if self.pricing == "joint" and not self.valid_votes:
-            raise InvalidSettingError("--pricing joint must come with --valid-votes", "unchecked")
+            raise InvalidSettingError(
+                "--pricing joint must come with --valid-votes", "--unchecked-votes"
+            )
 
     def _check_data_options(self) -> None:
         data = self.data
@@ -261,7 +268,22 @@ class SimulationSettings:
             InvalidSettingError: more queries than the pool has.
             BudgetExhaustedError: the budget does not afford a single query.
         """
+        return self._resolved(dataset, DEFAULTS[self.data.name])
+
+    def affordable(self, dataset: Dataset) -> int:
+        """Return how many of the queries that were asked for the budgets afford at the worst.
+
+        Args:
+            dataset: The records, split.
+
+        Raises:
+            BudgetExhaustedError: not a single one.
+        """
         known = DEFAULTS[self.data.name]
+        most = replace(known, queries=self.queries or known.queries)
+        return replace(self, queries=None)._resolved(dataset, most).queries or 0
+
+    def _resolved(self, dataset: Dataset, known: Defaults) -> SimulationSettings:
         has_hospitals = dataset.private.hospitals is not None
         scheme = self.partition or ("column" if has_hospitals else "iid")
         parties = self._parties(dataset, known, scheme)

@@ -14,6 +14,7 @@ from coordinator.account.case import VoteCase
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.ranges import probability
+from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.mechanisms import (
     ConfidentGaussianMax,
@@ -58,6 +59,7 @@ class AccountRequest:
         max_answers: Cap on answers, or its expected number; None for all queries.
         max_refusals: Cap on refusals, likewise.
         unit_votes: Votes that one privacy unit can move.
+        unit: The privacy unit: "record" or "party"; None for "record" where it moves one vote.
     """
 
     votes: Path
@@ -73,6 +75,12 @@ class AccountRequest:
     max_answers: float | None = None
     max_refusals: float | None = None
     unit_votes: int = 1
+    unit: PrivacyUnit | None = None
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        """The unit that was named, or the one that so many votes suggest."""
+        return self.unit or ("record" if self.unit_votes == 1 else "party")
 
 
 def read_case(request: AccountRequest) -> VoteCase:
@@ -141,9 +149,10 @@ def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountReques
     answers = queries if request.max_answers is None else min(request.max_answers, queries)
     refusals = queries if request.max_refusals is None else min(request.max_refusals, queries)
     can_refuse = isinstance(mechanism, ConfidentGaussianMax | StableMax)
-    # A run ends with its last allowed refusal or answer, so neither the caps' sum nor more than
-    # all queries can be asked.
-    asks = min(queries, answers + refusals) if can_refuse else answers
+    real = any(value != np.floor(value) for value in (answers, refusals))
+    # The last ask ends a run by an answer or a refusal, not by both. Expected numbers just add up.
+    both = answers + refusals if real else max(answers, refusals, answers + refusals - 1)
+    asks = min(queries, both) if can_refuse else answers
     checks = isinstance(mechanism, ConfidentGaussianMax)
     return RunCaps(
         teachers=int(votes[0].sum()),
@@ -156,5 +165,5 @@ def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountReques
         refusals=refusals,
         weight=request.unit_votes,
         delta=request.delta,
-        real=any(value != np.floor(value) for value in (answers, refusals)),
+        real=real,
     )

@@ -6,7 +6,7 @@ import math
 import textwrap
 from typing import Any
 
-from coordinator.account.case import VoteCase
+from coordinator.account.case import MethodCost, VoteCase
 from coordinator.account.formal import formal_rows
 from coordinator.account.private import per_instance_rows, sanitized_row
 from coordinator.account.request import AccountRequest, read_case
@@ -24,22 +24,23 @@ def account(request: AccountRequest) -> dict[str, Any]:
 
     Returns:
         "asked", "expected_answered", "teachers", "classes", and "epsilon": for each method its
-        number, None where it has none, with unit, neighbors, view, method and whether it may
-        be shown. Of Interactive-GNMax "expected_reinforced" too: how many labels a confident
-        student would keep.
+        number, None where it has none, with unit, neighbors, view, method, whether it may be
+        shown, and on what that hangs. Of Interactive-GNMax "expected_reinforced" too: how many
+        labels a confident student would keep.
 
     Raises:
         PateFedError: the file, the votes or a parameter is no good; nothing was computed.
         InvalidSettingError: an option is missing, or belongs to another mechanism.
     """
     case = read_case(request)
-    unit = "record" if request.unit_votes == 1 else "party"
+    unit = request.privacy_unit
     about = {
         "unit": unit,
-        "neighbors": neighbors(unit, weight=request.unit_votes),  # type: ignore[arg-type]
+        "neighbors": neighbors(unit, weight=request.unit_votes),
         "view": _PUBLIC,
     }
-    rows = {**formal_rows(case), **per_instance_rows(case), "sanitized": sanitized_row(case)}
+    formal = formal_rows(case)
+    rows = {**formal, **per_instance_rows(case), "sanitized": sanitized_row(case)}
     return {
         "schema_version": 1,
         "asked": len(case.votes),
@@ -53,6 +54,7 @@ def account(request: AccountRequest) -> dict[str, Any]:
                 **about,
                 "method": row.method,
                 "releasable": row.releasable,
+                "releasable_note": _note(row, is_formal=name in formal),
                 **row.details,
             }
             for name, row in rows.items()
@@ -65,13 +67,15 @@ def render_account(found: dict[str, Any]) -> str:
     lines = [
         f"{found['asked']:,} queries of {found['classes']} classes, "
         f"{found['teachers']:,} teachers; delta {found['delta']:g}",
-        f"{found['expected_answered']:,.1f} answers are expected",
+        f"{found['expected_answered']:,.1f} answers are expected "
+        "(from these votes: PRIVATE, operator only)",
         "",
     ]
     for name, row in found["epsilon"].items():
         lines.append(f"{name:20} {_number(row)}")
+        note = "" if row["releasable_note"] is None else f"{row['releasable_note']}; "
         lines += textwrap.wrap(
-            f"unit {row['unit']}; view {row['view']}; method: {row['method']}",
+            f"{note}unit {row['unit']}; view {row['view']}; method: {row['method']}",
             78,
             initial_indent="  ",
             subsequent_indent="  ",
@@ -85,8 +89,19 @@ def _number(row: dict[str, Any]) -> str:
     if row["epsilon"] is None:
         return "no number"
     order = f" at order {row['order']:.4g}" if row.get("order") is not None else ""
-    shown = "may be shown" if row["releasable"] else "PRIVATE, operator only"
-    return f"epsilon {_up(row['epsilon'])}{order}; {shown}"
+    shown = "" if row["releasable"] else "; PRIVATE, operator only"
+    return f"epsilon {_up(row['epsilon'])}{order}{shown}"
+
+
+def _note(row: MethodCost, *, is_formal: bool) -> str | None:
+    """Say on what it hangs whether a number may be shown; None where there is no number."""
+    if row.epsilon is None:
+        return None
+    if not is_formal:
+        return "private because it depends on these votes"
+    if row.releasable:
+        return "may be shown if the caps were fixed without the votes"
+    return "private because caps that are not whole are expectations from votes"
 
 
 def _up(epsilon: float) -> str:

@@ -129,7 +129,7 @@ class _Rehearsal:
         settings = self._settings
         with self._timed("data"):
             self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
-            asked = settings
+            self._asked = asked = settings
             self._settings = settings = settings.resolve(self._dataset)
             self._unit_notes = _unit_notes(asked, settings)
             self._partition = self._deal()
@@ -196,10 +196,11 @@ class _Rehearsal:
     def write(self, out: Path) -> Simulation:
         """Train the student, measure, and write the run directory."""
         labels = self._known_labels()
+        labels.warnings[:0] = self._held_out_notes()
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
         outcomes = results.answers_of(self._store)
         if not outcomes and labels.stopped_by is not None:
-            raise labels.stopped_by
+            raise self._advised(labels.stopped_by)
         with self._timed("student"):
             student = self._teach(outcomes, labels)
         with self._timed("yardsticks"):
@@ -269,6 +270,34 @@ class _Rehearsal:
                 "was fixed before it."
             ]
         return []
+
+    def _held_out_notes(self) -> list[str]:
+        """Say whose records were treated as public where they are the user's own patients'."""
+        if self._settings.data.name != "csv":
+            return []
+        dataset = self._dataset
+        pool, test = dataset.pool.unit_count, dataset.test.unit_count
+        patients = dataset.private.unit_count + pool + test
+        return [
+            f"{100 * pool / patients:.0f} % of the patients (pool) and "
+            f"{100 * test / patients:.0f} % (test) were treated as public: labels.csv, the student "
+            "and its scores may show them."
+        ]
+
+    def _advised(self, error: Exception) -> Exception:
+        """Say how many queries fit where those asked for did not, and nothing was spent."""
+        if not isinstance(error, BudgetExhaustedError) or self._asked.queries is None:
+            return error
+        try:
+            fit = self._asked.affordable(self._dataset)
+        except BudgetExhaustedError as nothing_fits:
+            return nothing_fits
+        queries = "1 query fits" if fit == 1 else f"{fit} queries fit"
+        return BudgetExhaustedError(
+            requested=error.requested,
+            budget=error.budget,
+            advice=f"at these settings at most {queries}; pate-fed plan says what a budget buys",
+        )
 
     def _delta_warnings(self) -> list[str]:
         private = self._dataset.private

@@ -75,6 +75,10 @@ def read_csv(path: Path) -> CsvTable:
         raise UnreadableFileError(
             f"{path.name} must be a whole gzip file", "a damaged or truncated one"
         ) from error
+    except FileNotFoundError as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a readable file", "none: it does not exist"
+        ) from error
     except OSError as error:
         raise UnreadableFileError(
             f"{path.name} must be a readable file", error.strerror or type(error).__name__

@@ -46,6 +46,10 @@ def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
         raise UnreadableFileError(
             f"{path.name} must be a whole gzip file", "a damaged or truncated one"
         ) from error
+    except FileNotFoundError as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a readable file", "none: it does not exist"
+        ) from error
     except OSError as error:
         raise UnreadableFileError(
             f"{path.name} must be a readable file", error.strerror or type(error).__name__

@@ -46,8 +46,11 @@ class DataSource:
             raise InvalidParameterError(
                 "--data mnist needs --data-dir, the folder of its files", "none"
             )
-        if self.name == "csv" and (self.data_file is None or self.label_column is None):
-            raise InvalidParameterError("--data csv needs --data-file and --label", "less")
+        needed = {"--data-file": self.data_file, "--label": self.label_column}
+        missing = [option for option, value in needed.items() if value is None]
+        if self.name == "csv" and missing:
+            came = "neither" if len(missing) == len(needed) else f"no {missing[0]}"
+            raise InvalidParameterError("--data csv needs --data-file and --label", came)
 
 
 def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:

@@ -80,6 +80,10 @@ def _load(path: Path) -> NDArray[np.generic]:
             raise UnreadableFileError(f"{path.name} must have at most 2 GiB", "more")
         with path.open("rb") as file:
             raw = np.load(file, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a file that can be read", "none: it does not exist"
+        ) from error
     except OSError as error:
         raise UnreadableFileError(
             f"{path.name} must be a file that can be read", type(error).__name__

@@ -42,6 +42,7 @@ _ENVIRONMENT.filters.update(
     delta=wording.delta_text,
     odds=wording.odds_factor,
     chance=wording.chance_text,
+    unassuming=price_words.unassuming,
 )
 _ENVIRONMENT.globals.update(plural=wording.plural)
 
@@ -87,6 +88,7 @@ def render_report(run: RunRecord) -> str:
         price=price_words.price(privacy),
         method=price_words.formal_method(privacy),
         assumption=price_words.assumption(privacy),
+        without=price_words.without_trust(privacy),
         bounds=price_words.bounds(privacy),
         caps=price_words.caps_text(privacy),
         budget_method=price_words.budget_method(privacy),

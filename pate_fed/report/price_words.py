@@ -71,10 +71,55 @@ def assumption(privacy: Mapping[str, Any]) -> str | None:
     return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
 
 
+class WithoutTrust(NamedTuple):
+    """What still holds, in the hospital of the headline, where votes are not valid.
+
+    Attributes:
+        epsilon: At the caps; None where nothing finite holds.
+        method: How it was computed.
+        budget: The budget that it exceeds; None where it does not.
+        others: Hospitals in all whose own such number exceeds their budget.
+    """
+
+    epsilon: float | None
+    method: str
+    budget: float | None
+    others: int
+
+
+def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
+    """Say what holds where hospitals do not vote validly; None where the number needs no trust."""
+    if assumption(privacy) is None or not privacy["parties"]:
+        return None
+    row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
+    listed = [bound for bound in bounds(privacy) if bound.price.name != _PRICES["joint"].name]
+    method = listed[0].price.name if listed else "a bound that needs no valid votes"
+    return WithoutTrust(
+        row["epsilon_without_trust"],
+        f"{method}, at the caps",
+        row["budget"] if _exceeds(row) else None,
+        sum(map(_exceeds, privacy["parties"])),
+    )
+
+
+def _exposure(privacy: Mapping[str, Any], party: Mapping[str, Any]) -> tuple[float, bool, float]:
+    """Rank hospitals so that the one whose number is the headline comes last."""
+    is_headline = party["unit_votes"] == privacy["unit_weight"]
+    return (party["epsilon"] or 0.0, is_headline, -party["budget"])
+
+
+def _exceeds(party: Mapping[str, Any]) -> bool:
+    return bool((party["epsilon_without_trust"] or 0.0) > party["budget"])
+
+
 def formal_method(privacy: Mapping[str, Any]) -> str:
     """Name the method of the formal number; what `assumption` says is not repeated."""
-    method = str(privacy["views"]["public"]["formal"]["method"])
-    return method if assumption(privacy) is None else method.partition("; holds where")[0]
+    return unassuming(privacy["views"]["public"]["formal"]["method"])
+
+
+def unassuming(method: str) -> str:
+    """Name a method without the assumption that stands beside it."""
+    return method.partition("; holds where")[0]
 
 
 def protects_nobody(privacy: Mapping[str, Any]) -> bool:

@@ -88,11 +88,17 @@ def sample_parties(hospitals: int = 50, *, alike: bool = True) -> list[dict[str,
             "teachers": 1,
             "votes": 1 if alike else 1 + number % 3,
             "unit_votes": 1 if alike else 1 + number % 3,
+            "neighbors": "Two worlds that differ in all the records of this hospital.",
             "budget": 5.0 if alike else 2.0 + 6.0 * number / hospitals,
             "epsilon": most if alike else most * number / hospitals,
+            "method": METHODS["joint"],
+            "epsilon_without_trust": 1.2 * (most if alike else most * number / hospitals),
         }
         for number in range(1, hospitals + 1)
     ]
+
+
+_NO_EPSILON = {"epsilon": None, "epsilon_without_trust": None}
 
 
 def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
@@ -155,7 +161,12 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
         },
         "parties": [
-            {**party, "epsilon": None} if epsilon is None else party for party in sample_parties()
+            {
+                **party,
+                "method": METHODS[pricing],
+                **(_NO_EPSILON if epsilon is None else {}),
+            }
+            for party in sample_parties()
         ],
         "per_instance": {
             "epsilon": 2.134567,

@@ -135,7 +135,23 @@ class TestWrongUsage:
             pytest.param(["--vote-threshold", "nan"], "nan", id="threshold no number"),
             pytest.param(["--seed", "-1"], "-1", id="negative seed"),
             pytest.param(["--mechanism", "gnmax", "--sigma1", "3"], "gnmax", id="contradiction"),
-            pytest.param(["--data", "csv"], "less", id="csv without a file"),
+            pytest.param(["--data", "csv"], "neither", id="csv without a file"),
+            pytest.param(
+                ["--data", "csv", "--data-file", "a.csv"], "no --label", id="csv without a label"
+            ),
+            pytest.param(
+                ["--data", "csv", "--label", "sick"], "no --data-file", id="csv without a file only"
+            ),
+            pytest.param(["--weights", "1,2,0,3"], "0 for hospital 3", id="a weight of 0"),
+            pytest.param(
+                ["--weights", "1,2,1.5"], "must be whole numbers between commas", id="half a vote"
+            ),
+            pytest.param(
+                ["--party-epsilons", "1,x"], "must be numbers between commas", id="no number"
+            ),
+            pytest.param(
+                ["--pricing", "joint", "--unchecked-votes"], "got --unchecked-votes", id="no trust"
+            ),
             pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),

@@ -52,6 +52,15 @@ def settings(data: DataSource = CSV, **changed: Any) -> SimulationSettings:
     return SimulationSettings(data=data, **changed)
 
 
+def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_many() -> None:
+    asked: dict[str, Any] = {"parties": 10, "teachers": 10, "epsilon": 1.0}
+    left_open = settings(**asked).resolve(dataset()).queries
+    assert left_open is not None
+    assert 1 < left_open < 100
+    assert settings(**asked, queries=110).affordable(dataset()) == left_open
+    assert settings(**asked, queries=left_open - 1).affordable(dataset()) == left_open - 1
+
+
 class TestDefaults:
     @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import secrets
 import tomllib
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
 from protocols.envelope import SUITE_MLKEM768_X25519, SealingKey
-from tests.support.command import Command, pate_fed, small_run, write_table
+from tests.support.command import Command, Ended, pate_fed, small_run, write_table
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -185,6 +186,50 @@ class TestKindsOfData:
         for teacher in partition["teachers"]:
             assert teacher["records"] == 2 * teacher["units"]
         assert read_json(run, "privacy.json")["unit"] == "record"
+        # Of 60 patients with 2 rows each 36 stay private.
+        pool = metrics["queries"]["pool"] // 2
+        told = (
+            f"{100 * pool / 60:.0f} % of the patients (pool) and {100 * (24 - pool) / 60:.0f} % "
+            "(test) were treated as public"
+        )
+        assert metrics["warnings"][0].startswith(told)
+        assert told in " ".join(ended.out.split())
+        assert told in (run / "report.html").read_text(encoding="utf-8")
+
+    def test_bundled_records_are_nobodys_patients(self, pate_fed: Command, tmp_path: Path) -> None:
+        pate_fed(
+            *("simulate", "--data", "digits", "--parties", 3, "--queries", 2, "--seed", 7),
+            *("--epsilon", 500, "--sigma1", 1, "--sigma2", 1, "--out", tmp_path / "run"),
+        )
+        warnings = read_json(tmp_path / "run", "metrics.json")["warnings"]
+        assert not any("treated as public" in warning for warning in warnings)
+
+    def test_who_asks_more_than_the_budget_affords_is_told_how_much_fits(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        def asked(queries: int) -> Ended:
+            return pate_fed(
+                *("simulate", "--data", "csv", "--data-file", table, "--label", "sick"),
+                *("--mechanism", "gnmax", "--sigma2", 6, "--parties", 3, "--teachers", 4),
+                *("--unit", "record", "--epsilon", 1.5, "--seed", 3, "--queries", queries),
+                *("--out", tmp_path / f"run{queries}"),
+            )
+
+        refused = asked(30)
+        assert refused.error_code == "PF-131"
+        found = re.search(r"at these settings at most (\d+) quer(y fits|ies fit);", refused.err)
+        assert found is not None, refused.err
+        fit = int(found[1])
+        assert 1 <= fit < 29
+        assert asked(fit).code == 0
+        assert asked(fit + 1).error_code == "PF-131"
+
+    def test_where_no_query_fits_the_budget_that_is_what_is_told(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, tmp_path / "run"), "--epsilon", 0.01)
+        assert ended.error_code == "PF-131"
+        assert "leave nothing to ask" in ended.err
 
     @pytest.mark.parametrize(
         "partition", [("iid",), ("dirichlet",), ("column", "--hospital", "clinic")]

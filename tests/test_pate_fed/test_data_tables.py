@@ -245,8 +245,9 @@ def test_a_file_that_is_no_table_gives_one_clear_error(
     "name", [pytest.param("absent.csv", id="missing"), pytest.param("", id="folder")]
 )
 def test_no_file_gives_one_clear_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UnreadableFileError, match="readable file"):
+    with pytest.raises(UnreadableFileError, match="readable file") as refused:
         load(tmp_path / name)
+    assert ("it does not exist" in str(refused.value)) is bool(name)
 
 
 @pytest.mark.parametrize("bound", ["MAX_FILE_BYTES", "MAX_CELLS"])

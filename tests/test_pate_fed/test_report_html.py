@@ -310,7 +310,7 @@ def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunR
     assert (
         "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query, of which "
         "one unit can move at most 1. For each the budget is ε = 5, and the run costs at most "
-        "ε = 4.987."
+        "ε = 4.987, where votes are valid, and ε = 5.985 without this trust."
     ) in text
     assert "party-07" not in page
 
@@ -324,14 +324,90 @@ def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
     page = render_report(make_run(privacy=privacy))
     text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
     for party in privacy["parties"]:
-        cells = f"{party['party']} 1 {party['votes']} {party['unit_votes']}"
-        budget, epsilon = (epsilon_text(party[key], padded=True) for key in ("budget", "epsilon"))
-        assert f"{cells} {budget} {epsilon}" in text
+        epsilons = " ".join(
+            epsilon_text(party[key], padded=True)
+            for key in ("epsilon", "epsilon_without_trust", "budget")
+        )
+        method = METHODS["joint"].removesuffix("; holds where every vote row is valid")
+        cells = f"1 {party['votes']} {party['unit_votes']} {method}"
+        assert f"{party['party']} {epsilons} {cells}" in text
     assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
     smallest = epsilon_text(privacy["parties"][0]["epsilon"])
     assert f"What it may cost: ε = {smallest} to 4.987. Budgets: ε =" in text
     assert "It is the number of the hospital that the run may cost most" in text
     assert "RDP filter at an order of each hospital's own" in text
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "each its own"])
+@pytest.mark.parametrize("exceeds", [True, False], ids=["over the budget", "within the budget"])
+def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
+    make_run: Callable[..., RunRecord], *, alike: bool, exceeds: bool
+) -> None:
+    privacy = sample_privacy()
+    privacy["parties"] = parties = sample_parties(4, alike=alike)
+    headline = parties[-1]
+    privacy["unit_weight"] = headline["unit_votes"]
+    for party in parties if alike else [headline]:
+        party["epsilon_without_trust"] = headline["budget"] * (1.5 if exceeds else 0.75)
+    page = _Page(render_report(make_run(privacy=privacy)))
+    text = page.words().replace("\N{NO-BREAK SPACE}", " ")
+    still = epsilon_text(headline["epsilon_without_trust"])
+    said = (
+        "If a hospital sends anything else, ε = 4.987 does not hold. What still holds without this "
+        f"trust in valid votes is ε = {still} (method: Label level, at the caps; same delta, unit, "
+        "neighbors, view; source: privacy.json: parties)"
+    )
+    budget = epsilon_text(headline["budget"])
+    over = f", more than the budget of ε = {budget}." if exceeds else "."
+    assert text.count(said + over) == 2
+    assert str(headline["epsilon_without_trust"]) in {a.get("value") for _, a in page.tags}
+    over_own = sum(party["epsilon_without_trust"] > party["budget"] for party in parties)
+    if not alike and over_own:
+        assert f"; in {over_own} of 4 it is more than the budget." in text
+
+
+def test_where_nothing_holds_without_trust_in_votes_the_page_says_so(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy()
+    for party in privacy["parties"]:
+        party["epsilon_without_trust"] = None
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert text.count("Without valid votes no finite number holds.") == 2
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("pricing", ["gdp", "label", "renyi", "none"])
+def test_a_number_that_needs_no_valid_votes_has_no_second_one(
+    make_run: Callable[..., RunRecord], pricing: str
+) -> None:
+    privacy = sample_privacy(pricing)
+    privacy["parties"][0]["budget"] = 4.0  # so that there is a table
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert "without this trust" not in text
+    assert "does not hold" not in text
+    assert METHODS[pricing] in text
+
+
+@pytest.mark.parametrize("pricing", ["joint", "label"])
+def test_the_budget_says_when_it_assumes_valid_votes(
+    make_run: Callable[..., RunRecord], pricing: str
+) -> None:
+    text = _Page(render_report(make_run(privacy=sample_privacy(pricing)))).words()
+    row = text[text.index("Budget of the run") : text.index("Caps fixed before the run")]
+    assert ("assumes valid votes" in row) is (pricing == "joint")
+
+
+@pytest.mark.parametrize("larger", [True, False])
+def test_a_per_instance_number_above_the_formal_one_is_explained(
+    make_run: Callable[..., RunRecord], *, larger: bool
+) -> None:
+    privacy = sample_privacy()
+    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    said = "older, coarser bound; the guarantee is not affected."
+    assert (said in text) is larger
 
 
 def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(

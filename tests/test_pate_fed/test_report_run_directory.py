@@ -18,6 +18,7 @@ from tests.support.sample_run import (
     fill,
     sample_labels,
     sample_metrics,
+    sample_parties,
     sample_privacy,
     sample_settings,
     write_sample,
@@ -309,6 +310,15 @@ def test_a_broken_table_is_a_coded_error(
         pytest.param("privacy.json", "trust", None, id="no trust sentence"),
         pytest.param("privacy.json", "views.public.bounds", {"gdp": 4.9}, id="a bare bound"),
         pytest.param("privacy.json", "parties", [{"party": "a"}], id="half a hospital"),
+        *(
+            pytest.param(
+                "privacy.json",
+                "parties",
+                [{**sample_parties(1)[0], key: value}],
+                id=f"{key} {value}",
+            )
+            for key, value in (("neighbors", None), ("method", 1), ("epsilon_without_trust", "5"))
+        ),
         pytest.param("privacy.json", "budget.order", "6", id="order as text"),
         pytest.param("metrics.json", "queries.reinforced", 0.5, id="half a label"),
     ],
