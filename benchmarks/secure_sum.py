@@ -174,6 +174,9 @@ class ForgetfulJournal(RoundJournal):
         """See `RoundJournal.find`."""
         return None
 
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        """See `RoundJournal.fix_survivors`."""
+
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
 

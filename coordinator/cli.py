@@ -182,8 +182,9 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             "--sum",
-            click_type=_choice("additive", "plain"),
-            help="How votes are summed; plain hides nothing and is for comparison only.",
+            click_type=_choice("additive", "masked", "plain"),
+            help="How votes are summed; masked goes on without lost hospitals, plain hides nothing "
+            "and is for comparison only.",
             rich_help_panel=_FEDERATION,
         ),
     ] = "additive",

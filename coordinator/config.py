@@ -22,6 +22,7 @@ from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
 from protocols.additive import AdditiveSum
 from protocols.errors import TooFewPartiesError
+from protocols.masked import MaskedSum
 
 LEAST_PARTIES: Final = AdditiveSum.smallest
 
@@ -179,8 +180,8 @@ class SimulationSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidSettingError(f"{_option(name)} must be at least 1", value)
-        if self.parties is not None and self.parties < LEAST_PARTIES:
-            raise TooFewPartiesError(received=self.parties, threshold=LEAST_PARTIES)
+        if self.parties is not None and self.parties < self._least_parties:
+            raise TooFewPartiesError(received=self.parties, threshold=self._least_parties)
         for name in ("max_answers", "max_refusals"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -301,9 +302,13 @@ class SimulationSettings:
             parties = self.parties or len(units_by_hospital(dataset.private))
         else:
             parties = self.parties or known.parties
-        if parties < LEAST_PARTIES:
-            raise TooFewPartiesError(received=parties, threshold=LEAST_PARTIES)
+        if parties < self._least_parties:
+            raise TooFewPartiesError(received=parties, threshold=self._least_parties)
         return parties
+
+    @property
+    def _least_parties(self) -> int:
+        return MaskedSum.smallest if self.form == MaskedSum.name else LEAST_PARTIES
 
     @property
     def votes(self) -> int:

@@ -124,6 +124,7 @@ class LabelingRun:
     ) -> None:
         self._transport = transport
         self._members = {member.identity.fingerprint: member for member in members}
+        self._form = form
         self._pool = pool
         self._noise_bytes = noise_bytes
         self._expires_at = int(clock()) + settings.lifetime_s
@@ -143,6 +144,7 @@ class LabelingRun:
         self._batch = 0
         self._words = 0
         self._voids = 0
+        self._lost: list[tuple[str, ...]] = []
         self._asked: set[int] = set()
         self._meter = PerInstanceMeter(
             self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
@@ -159,6 +161,11 @@ class LabelingRun:
     def members(self) -> tuple[Member, ...]:
         """The parties, in seat order."""
         return tuple(self._members[seat] for seat in self._round.seats)
+
+    @property
+    def lost(self) -> tuple[tuple[str, ...], ...]:
+        """For each batch that could be opened without them, the parties that were lost in it."""
+        return tuple(self._lost)
 
     @property
     def is_over(self) -> bool:
@@ -186,7 +193,7 @@ class LabelingRun:
         """
         self._find_nodes()
         record = self._round.record(
-            terms=wire.encode_value(self.terms.as_record()), colluders=1, dropouts=0
+            terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
         self._require(self._broadcast([record]))
         for frames in (self._round.deliver, self._round.close_setup):
@@ -195,7 +202,7 @@ class LabelingRun:
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
     ) -> NoisyRelease:
-        """Ask one batch; one exchange.
+        """Ask one batch; one exchange, or two where the form survives drop-outs.
 
         Args:
             indices: Positions in the pool, none of which was asked before.
@@ -308,13 +315,41 @@ class LabelingRun:
             terms=wire.encode_value(terms.as_record()),
         )
         self._words = terms.words
-        self._require(self._broadcast(self._settled_then(plan)))
+        self._reveal(self._broadcast(self._settled_then(plan)))
         return open_sum(
             self._round.open_total(),
             queries=len(terms.indices),
             classes=self.terms.classes,
-            total_votes=self.terms.total_votes,
+            total_votes=self._votes_in_sum,
         )
+
+    def _reveal(self, failures: list[PartyFailedError]) -> None:
+        """Do without who failed, in a second exchange, if the form can.
+
+        Raises:
+            PartyFailedError: the form needs all parties, or more than are left; names the first.
+        """
+        if not self._form.survives_dropouts:
+            self._require(failures)
+            return
+        if len(self._round.survivors) < self._form.threshold(len(self._round.seats)):
+            self._require(failures)
+        lost = self._exchange(self._round.fix_survivors())
+        self._lost.append(tuple(failure.party for failure in (*failures, *lost)))
+
+    @property
+    def _votes_in_sum(self) -> int:
+        """Votes per query of the parties whose vectors are in the sum."""
+        seats = self._round.seats
+        return sum(self.terms.quotas[seats.index(seat)] for seat in self._round.survivors)
+
+    @property
+    def _tolerated(self) -> dict[str, int]:
+        """How many parties may collude with us, and how many may drop out."""
+        parties = len(self._round.seats)
+        dropouts = parties - self._form.threshold(parties)
+        colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1
+        return {"colluders": colluders, "dropouts": dropouts}
 
     def _void(self, entry_id: str, error: Failure) -> VoidBatchError:
         """Settle a failed batch: what may have been sent stays charged."""
@@ -337,7 +372,7 @@ class LabelingRun:
         packets = {self._nodes[seat]: wire.pack(items) for seat, items in frames.items()}
         answers = self._transport.exchange(packets)
         failures: list[PartyFailedError] = []
-        for seat in self._round.seats:
+        for seat in frames:
             try:
                 for frame in self._frames(answers[self._nodes[seat]]):
                     self._round.receive(frame, peer=seat)
@@ -365,7 +400,7 @@ class LabelingRun:
     @property
     def _max_answer_bytes(self) -> int:
         words = max(self._words, 1)
-        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024)
+        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.most_share_bytes)
 
     def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
         """Put the party's name to what it sent."""

@@ -23,11 +23,20 @@ from pate_fed.errors import (
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
+from protocols.additive import AdditiveSum
 from protocols.errors import MalformedMessageError
+from protocols.masked import MaskedSum
 from protocols.messages import Plan, RunRecord
+from protocols.plain import PlainSum
+from protocols.secure_sum import SecureSum
 from protocols.wire import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
+
+
+_FORMS: Mapping[str, type[SecureSum]] = {
+    form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +188,20 @@ class Guard:
             )
         # Whoever was not checked may be the coordinator's invention, and counts as its ally.
         unchecked = sum(peer not in self.checked_peers for peer in peers)
+        form = _FORMS.get(record.form) if record.form in policy.forms else None
         fits = (
-            record.form in policy.forms
-            and record.threshold == len(seats)
-            and record.dropouts == 0
-            and max(1, unchecked) <= record.colluders <= len(seats) - 2
+            form is not None
+            and len(seats) >= form.smallest
+            and record.threshold == form.threshold(len(seats))
+            and record.dropouts == len(seats) - record.threshold
+            and max(1, unchecked) <= record.colluders <= form.most_colluders(len(seats))
         )
         if not fits:
-            raise RefusalError(Reason.FORM, "the form must be allowed and of all parties", "not")
+            raise RefusalError(
+                Reason.FORM,
+                "the form must be allowed, and hide votes from all we do not trust",
+                "not",
+            )
 
     def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
         policy, budget = self.policy, terms.budgets[seat]

@@ -47,6 +47,7 @@ class MemoryJournal(Journal):
         self._epochs: dict[bytes, int] = {}
         self._plans: set[bytes] = set()
         self._frames: dict[bytes, bytes] = {}
+        self._survivors: dict[bytes, bytes] = {}
         self._queries: set[bytes] = set()
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
@@ -65,6 +66,13 @@ class MemoryJournal(Journal):
     def find(self, plan_digest: bytes) -> bytes | None:
         """See `RoundJournal.find`."""
         return self._frames.get(plan_digest)
+
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        """See `RoundJournal.fix_survivors`."""
+        known = self._survivors.get(plan_digest, survivors_digest)
+        if plan_digest not in self._plans or known != survivors_digest:
+            raise KeyReuseError("a plan must be begun and have one survivor set", "another")
+        self._survivors[plan_digest] = survivors_digest
 
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""

@@ -196,6 +196,7 @@ class PartyNode:
             forms=self._forms,
             journal=self._journal,
             random_bytes=self._random_bytes,
+            least_survivors=self._guard.policy.least_parties,
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
@@ -261,10 +262,8 @@ class PartyNode:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
         run, asked, self._asked = self._agreed_run, self._asked, None
         run.void_batches += settlement.state != "released"
-        if asked is None:  # it never saw the plan
-            return
-        if not asked.charged:  # it refused
-            run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
+        if asked is None or not asked.charged:  # it never saw the plan, or refused
+            self._count_without_us(run, settlement, asked)
         elif settlement.state != "released":
             run.ledger = run.ledger.forfeit(asked.entry_id)
             if run.terms.pricing != "none":
@@ -273,6 +272,17 @@ class PartyNode:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
             self._require_possible(release, asked)
             self._charge(run, asked, release)
+
+    def _count_without_us(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
+        """Count a batch against the caps as all do, though this party had no part in it."""
+        if settlement.state == "released":
+            release = NoisyRelease.from_record(wire.decode_value(settlement.result))
+            entry_id = settlement.plan_digest.hex()
+            run.ledger = run.ledger.follow(
+                entry_id, len(release), outcomes_of(release), release.digest
+            )
+        elif asked is not None:
+            run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
 
     def _charge(self, run: _Run, asked: _Asked, release: NoisyRelease) -> None:
         released, ledger = outcomes_of(release), self._ledger.load()

@@ -393,6 +393,24 @@ class RunLedger:
             return self
         return replace(self, outcomes=self.outcomes.reserve(entry_id, worst).forfeit(entry_id))
 
+    def follow(
+        self, entry_id: str, queries: int, released: Outcomes, release_digest: bytes
+    ) -> Self:
+        """Use up the caps of a batch that was released without this party: it is charged nothing.
+
+        Args:
+            entry_id: A name that the ledger has never seen.
+            queries: Of the batch.
+            released: What it gave.
+            release_digest: Of the release.
+
+        Raises:
+            OutcomeCapError: the caps leave less.
+            LedgerError: it gave more than it can have.
+        """
+        counted = self.outcomes.reserve(entry_id, self.worst_case(queries))
+        return replace(self, outcomes=counted.commit(entry_id, released, release_digest))
+
     def forfeit(self, entry_id: str) -> Self:
         """Charge a whole reservation whose batch failed after something had left a party."""
         costs = tuple(ledger.forfeit(entry_id) for ledger in self.costs)

@@ -21,27 +21,24 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.prg import Keystream, add_streams, ctr_keystream
-from protocols.ring import Ring, Words
+from protocols.prg import add_streams
+from protocols.ring import Words
 from protocols.secure_sum import SecureSum
 
 
 class AdditiveSum(SecureSum):
-    """The additive form.
-
-    Attributes:
-        keystream: Back end of the expansion; all give the same bytes.
-    """
+    """The additive form."""
 
     name = "additive"
     smallest = 3
 
-    def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
-        super().__init__(ring)
-        self.keystream = keystream
-
     def shard(
-        self, vector: NDArray[np.int64], *, seat: int, pair_keys: Mapping[int, bytes]
+        self,
+        vector: NDArray[np.int64],
+        *,
+        seat: int,
+        pair_keys: Mapping[int, bytes],
+        self_key: bytes = b"",  # noqa: ARG002 - the contract's
     ) -> Words:
         """See `SecureSum.shard`."""
         self.require_enough(len(pair_keys) + 1)

@@ -6,7 +6,8 @@ A message says what must hold and what came, and holds no secret::
     |- LocalProtocolError         PF-210  we erred
     |  |- KeyReuseError           PF-211  a key would meet a second vector
     |  |- WrongStateError         PF-212  a call that this state does not allow
-    |  `- InvalidVectorError      PF-213  a value that the ring cannot hold
+    |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
+    |  `- InvalidSharingError     PF-214  a secret sharing that cannot be
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
@@ -17,8 +18,10 @@ A message says what must hold and what came, and holds no secret::
     |  |- KeyConfirmationError    PF-227
     |  |- UnknownPeerError        PF-228
     |  |- HistoryError            PF-229  two ends remember different runs
-    |  `- RefusedError            PF-230  a party refused (`reason` is its public code)
-    `- TooFewPartiesError         PF-240  fewer parties than the sum needs
+    |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
+    |  `- WrongShareError         PF-236  a share that is not what its dealer signed
+    |- TooFewPartiesError         PF-240  fewer parties than the sum needs
+    `- TooFewSharesError          PF-241  fewer holders of shares than open a sum
 """
 
 from __future__ import annotations
@@ -65,6 +68,12 @@ class InvalidVectorError(LocalProtocolError, ValueError):
     """A vector that the ring cannot hold."""
 
     code = "PF-213"
+
+
+class InvalidSharingError(LocalProtocolError, ValueError):
+    """A secret sharing that cannot be: its threshold, its holders or its secrets."""
+
+    code = "PF-214"
 
 
 class RemoteProtocolError(ProtocolError):
@@ -157,6 +166,12 @@ class RefusedError(RemoteProtocolError):
         return RefusedError(self.reason, peer=peer)
 
 
+class WrongShareError(RemoteProtocolError, ValueError):
+    """A share, or a secret joined from shares, that is not what its dealer signed."""
+
+    code = "PF-236"
+
+
 class TooFewPartiesError(ProtocolError):
     """Fewer parties than the sum needs.
 
@@ -175,3 +190,19 @@ class TooFewPartiesError(ProtocolError):
             "another's votes from the sum",
             str(received),
         )
+
+
+class TooFewSharesError(ProtocolError):
+    """Fewer holders of shares than open a sum.
+
+    Attributes:
+        received: Shares there are.
+        threshold: Shares there must be.
+    """
+
+    code = "PF-241"
+
+    def __init__(self, *, received: int, threshold: int) -> None:
+        self.received = received
+        self.threshold = threshold
+        super().__init__(f"at least {threshold} holders must be left to open a sum", str(received))

@@ -13,6 +13,10 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
     batch     C -> P  Plan                what is asked, under which terms
               P -> C  MaskedVector        y, or Refusal
               C -> P  Settlement          released or void; travels with the next message
+    masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
+              C -> P  SurvivorSet         whose y's are in the sum
+              C -> P  ShareBundle         hashes of all survivors, shares for this party
+              P -> C  Reveal              its shares of what is still in the sum, of nothing else
     closing   C -> P  Closing             the run is over
               P -> C  HeadStatement *     transcript head, signed
               C -> P  HeadBundle          everybody's heads, to compare
@@ -36,6 +40,8 @@ MAX_PARTIES = 1024
 MAX_WORDS = 2**26
 MAX_TERMS_BYTES = 512 * KIB
 MAX_RESULT_BYTES = 512 * KIB
+MAX_COLUMN_BYTES = 36 * KIB
+"""A share of every secret of a dealer among `MAX_PARTIES`, 34 bytes each, sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,8 @@ class Message:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        hints = field_types(type(self))  # type: ignore[arg-type]
-        for field in fields(self):  # type: ignore[arg-type]
-            _check(getattr(self, field.name), hints[field.name], field.name)
+        for name, allowed in _field_rules(type(self)):  # type: ignore[arg-type]
+            _check(getattr(self, name), allowed, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +344,94 @@ class HeadBundle(Message):
     statements: Annotated[tuple[Frame, ...], Size(1, MAX_PARTIES)]
 
 
+@dataclass(frozen=True, slots=True)
+class Dealing(Message):
+    """A dealer's hashes of what it shared in one attempt; see `dealing`.
+
+    Attributes:
+        plan_digest: Plan whose keys are shared.
+        sender: Fingerprint of the dealer.
+        salt: Fresh for each dealing; in every hash.
+        secret_hashes: Of its self mask at its own seat, of its key with every other seat.
+        column_roots: Of the shares of each holder, in seat order.
+    """
+
+    TYPE: ClassVar[int] = 16
+    PURPOSE: ClassVar[str] = "dealing"
+    MAX_BYTES: ClassVar[int] = 80 * KIB
+
+    plan_digest: Digest
+    sender: Digest
+    salt: Nonce
+    secret_hashes: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+    column_roots: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBundle(Message):
+    """Shares on their way: all of one dealer, or all for one holder.
+
+    Attributes:
+        plan_digest: Plan whose keys are shared.
+        dealings: Signed `Dealing` frames: the sender's own, or in seat order those of all other
+            survivors.
+        envelopes: Sealed columns in seat order: to every other party, or from all other survivors.
+    """
+
+    TYPE: ClassVar[int] = 17
+    PURPOSE: ClassVar[str] = ""
+    MAX_BYTES: ClassVar[int] = MAX_PARTIES * (MAX_COLUMN_BYTES + 80 * KIB)
+
+    plan_digest: Digest
+    dealings: Annotated[
+        tuple[Annotated[bytes, Size(1, Dealing.MAX_BYTES)], ...], Size(1, MAX_PARTIES)
+    ]
+    envelopes: Annotated[
+        tuple[Annotated[bytes, Size(1, MAX_COLUMN_BYTES)], ...], Size(1, MAX_PARTIES)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SurvivorSet(Message):
+    """Whose y's are in the sum of a plan: fixed once, the same for all. Who is not in it, is out.
+
+    Attributes:
+        run_id: Run.
+        plan_digest: The plan.
+        survivors: Fingerprints, in seat order.
+    """
+
+    TYPE: ClassVar[int] = 18
+    PURPOSE: ClassVar[str] = "survivor set"
+    MAX_BYTES: ClassVar[int] = 64 * KIB
+
+    run_id: Digest
+    plan_digest: Digest
+    survivors: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reveal(Message):
+    """A holder's shares of what is still in the sum of a survivor set.
+
+    Attributes:
+        survivors_digest: Digest of the `SurvivorSet` that it is for.
+        sender: Fingerprint of the holder.
+        disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty
+            where what came as its shares was not what it signed.
+    """
+
+    TYPE: ClassVar[int] = 19
+    PURPOSE: ClassVar[str] = "reveal"
+    MAX_BYTES: ClassVar[int] = MAX_PARTIES * (MAX_COLUMN_BYTES + KIB)
+
+    survivors_digest: Digest
+    sender: Digest
+    disclosures: Annotated[
+        tuple[Annotated[bytes, Size(0, MAX_COLUMN_BYTES)], ...], Size(1, MAX_PARTIES)
+    ]
+
+
 MESSAGE_TYPES: dict[int, type[Message]] = {
     message.TYPE: message
     for message in (
@@ -357,6 +450,10 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         Closing,
         HeadStatement,
         HeadBundle,
+        Dealing,
+        ShareBundle,
+        SurvivorSet,
+        Reveal,
     )
 }
 
@@ -368,14 +465,32 @@ def field_types(message_type: type[Message]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(message_type)}  # type: ignore[arg-type]
 
 
-def _check(value: object, hint: Any, name: str) -> None:
-    """Check a value against a field's type: exact types only, no subclass, no bool for int."""
-    base, bound = (hint, None)
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """A field's type taken apart: its class, its bound, and the same of a tuple's items."""
+
+    base: type
+    bound: Size | Range | None
+    item: _Allowed | None
+
+
+@cache
+def _field_rules(message_type: type[Message]) -> tuple[tuple[str, _Allowed], ...]:
+    return tuple((name, _allowed(hint)) for name, hint in field_types(message_type).items())  # type: ignore[arg-type]
+
+
+def _allowed(hint: Any) -> _Allowed:
+    base, bound, item = hint, None, None
     if get_origin(hint) is Annotated:
         base, bound = get_args(hint)[:2]
-    item = None
     if get_origin(base) is tuple:
-        base, item = tuple, get_args(base)[0]
+        base, item = tuple, _allowed(get_args(base)[0])
+    return _Allowed(base, bound, item)
+
+
+def _check(value: object, allowed: _Allowed, name: str) -> None:
+    """Check a value against a field's type: exact types only, no subclass, no bool for int."""
+    base, bound, item = allowed.base, allowed.bound, allowed.item
     if type(value) is not base:
         raise MalformedMessageError(f"{name} must be {base.__name__}", type(value).__name__)
     if (
@@ -397,6 +512,15 @@ def _check(value: object, hint: Any, name: str) -> None:
         raise MalformedMessageError(
             f"{name} must be between {bound.least} and {bound.most}", "a number outside"
         )
-    if item is not None and isinstance(value, tuple):
+    if item is not None and isinstance(value, tuple) and not _are_bytes_that_fit(value, item):
         for element in value:
             _check(element, item, name)
+
+
+def _are_bytes_that_fit(items: tuple[object, ...], allowed: _Allowed) -> bool:
+    """Check many byte strings at once: there may be thousands in a message."""
+    bound = allowed.bound
+    if allowed.base is not bytes or not isinstance(bound, Size) or set(map(type, items)) != {bytes}:
+        return False
+    sizes = set(map(len, items))  # type: ignore[arg-type]  # all are bytes
+    return bound.least <= min(sizes) and max(sizes) <= bound.most

@@ -63,6 +63,14 @@ def pair_key(root: bytes, *, phase_digest: bytes, pair: Pair) -> bytes:
     return _derive(root, salt=phase_digest, label=label)
 
 
+def envelope_key(
+    root: bytes, *, phase_digest: bytes, stage: str, sender: bytes, receiver: bytes
+) -> bytes:
+    """Derive the key of the one envelope of a stage from one end to the other, 32 bytes."""
+    label = b"envelope\0" + stage.encode() + b"\0" + sender + receiver
+    return _derive(root, salt=phase_digest, label=label)
+
+
 class PairRoots:
     """A party's roots with all its peers, at one epoch. Secret, in memory only.
 
@@ -106,6 +114,26 @@ class PairRoots:
             peer: pair_key(root, phase_digest=phase_digest, pair=Pair.of(self._me, peer))
             for peer, root in self._roots.items()
         }
+
+    def sending_key(self, peer: bytes, *, phase_digest: bytes, stage: str) -> bytes:
+        """Derive this epoch's key for the envelope of a stage to a peer."""
+        return envelope_key(
+            self._roots[peer],
+            phase_digest=phase_digest,
+            stage=stage,
+            sender=self._me,
+            receiver=peer,
+        )
+
+    def receiving_key(self, peer: bytes, *, phase_digest: bytes, stage: str) -> bytes:
+        """Derive this epoch's key for the envelope of a stage from a peer."""
+        return envelope_key(
+            self._roots[peer],
+            phase_digest=phase_digest,
+            stage=stage,
+            sender=peer,
+            receiver=self._me,
+        )
 
     def erase(self) -> None:
         """Drop all roots."""

@@ -27,6 +27,7 @@ class PlainSum(SecureSum):
         *,
         seat: int,  # noqa: ARG002 - the contract's
         pair_keys: Mapping[int, bytes],
+        self_key: bytes = b"",  # noqa: ARG002 - the contract's
     ) -> Words:
         """Return the vector itself; see `SecureSum.shard`."""
         self.require_enough(len(pair_keys) + 1)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.errors import TooFewPartiesError
+from protocols.errors import TooFewPartiesError, TooFewSharesError
+from protocols.prg import Keystream, add_streams, ctr_keystream
 from protocols.ring import Ring, Words
+
+SignedKey = tuple[int, bytes]
+"""Sign and key of a stream."""
 
 
 class SecureSum(ABC):
@@ -24,20 +28,39 @@ class SecureSum(ABC):
     Class attributes:
         name: Name in plans and on the command line.
         smallest: Fewest parties for which the sum does not give one party's vector to another.
+        survives_dropouts: Whether the sum of fewer than all parties opens, in a second exchange.
 
     Attributes:
         ring: Where shares are added.
+        keystream: Back end of the expansion; all give the same bytes.
     """
 
     name: ClassVar[str]
     smallest: ClassVar[int]
+    survives_dropouts: ClassVar[bool] = False
 
-    def __init__(self, ring: Ring | None = None) -> None:
+    def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
         self.ring = ring if ring is not None else Ring()
+        self.keystream = keystream
+
+    @classmethod
+    def threshold(cls, parties: int) -> int:
+        """Parties of so many without whom the sum does not open."""
+        return parties
+
+    @classmethod
+    def most_colluders(cls, parties: int) -> int:
+        """Parties of so many that may collude with the coordinator: the rest is hidden still."""
+        return parties - 2
 
     @abstractmethod
     def shard(
-        self, vector: NDArray[np.int64], *, seat: int, pair_keys: Mapping[int, bytes]
+        self,
+        vector: NDArray[np.int64],
+        *,
+        seat: int,
+        pair_keys: Mapping[int, bytes],
+        self_key: bytes = b"",
     ) -> Words:
         """Turn a party's vector into y, the one vector that it publishes.
 
@@ -46,6 +69,7 @@ class SecureSum(ABC):
             seat: This party's place in the order of fingerprints.
             pair_keys: Key of this attempt with each other seat; 32 bytes each. Used for this
                 vector and for no other, ever.
+            self_key: b, this party's own fresh key, 32 bytes, where the form survives drop-outs.
 
         Returns:
             y, ring elements; shape (words,).
@@ -59,8 +83,47 @@ class SecureSum(ABC):
         """Add one party's y to the running total, in place."""
         np.add(total, masked, out=total)
 
-    def unshard(self, total: Words) -> NDArray[np.int64]:
-        """Open the total of all parties' y: the sum of their vectors, as signed integers."""
+    def require_survivors(self, survivors: int, *, parties: int) -> None:
+        """Check the number of parties whose y's came.
+
+        Raises:
+            TooFewSharesError: fewer than `threshold`.
+        """
+        threshold = self.threshold(parties)
+        if survivors < threshold:
+            raise TooFewSharesError(received=survivors, threshold=threshold)
+
+    def leftovers(
+        self, survivors: Collection[int], *, parties: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """Name the streams that are still in the total of the survivors' y's.
+
+        Args:
+            survivors: Seats whose y's were added.
+            parties: Number of all seats.
+
+        Yields:
+            Dealer's seat, seat that its key is with (its own for the self mask), sign.
+
+        Raises:
+            TooFewSharesError: fewer survivors than the form needs.
+        """
+        self.require_survivors(len(survivors), parties=parties)
+        yield from ()
+
+    def unshard(self, total: Words, *, streams: Sequence[SignedKey] = ()) -> NDArray[np.int64]:
+        """Open the total of the survivors' y's: the sum of their vectors, as signed integers.
+
+        Args:
+            total: All y's added; changed.
+            streams: Those that `leftovers` names, to be taken off.
+        """
+        add_streams(
+            total,
+            [(-sign, key) for sign, key in streams],
+            ring=self.ring,
+            keystream=self.keystream,
+        )
         return self.ring.decode(total)
 
     def empty_total(self, words: int) -> Words:
@@ -78,31 +141,41 @@ class SecureSum(ABC):
 
 
 def run_secure_sum(
-    form: SecureSum, vectors: Sequence[NDArray[np.int64]], *, seed: bytes
+    form: SecureSum,
+    vectors: Sequence[NDArray[np.int64]],
+    *,
+    seed: bytes,
+    survivors: Collection[int] | None = None,
 ) -> NDArray[np.int64]:
     """Run a whole sum in one place, to show how a form is used.
 
     Args:
         form: Which form.
         vectors: One secret vector per party, equally long; shape (words,) each.
-        seed: Where the pair keys come from; the same seed gives the same bytes.
+        seed: Where the keys come from; the same seed gives the same bytes.
+        survivors: Seats whose y's arrive; None for all.
 
     Returns:
-        The sum of all vectors, wrapped into the ring's signed range; shape (words,).
+        The sum of the survivors' vectors, wrapped into the ring's signed range; shape (words,).
+
+    Raises:
+        TooFewPartiesError: fewer parties than the form needs.
+        TooFewSharesError: fewer survivors than the form needs.
     """
     parties = len(vectors)
     form.require_enough(parties)
+    alive = range(parties) if survivors is None else survivors
     total = form.empty_total(len(vectors[0]))
-    for seat, vector in enumerate(vectors):
-        keys = {
-            peer: _reference_key(seed, min(seat, peer), max(seat, peer))
-            for peer in range(parties)
-            if peer != seat
-        }
-        form.merge(total, form.shard(vector, seat=seat, pair_keys=keys))
-    return form.unshard(total)
+    for seat in alive:
+        keys = {peer: _reference_key(seed, seat, peer) for peer in range(parties) if peer != seat}
+        own_key = _reference_key(seed, seat, seat)
+        form.merge(total, form.shard(vectors[seat], seat=seat, pair_keys=keys, self_key=own_key))
+    left = form.leftovers(alive, parties=parties)
+    streams = [(sign, _reference_key(seed, dealer, place)) for dealer, place, sign in left]
+    return form.unshard(total, streams=streams)
 
 
-def _reference_key(seed: bytes, lower: int, higher: int) -> bytes:
+def _reference_key(seed: bytes, one: int, other: int) -> bytes:
+    lower, higher = min(one, other), max(one, other)
     label = b"pate-fed/1/reference sum\0" + lower.to_bytes(4, "big") + higher.to_bytes(4, "big")
     return hashlib.sha256(label + seed).digest()

@@ -114,8 +114,11 @@ def expect(signed: Signed, message_type: type[M]) -> M:
 
 
 def pack(frames: list[bytes]) -> bytes:
-    """Join the frames of one exchange into a packet."""
-    return encode_value(list(frames))
+    """Join the frames of one exchange, fewer than 24, into a packet: a CBOR list of bytes."""
+    pieces = [bytes((0x80 | len(frames),))]
+    for frame in frames:
+        pieces += [_bytes_head(len(frame)), frame]
+    return b"".join(pieces)
 
 
 def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
@@ -127,13 +130,15 @@ def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     """
     if len(packet) > max_bytes:
         raise MalformedMessageError(f"a packet must have at most {max_bytes} bytes", len(packet))
-    frames = decode_value(packet)
+    frames = _loads(packet)
     if type(frames) is not list or len(frames) > MAX_PACKET_FRAMES:
         raise MalformedMessageError(
             f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames", "another"
         )
     if not all(type(frame) is bytes for frame in frames):
         raise MalformedMessageError("frames must be bytes", "others")
+    if pack(frames) != packet:
+        raise MalformedMessageError("a packet must be in canonical form", "another form")
     return frames
 
 
@@ -183,14 +188,18 @@ def _encoded(message: Message) -> list[bytes]:
     pieces = [bytes((PROTOCOL_VERSION, message.TYPE, 0x80 | len(values)))]
     for value in values:
         if type(value) is bytes and len(value) >= _LARGE:
-            pieces += [_large_bytes_head(len(value)), value]
+            pieces += [_bytes_head(len(value)), value]
         else:
             pieces.append(cbor2.dumps(value, canonical=True))
     return pieces
 
 
-def _large_bytes_head(size: int) -> bytes:
-    # RFC 8949, section 3: major type 2, the length in two bytes or in four.
+def _bytes_head(size: int) -> bytes:
+    # RFC 8949, section 3: major type 2, then the length in as few bytes as hold it.
+    if size < 24:
+        return bytes((0x40 | size,))
+    if size < 2**8:
+        return bytes((0x58, size))
     if size < 2**16:
         return b"\x59" + size.to_bytes(2, "big")
     return b"\x5a" + size.to_bytes(4, "big")

@@ -24,10 +24,13 @@ from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
 
-FORMS: Mapping[str, Callable[[], SecureSum]] = {"additive": AdditiveSum, "plain": PlainSum}
+FORMS: Mapping[str, Callable[[], SecureSum]] = {
+    form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
+}
 """Secure sums that a simulation knows."""
 
 Tick = Callable[[], None]

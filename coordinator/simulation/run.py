@@ -318,6 +318,11 @@ class _Rehearsal:
                 labels.void += len(batch)
                 labels.warnings.append(f"A batch is void: {error}")
             tick()
+        labels.warnings.extend(
+            f"Batch {batch} went on without {', '.join(names)}."
+            for batch, names in enumerate(run.lost)
+            if names
+        )
         labels.exchanges["batches"] = transport.traffic.exchanges - labels.exchanges["setup"]
         try:
             run.close()

@@ -1,7 +1,8 @@
 """The coordinator's end of a run.
 
 It relays what it cannot read, and adds y's as they come: no party's vector is ever held, only the
-running total, which is uniform until the last y is in.
+running total, which is uniform until the last y is in, or, where the form survives drop-outs, until
+enough survivors have revealed what is left in it.
 """
 
 from __future__ import annotations
@@ -38,13 +39,17 @@ from protocols.messages import (
     Plan,
     Ready,
     Refusal,
+    Reveal,
     RunOffer,
     RunRecord,
     Settlement,
     SetupClosing,
+    ShareBundle,
+    SurvivorSet,
 )
 from protocols.ring import Words
-from protocols.rounds.party import ROLE_PARTY, setup_digest
+from protocols.rounds.opening import ShareFault, SumOpening
+from protocols.rounds.party import ROLE_PARTY, setup_digest, survivors_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
@@ -93,6 +98,8 @@ class CoordinatorRound:
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
         self._declined: set[bytes] = set()
+        self._opening: SumOpening | None = None
+        self._epochs: dict[bytes, int] = {}
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
@@ -129,7 +136,24 @@ class CoordinatorRound:
     @property
     def missing(self) -> tuple[bytes, ...]:
         """Parties whose message of this stage has not come, in seat order."""
-        return tuple(seat for seat in self._seats if seat not in self._received)
+        is_fixed = self._opening is not None and self._opening.is_fixed
+        awaited = self.survivors if is_fixed else self._seats
+        return tuple(seat for seat in awaited if seat not in self._received)
+
+    @property
+    def survivors(self) -> tuple[bytes, ...]:
+        """Parties whose y's are in the total of the open plan, in seat order."""
+        return tuple(seat for seat in self._seats if seat in self._vectors)
+
+    @property
+    def most_share_bytes(self) -> int:
+        """Most bytes that a party sends beside its y, or reveals; 0 where no plan needs it."""
+        return 0 if self._opening is None else self._opening.most_bytes
+
+    @property
+    def share_faults(self) -> tuple[ShareFault, ...]:
+        """Shares of the open plan that were dropped, and who is named."""
+        return () if self._opening is None else self._opening.faults
 
     @property
     def nothing_was_shared(self) -> bool:
@@ -185,6 +209,9 @@ class CoordinatorRound:
             # Else a party could answer an exchange that has not begun, and end it for all.
             raise UnexpectedMessageError("a party must speak once in each exchange", "more")
         self._check(signed, sender)
+        if isinstance(message, ShareBundle):  # goes in front of y, which ends the exchange
+            self._answered[key] = signed.digest
+            return sender
         # A y was added to the total: the vector itself is not held.
         self._received[sender] = None if isinstance(message, MaskedVector) else signed
         self._answered[key] = signed.digest
@@ -197,11 +224,13 @@ class CoordinatorRound:
         match message:
             case KeyStatement():
                 sender = PublicIdentity(message.identity_key).fingerprint
-            case EnvelopeBundle():
+            case EnvelopeBundle() | ShareBundle():
                 if peer is None:
                     raise UnknownPeerError("a bundle's sender must be known", "none")
                 sender = peer
-            case Confirmations() | Ready() | MaskedVector() | Refusal() | HeadStatement():
+            case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal():
+                sender = message.sender
+            case HeadStatement():
                 sender = message.sender
             case _:
                 raise UnexpectedMessageError(
@@ -213,6 +242,9 @@ class CoordinatorRound:
 
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
+        if isinstance(message, ShareBundle | Reveal):
+            self._check_shares(message, sender)
+            return
         match message:
             case KeyStatement():
                 self._check_statement(message)
@@ -233,14 +265,19 @@ class CoordinatorRound:
                 self._require_current(message.subject)
                 if self._plan is not None and message.subject == self._plan.digest:
                     self._declined.add(sender)
+                    self._epochs[sender] = self._epoch
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
-                self._require_run(message.run_id)
-                self._require_head(message.head)
-                if message.epoch != self._epoch:
-                    raise HistoryError("the epoch must be the run's", message.epoch)
+                self._check_head(message, sender)
             case _:
                 raise AssertionError(type(message).__name__)
+
+    def _check_head(self, statement: HeadStatement, sender: bytes) -> None:
+        self._require_run(statement.run_id)
+        self._require_head(statement.head)
+        # A party that missed the last plans is behind, but never behind what it answered.
+        if not self._epochs.get(sender, 0) <= statement.epoch <= self._epoch:
+            raise HistoryError("the epoch must be the run's", statement.epoch)
 
     def _check_statement(self, statement: KeyStatement) -> None:
         offer = wire.expect(self._offer, RunOffer)
@@ -269,13 +306,24 @@ class CoordinatorRound:
         plan = self._open_plan()
         if vector.plan_digest != plan.digest:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
-        ring = self._form.ring
-        expected = wire.expect(plan, Plan).words * ring.word_type.itemsize
-        if len(vector.body) != expected:
-            raise WrongLengthError(f"y must have {expected} bytes", len(vector.body))
+        if self._opening is not None and not self._opening.has_dealt(vector.sender):
+            raise UnexpectedMessageError("shares must come before a vector", "none")
+        if len(vector.body) != self._y_bytes:
+            raise WrongLengthError(f"y must have {self._y_bytes} bytes", len(vector.body))
         assert self._total is not None
-        self._form.merge(self._total, ring.from_bytes(vector.body))
+        self._form.merge(self._total, self._form.ring.from_bytes(vector.body))
         self._vectors[vector.sender] = signed.digest
+        self._epochs[vector.sender] = self._epoch
+
+    def _check_shares(self, message: ShareBundle | Reveal, sender: bytes) -> None:
+        if self._opening is None:
+            raise UnexpectedMessageError("this form must have no shares", "some")
+        match message:
+            case ShareBundle():
+                identity = self._parties[sender]
+                self._opening.take_dealing(message, sender=sender, identity=identity)
+            case Reveal():
+                self._opening.take_reveal(message)
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -378,19 +426,49 @@ class CoordinatorRound:
         self._vectors.clear()
         self._declined.clear()
         self._received.clear()
+        if self._form.survives_dropouts:
+            self._opening = SumOpening(self._form, seats=self._seats, plan_digest=self._plan.digest)
         self._state = CoordinatorState.COLLECTING
         return self._plan.frame
 
-    def open_total(self) -> NDArray[np.int64]:
-        """Open the sum of all parties' vectors and forget the total. Secret.
+    def fix_survivors(self) -> dict[bytes, list[bytes]]:
+        """Fix whose y's are in the sum, once: a y that comes later is refused.
+
+        Returns:
+            By survivor, its frames: the survivor set, and the shares that the others dealt to it.
 
         Raises:
-            WrongStateError: some y is missing, or the sum was opened before.
+            WrongStateError: the form needs all parties, no plan is open, or the set is fixed.
+            TooFewSharesError: too few y's came: the sum cannot be opened.
         """
-        if self._total is None or len(self._vectors) != len(self._seats):
+        plan = self._open_plan()
+        if self._opening is None:
+            raise WrongStateError("the form must survive drop-outs", self._form.name)
+        survivors = self.survivors
+        self._form.require_survivors(len(survivors), parties=len(self._seats))
+        message = SurvivorSet(self._run_id, plan.digest, survivors)
+        frames = self._opening.fix(wire.sign(message, self._identity), survivors)
+        self._received.clear()
+        self._state = CoordinatorState.REVEALING
+        return frames
+
+    def open_total(self) -> NDArray[np.int64]:
+        """Open the sum of all survivors' vectors and forget the total. Secret.
+
+        Raises:
+            WrongStateError: some y is missing or the survivors are not fixed, or the sum was opened
+                before.
+            TooFewSharesError: a survivor's secrets have fewer good shares than open them.
+            WrongShareError: a survivor's shares open something else than it signed; names it.
+        """
+        is_whole = len(self._vectors) == len(self._seats)
+        if self._opening is not None:
+            is_whole = self._opening.is_fixed
+        if self._total is None or not is_whole:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
+        streams = [] if self._opening is None else self._opening.streams()
         total, self._total = self._total, None
-        return self._form.unshard(total)
+        return self._form.unshard(total, streams=streams)
 
     def settle(self, *, released: bool, result: bytes) -> bytes:
         """Close the open plan and return the frame that tells every party.
@@ -413,8 +491,11 @@ class CoordinatorRound:
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
+        if released and self._form.survives_dropouts:
+            digest = survivors_digest(settlement)
+            self._transcript = self._transcript.append("survivors", digest)
         self._transcript = self._transcript.append("settlement", signed.digest)
-        self._plan = self._total = None
+        self._plan = self._total = self._opening = None
         self._vectors.clear()
         self._received.clear()
         self._state = CoordinatorState.READY
@@ -448,6 +529,11 @@ class CoordinatorRound:
             raise WrongStateError("a plan must be open", self._state.value)
         return self._plan
 
+    @property
+    def _y_bytes(self) -> int:
+        words = wire.expect(self._open_plan(), Plan).words
+        return words * self._form.ring.word_type.itemsize
+
     def _require(self, state: CoordinatorState) -> None:
         if self._state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
@@ -458,11 +544,12 @@ class CoordinatorRound:
             raise WrongStateError("the last plan must be settled", "an open plan")
 
     def _require_size(self, frame: bytes) -> None:
-        """Bound a frame before it is parsed: a y by its plan, all else by the largest bundle."""
+        """Bound a frame before it is parsed: what answers a plan by it, all else by a bundle."""
         most = EnvelopeBundle.MAX_BYTES
         if self._plan is not None:
-            words = wire.expect(self._plan, Plan).words
-            most = words * self._form.ring.word_type.itemsize + 4 * KIB
+            most = self._y_bytes + 4 * KIB
+            if self._opening is not None:
+                most = max(most, self._opening.most_bytes)
         if len(frame) > most:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
 
@@ -483,8 +570,10 @@ class CoordinatorRound:
 def _subject(message: Message) -> object:
     """What a message is about, beside its type and sender: two bodies for one are a conflict."""
     match message:
-        case MaskedVector():
+        case MaskedVector() | ShareBundle():
             return message.plan_digest
+        case Reveal():
+            return message.survivors_digest
         case Ready():
             return message.stage
         case _:

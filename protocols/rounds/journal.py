@@ -33,5 +33,13 @@ class RoundJournal(ABC):
         """Return the stored frame of a plan, to be sent again as it is."""
 
     @abstractmethod
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        """Note the one survivor set of a plan, before anything is revealed for it.
+
+        Raises:
+            KeyReuseError: the plan was not begun, or has another survivor set.
+        """
+
+    @abstractmethod
     def erase(self, plan_digest: bytes) -> None:
         """Drop a settled plan's frame; its digest stays, so that it is never begun again."""

@@ -27,6 +27,7 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
     RemoteProtocolError,
+    TooFewSharesError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongStateError,
@@ -46,12 +47,16 @@ from protocols.messages import (
     Plan,
     Ready,
     Refusal,
+    Reveal,
     RunOffer,
     RunRecord,
     Settlement,
     SetupClosing,
+    ShareBundle,
+    SurvivorSet,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, Pair, PairRoots, confirmation, make_root
+from protocols.rounds.holding import COORDINATOR, ShareHolder
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.secure_sum import SecureSum
@@ -59,9 +64,11 @@ from protocols.transcript import Transcript
 from protocols.wire import Signed
 
 ROLE_PARTY = "party"
-COORDINATOR = "coordinator"
-_UNSIGNED: tuple[type[Message], ...] = (EnvelopeBundle, HeadBundle)
+LEAST_PARTIES = 3
+"""Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
+_UNSIGNED: tuple[type[Message], ...] = (EnvelopeBundle, HeadBundle, ShareBundle)
 _HALF_BYTES = 32
+_SELF_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,9 @@ class PartyRound:
         pins: Pinned peers by fingerprint; may contain this party.
         forms: Secure sums that this party knows, by name.
         journal: Memory across restarts.
-        random_bytes: Cryptographic random numbers, for nonces and halves of roots.
+        random_bytes: Cryptographic random numbers: nonces, halves of roots, self masks, shares.
+        least_survivors: Fewest parties whose sum this party helps to open; at least
+            `LEAST_PARTIES`.
     """
 
     def __init__(
@@ -99,8 +108,10 @@ class PartyRound:
         forms: Mapping[str, SecureSum],
         journal: RoundJournal,
         random_bytes: Callable[[int], bytes],
+        least_survivors: int = LEAST_PARTIES,
     ) -> None:
         self._identity = identity
+        self._floor = max(LEAST_PARTIES, least_survivors)
         self._me = identity.fingerprint
         self._coordinator = coordinator
         self._pins = dict(pins)
@@ -123,8 +134,9 @@ class PartyRound:
         self._confirmations: Signed | None = None
         self._plan: Signed | None = None
         self._sent_digest = b""
-        self._proposal: Message | None = None
-        self._settled_state = ""
+        self._holder: ShareHolder | None = None
+        self._survivors: Signed | None = None
+        self._wrong_dealers: tuple[bytes, ...] = ()
 
     # What others may know ---------------------------------------------------------------------
 
@@ -157,6 +169,11 @@ class PartyRound:
     def epoch(self) -> int:
         """Highest epoch that this party moved to."""
         return self._roots.epoch
+
+    @property
+    def wrong_dealers(self) -> tuple[bytes, ...]:
+        """Survivors of the open plan whose shares were not what they had signed."""
+        return self._wrong_dealers
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -229,6 +246,7 @@ class PartyRound:
         """Agree to the plan: hide this party's vector and return it, to be sent.
 
         Journals the plan, moves the roots forward, computes y once and stores it, in this order.
+        Where the form survives drop-outs, shares of this plan's keys go in front of y.
 
         Args:
             vector: x, signed integers; shape (plan.words,). Secret.
@@ -241,22 +259,26 @@ class PartyRound:
         self._require(PartyState.REVIEWING_PLAN)
         signed = self._known_plan()
         plan = wire.expect(signed, Plan)
-        form = self._forms[self._known_record().form]
+        form = self._form
         if vector.shape != (plan.words,):
             raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
         form.ring.encode(vector)  # refuse what the ring cannot hold before a key is touched
         self._journal.begin(run_id=self._run_id, epoch=plan.epoch, plan_digest=signed.digest)
         self._roots.advance(plan.epoch)
         keys = self._keys_by_seat(signed.digest)
-        masked = form.shard(vector, seat=self._seat(), pair_keys=keys).tobytes()
+        self_key = self._random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
+        masked = form.shard(vector, seat=self._seat(), pair_keys=keys, self_key=self_key).tobytes()
         answer = wire.sign(MaskedVector(signed.digest, self._me, masked), self._identity)
-        self._journal.keep(signed.digest, answer.frame)
+        frames: tuple[bytes, ...] = (answer.frame,)
+        if form.survives_dropouts:
+            frames = (self._deal(signed.digest, keys, self_key), answer.frame)
+        self._journal.keep(signed.digest, _joined(frames))
         self._sent_digest = answer.digest
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.SENT
-        # The frame itself stays in the journal alone, until the plan is settled.
+        # The frames themselves stay in the journal alone, until the plan is settled.
         self._remember(plan, ())
-        return (answer.frame,)
+        return frames
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
         """Turn the proposal down.
@@ -276,10 +298,7 @@ class PartyRound:
         signed = self._known_plan()
         plan = wire.expect(signed, Plan)
         replies = self._refusal(signed.digest, reason)
-        # The epoch is spent whatever becomes of the plan (by a contribution that failed, perhaps).
-        if plan.epoch > self.epoch:
-            self._roots.advance(plan.epoch)
-        self._sent_digest = b""
+        self._spend_epoch(plan)
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.REFUSED
         self._remember(plan, replies)
@@ -300,7 +319,14 @@ class PartyRound:
                 return self._stopping_on_error(lambda: self._on_setup_closing(message))
             case Plan():
                 return self._on_plan(signed, message, now=now)
+            case SurvivorSet():
+                self._require_open(message.plan_digest, now=now)
+                return self._stopping_on_error(lambda: self._on_survivors(signed, message))
+            case ShareBundle():
+                self._require_open(message.plan_digest, now=now)
+                return self._stopping_on_error(lambda: self._on_shares(message))
             case Settlement():
+                self._require_answered()
                 return self._stopping_on_error(lambda: self._on_settlement(signed, message))
             case Closing():
                 return self._stopping_on_error(lambda: self._on_closing(message))
@@ -476,9 +502,39 @@ class PartyRound:
         self._plan = signed
         return Received(event=plan)
 
+    def _on_survivors(self, signed: Signed, message: SurvivorSet) -> Received:
+        chosen = set(message.survivors)
+        if message.survivors != tuple(fp for fp in self._fingerprints if fp in chosen):
+            raise UnexpectedMessageError(
+                "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
+            )
+        if len(chosen) < self._least_survivors:
+            raise TooFewSharesError(received=len(chosen), threshold=self._least_survivors)
+        # Before anything is revealed: a plan has one survivor set, after a restart too.
+        self._journal.fix_survivors(message.plan_digest, signed.digest)
+        self._survivors = signed
+        return Received()
+
+    def _on_shares(self, bundle: ShareBundle) -> Received:
+        assert self._survivors is not None
+        assert self._holder is not None
+        survivors = wire.expect(self._survivors, SurvivorSet).survivors
+        disclosures, self._wrong_dealers = self._holder.disclose(survivors, bundle)
+        self._holder = None
+        reveal = Reveal(self._survivors.digest, self._me, disclosures)
+        return Received((wire.sign(reveal, self._identity).frame,))
+
+    def _require_answered(self) -> None:
+        """Refuse the settlement of a plan that this party did not answer, if it was needed."""
+        unanswered = self._state in (PartyState.READY, PartyState.REVIEWING_PLAN)
+        if unanswered and not self._form.survives_dropouts:
+            raise UnexpectedMessageError("this form must wait for every party", "a settlement")
+
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
-        plan = self._known_plan()
-        if settlement.plan_digest != plan.digest:
+        # A plan that never came, or that was not answered in time, is not in the transcript yet.
+        is_new = self._state in (PartyState.READY, PartyState.REVIEWING_PLAN)
+        is_known = self._state is not PartyState.READY
+        if is_known and settlement.plan_digest != self._known_plan().digest:
             raise UnexpectedMessageError(
                 "a settlement must be of the open plan", "another", peer=COORDINATOR
             )
@@ -488,15 +544,34 @@ class PartyRound:
             raise MalformedMessageError("every seat must be listed", "others")
         if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.vector_digests):
             raise MalformedMessageError("a seat must have a digest or none", "another length")
-        listed = settlement.vector_digests[self._seat()]
-        never_came = settlement.state == "void" and not listed
-        if not never_came and listed != self._sent_digest:
-            raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
-        if settlement.state == "released" and not all(settlement.vector_digests):
-            raise HistoryError("a release must have every party's vector", "a missing one")
-        self._journal.erase(plan.digest)
+        self._require_told(settlement)
+        self._journal.erase(settlement.plan_digest)
+        if is_new:
+            self._transcript = self._transcript.append("plan", settlement.plan_digest)
+        if settlement.state == "released" and self._form.survives_dropouts:
+            digest = survivors_digest(settlement)
+            self._transcript = self._transcript.append("survivors", digest)
         self._transcript = self._transcript.append("settlement", signed.digest)
+        self._forget_plan()
         return Received(event=settlement)
+
+    def _require_told(self, settlement: Settlement) -> None:
+        """Hold a settlement against what this party sent, and against whom it revealed for."""
+        released = settlement.state == "released"
+        listed = settlement.vector_digests[self._seat()]
+        may_be_left_out = self._form.survives_dropouts or not released
+        if listed != self._sent_digest and (listed or not may_be_left_out):
+            raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
+        seats = zip(self._fingerprints, settlement.vector_digests, strict=True)
+        survivors = tuple(fingerprint for fingerprint, digest in seats if digest)
+        if released and len(survivors) < self._least_survivors:
+            raise HistoryError("a release must have enough parties' vectors", "a missing one")
+        if self._survivors is not None:
+            fixed = wire.expect(self._survivors, SurvivorSet).survivors
+            if survivors != fixed:
+                raise HistoryError(
+                    "a settlement must be of the survivor set", "another", peer=COORDINATOR
+                )
 
     def _on_closing(self, closing: Closing) -> Received:
         if closing.head != self._transcript.head:
@@ -527,6 +602,48 @@ class PartyRound:
 
     # Helpers ----------------------------------------------------------------------------------
 
+    def _deal(self, plan_digest: bytes, keys: Mapping[int, bytes], self_key: bytes) -> bytes:
+        identities = {_fingerprint(seat): PublicIdentity(seat.identity_key) for seat in self._seats}
+        self._holder = ShareHolder(
+            self._identity, seats=identities, plan_digest=plan_digest, roots=self._roots
+        )
+        return self._holder.deal(
+            keys,
+            self_key=self_key,
+            threshold=self._form.threshold(len(self._seats)),
+            random_bytes=self._random_bytes,
+        )
+
+    def _require_open(self, plan_digest: bytes, *, now: float) -> None:
+        if not self._form.survives_dropouts:
+            raise UnexpectedMessageError("this form must have one exchange", "a second")
+        plan = self._known_plan()
+        if plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        _require_fresh(wire.expect(plan, Plan).expires_at, now=now)
+
+    @property
+    def _least_survivors(self) -> int:
+        """Fewest parties whose sum may open, by the form and by this party's own floor."""
+        return max(self._form.threshold(len(self._seats)), self._floor)
+
+    def _forget_plan(self) -> None:
+        """Drop what was kept for the plan that is settled."""
+        if self._plan is not None:
+            self._spend_epoch(wire.expect(self._plan, Plan))
+            # What was revealed is not said again.
+            key = (ShareBundle, self._plan.digest)
+            if key in self._answered:
+                self._answered[key] = (self._answered[key][0], ())
+        self._holder = self._survivors = None
+        self._wrong_dealers = ()
+        self._sent_digest = b""
+
+    def _spend_epoch(self, plan: Plan) -> None:
+        """Leave a plan's epoch, whatever became of it (a contribution that failed, perhaps)."""
+        if plan.epoch > self.epoch:
+            self._roots.advance(plan.epoch)
+
     def _verify_coordinator(self, signed: Signed) -> None:
         try:
             signed.verify(self._coordinator)
@@ -555,21 +672,30 @@ class PartyRound:
                 return (RunRecord, message.offer_digest)
             case Plan():
                 return (Plan, message.epoch)
-            case Settlement():
-                return (Settlement, message.plan_digest)
+            case Settlement() | SurvivorSet() | ShareBundle():
+                return (type(message), message.plan_digest)
             case _:
                 return (type(message), None)
 
     def _repeat(
         self, signed: Signed, replies: tuple[bytes, ...], *, now: float
     ) -> tuple[bytes, ...]:
-        plan = signed.message
-        if not isinstance(plan, Plan) or replies:
+        message = signed.message
+        if isinstance(message, ShareBundle):
+            expires_at = wire.expect(self._known_plan(), Plan).expires_at
+            return () if self._state is PartyState.STOPPED or now >= expires_at else replies
+        if not isinstance(message, Plan) or replies:
             return replies
-        if self._state is PartyState.STOPPED or now >= plan.expires_at:
+        if self._state is PartyState.STOPPED or now >= message.expires_at:
             return ()
         stored = self._journal.find(signed.digest)
-        return (stored,) if stored is not None else ()
+        return () if stored is None else self._separated(stored)
+
+    def _separated(self, stored: bytes) -> tuple[bytes, ...]:
+        """The frames of an answer from what the journal stored; see `_joined`."""
+        if not self._form.survives_dropouts:
+            return (stored,)
+        return tuple(wire.unpack(stored, max_bytes=len(stored)))
 
     def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
         key = self._identify(message)
@@ -589,6 +715,7 @@ class PartyRound:
         self._halves.clear()
         self._unconfirmed.clear()
         self._sealing_key = None
+        self._holder = None
 
     def _refusal(self, subject: bytes, reason: str) -> tuple[bytes, ...]:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
@@ -604,6 +731,10 @@ class PartyRound:
     def _known_record(self) -> RunRecord:
         assert self._record is not None
         return self._record
+
+    @property
+    def _form(self) -> SecureSum:
+        return self._forms[self._known_record().form]
 
     def _known_plan(self) -> Signed:
         assert self._plan is not None
@@ -632,6 +763,17 @@ class PartyRound:
 def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
     """Digest of what all parties confirmed, in seat order: the transcript's "setup" entry."""
     return wire.digest_of_values("setup", list(confirmation_digests))
+
+
+def survivors_digest(settlement: Settlement) -> bytes:
+    """Digest of whose vectors a released sum holds: the transcript's "survivors" entry."""
+    held = [bool(digest) for digest in settlement.vector_digests]
+    return wire.digest_of_values("survivors", [settlement.plan_digest, *held])
+
+
+def _joined(frames: tuple[bytes, ...]) -> bytes:
+    """What the journal stores of an answer."""
+    return frames[0] if len(frames) == 1 else wire.pack(list(frames))
 
 
 def _fingerprint(seat: KeyStatement) -> bytes:

@@ -6,7 +6,12 @@ A party::
     CONFIRMED -SetupClosing-> READY -Plan-> REVIEWING_PLAN =contribute=> SENT -Settlement-> READY
     REVIEWING_PLAN =refuse=> REFUSED -Settlement-> READY -Closing-> CLOSED -HeadBundle-> DONE
 
-Double arrows are calls by the node: its guard stands between what is proposed and what is done.
+Where the form survives drop-outs, a second exchange opens the sum of who is left::
+
+    SENT -SurvivorSet-> OPENING -ShareBundle-> REVEALED -Settlement-> READY
+
+and a party that missed a part of a batch goes on after its settlement. Double arrows are calls by
+the node: its guard stands between what is proposed and what is done.
 From every state a broken promise leads to STOPPED, which has no way out.
 """
 
@@ -29,10 +34,13 @@ from protocols.messages import (
     Plan,
     Ready,
     Refusal,
+    Reveal,
     RunOffer,
     RunRecord,
     Settlement,
     SetupClosing,
+    ShareBundle,
+    SurvivorSet,
 )
 
 
@@ -47,6 +55,8 @@ class PartyState(Enum):
     READY = "ready"
     REVIEWING_PLAN = "reviewing plan"
     SENT = "sent"
+    OPENING = "opening"
+    REVEALED = "revealed"
     REFUSED = "refused"
     CLOSED = "closed"
     DONE = "done"
@@ -62,6 +72,7 @@ class CoordinatorState(Enum):
     CONFIRMED = "confirmed"
     READY = "ready"
     COLLECTING = "collecting"
+    REVEALING = "revealing"
     CLOSING = "closing"
     COMPARING = "comparing"
     DONE = "done"
@@ -73,9 +84,15 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.REVIEWING_RUN: {},
     PartyState.SEALED: {EnvelopeBundle: PartyState.CONFIRMED},
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
-    PartyState.READY: {Plan: PartyState.REVIEWING_PLAN, Closing: PartyState.CLOSED},
-    PartyState.REVIEWING_PLAN: {},
-    PartyState.SENT: {Settlement: PartyState.READY},
+    PartyState.READY: {
+        Plan: PartyState.REVIEWING_PLAN,
+        Settlement: PartyState.READY,  # of a plan that never came
+        Closing: PartyState.CLOSED,
+    },
+    PartyState.REVIEWING_PLAN: {Settlement: PartyState.READY},  # nothing was sent in time
+    PartyState.SENT: {SurvivorSet: PartyState.OPENING, Settlement: PartyState.READY},
+    PartyState.OPENING: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
+    PartyState.REVEALED: {Settlement: PartyState.READY},
     PartyState.REFUSED: {Settlement: PartyState.READY},
     PartyState.CLOSED: {HeadBundle: PartyState.DONE},
     PartyState.DONE: {},
@@ -99,9 +116,11 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
     },
     CoordinatorState.READY: {},
     CoordinatorState.COLLECTING: {
+        ShareBundle: CoordinatorState.COLLECTING,
         MaskedVector: CoordinatorState.READY,
         Refusal: CoordinatorState.COLLECTING,
     },
+    CoordinatorState.REVEALING: {Reveal: CoordinatorState.READY},
     CoordinatorState.CLOSING: {HeadStatement: CoordinatorState.COMPARING},
     CoordinatorState.COMPARING: {Ready: CoordinatorState.DONE},
     CoordinatorState.DONE: {},

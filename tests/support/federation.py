@@ -26,6 +26,7 @@ from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector, Message
 from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
@@ -37,7 +38,9 @@ POOL = 24
 SIGMA = 20.0
 """Small beside 600 votes: a label is the class voted for in all but one run in 10^100."""
 
-FORMS: dict[str, Callable[[], SecureSum]] = {"additive": AdditiveSum, "plain": PlainSum}
+FORMS: dict[str, Callable[[], SecureSum]] = {
+    form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
+}
 
 Answer = bytes | Silence | None
 OnQuery = Callable[[int, bytes], bytes | None]

@@ -33,6 +33,10 @@ _PURPOSES = {
     "Closing": "closing",
     "HeadStatement": "head statement",
     "HeadBundle": "",
+    "Dealing": "dealing",
+    "ShareBundle": "",
+    "SurvivorSet": "survivor set",
+    "Reveal": "reveal",
 }
 
 
@@ -133,6 +137,13 @@ def _messages() -> dict[str, list[Any]]:
         "Closing": [run, _bytes("head")],
         "HeadStatement": [run, me, _bytes("head"), 7],
         "HeadBundle": [run, [_bytes("h1", 150)]],
+        "Dealing": [
+            _bytes("plan"), me, _bytes("salt"), [_bytes("sh1"), _bytes("sh2")],
+            [_bytes("r1"), _bytes("r2")],
+        ],
+        "ShareBundle": [_bytes("plan"), [_bytes("dealing", 300)], [_bytes("column", 84)]],
+        "SurvivorSet": [run, _bytes("plan"), [me, peer]],
+        "Reveal": [_bytes("set"), me, [_bytes("disclosure", 66), b""]],
     }  # fmt: skip
 
 
@@ -186,7 +197,7 @@ def _spoiled() -> dict[str, bytes]:
         "version true": b"\x84\xf5" + closing[2:],
         "version in two bytes": b"\x84\x18\x01" + closing[2:],
         "type 0": b"\x84\x01\x00" + closing[3:],
-        "type 16": b"\x84\x01\x10" + closing[3:],
+        "type 23": b"\x84\x01\x17" + closing[3:],
         "type in two bytes": b"\x84\x01\x18\x0d" + closing[3:],
         "type is a text": b"\x84\x01\x61\x0d" + closing[3:],
         "array of 5": b"\x85" + closing[1:] + b"\x00",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from protocols.additive import AdditiveSum
 from protocols.errors import KeyReuseError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
 from protocols.secure_sum import SecureSum
@@ -25,6 +26,7 @@ class ListJournal(RoundJournal):
     def __init__(self) -> None:
         self.steps: list[str] = []
         self._frames: dict[bytes, bytes | None] = {}
+        self._survivors: dict[bytes, bytes] = {}
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         if plan_digest in self._frames:
@@ -38,6 +40,11 @@ class ListJournal(RoundJournal):
 
     def find(self, plan_digest: bytes) -> bytes | None:
         return self._frames.get(plan_digest)
+
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        if self._survivors.setdefault(plan_digest, survivors_digest) != survivors_digest:
+            raise KeyReuseError("a plan must have one survivor set", "another")
+        self.steps.append("fix survivors")
 
     def erase(self, plan_digest: bytes) -> None:
         self._frames[plan_digest] = None
@@ -59,6 +66,8 @@ class MemoryRun:
         tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
     ) -> None:
         self.tamper = tamper
+        self.form = form()
+        self._make_form = form
         self.coordinator_identity = SigningIdentity.generate()
         self.identities = {
             identity.fingerprint: identity
@@ -72,7 +81,7 @@ class MemoryRun:
         }
         self.coordinator = CoordinatorRound(
             identity=self.coordinator_identity,
-            form=form(),
+            form=self.form,
             parties=pins,
             nonce=secrets.token_bytes(32),
             expires_at=EXPIRES_AT,
@@ -89,7 +98,10 @@ class MemoryRun:
             identity=identity,
             coordinator=self.coordinator_identity.public,
             pins=pins,
-            forms={"additive": AdditiveSum(), "plain": PlainSum()},
+            forms={
+                **{form.name: form() for form in (AdditiveSum, MaskedSum, PlainSum)},
+                self.form.name: self._make_form(),
+            },
             journal=journal,
             random_bytes=secrets.token_bytes,
         )
@@ -108,9 +120,16 @@ class MemoryRun:
     def broadcast(self, stage: str, frame: bytes) -> None:
         self.exchange(stage, dict.fromkeys(self.parties, frame))
 
+    @property
+    def tolerance(self) -> dict[str, int]:
+        """What the run record says of colluders and drop-outs."""
+        parties = len(self.parties)
+        dropouts = parties - self.form.threshold(parties)
+        return {"colluders": self.form.most_colluders(parties), "dropouts": dropouts}
+
     def set_up(self, *, terms: bytes = b"") -> None:
         self.broadcast("offer", self.coordinator.offer())
-        record = self.coordinator.record(terms=terms, colluders=1, dropouts=0)
+        record = self.coordinator.record(terms=terms, **self.tolerance)
         for fp, party in self.parties.items():
             self.to_party("record", fp, record)
             self.to_coordinator("record", fp, list(party.accept_run()))
@@ -122,14 +141,34 @@ class MemoryRun:
             batch=batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=terms
         )
 
-    def sum(self, vectors: list[NDArray[np.int64]], *, batch: int = 0) -> NDArray[np.int64]:
-        """Run one batch to its opened sum; vectors are given in seat order."""
+    def sum(
+        self,
+        vectors: list[NDArray[np.int64]],
+        *,
+        batch: int = 0,
+        absent: Collection[int] = (),
+        mute: Collection[int] = (),
+    ) -> NDArray[np.int64]:
+        """Run one batch to its opened sum; vectors are given in seat order.
+
+        Seats in `absent` are lost before they send y, those in `mute` after it.
+        """
         plan = self.open_plan(len(vectors[0]), batch=batch)
-        for fp, vector in zip(self.coordinator.seats, vectors, strict=True):
-            self.to_party("plan", fp, plan)
-            frames = list(self.parties[fp].contribute(vector))
-            self.to_coordinator("vector", fp, frames)
+        for seat, (fp, vector) in enumerate(zip(self.coordinator.seats, vectors, strict=True)):
+            if seat not in absent:
+                self.to_party("plan", fp, plan)
+                frames = list(self.parties[fp].contribute(vector))
+                self.to_coordinator("vector", fp, frames)
+        if self.form.survives_dropouts:
+            self.reveal(mute=mute)
         return self.coordinator.open_total()
+
+    def reveal(self, *, mute: Collection[int] = ()) -> None:
+        """The second exchange of a form that survives drop-outs."""
+        for fp, frames in self.coordinator.fix_survivors().items():
+            if self.coordinator.seats.index(fp) not in mute:
+                for frame in frames:
+                    self.to_coordinator("reveal", fp, self.to_party("survivors", fp, frame))
 
     def settle(self, *, released: bool = True, result: bytes = b"") -> None:
         frame = self.coordinator.settle(released=released, result=result)

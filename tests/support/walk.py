@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
+from protocols.additive import AdditiveSum
 from protocols.errors import RefusedError
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorState, PartyState
+from protocols.secure_sum import SecureSum
 from tests.support.rounds import MemoryRun
 
 WORDS = 6
@@ -21,14 +23,18 @@ WORDS = 6
 class Walk:
     """One run with two batches: the first is released, the second refused by all and void.
 
+    Args:
+        parties: Number of parties; as few as the form takes where 0.
+        form: Secure sum.
+
     Attributes:
         run: The run.
         me: Fingerprint of the party in the first seat, whose side a test looks at.
         total: The opened sum of the first batch.
     """
 
-    def __init__(self, parties: int = 3) -> None:
-        self.run = MemoryRun(parties)
+    def __init__(self, parties: int = 0, *, form: type[SecureSum] = AdditiveSum) -> None:
+        self.run = MemoryRun(parties or form.smallest, form=form)
         self.me = self.run.coordinator.seats[0]
         self.total: NDArray[np.int64] | None = None
         self._steps = self._walk()
@@ -67,7 +73,7 @@ class Walk:
         run, coordinator = self.run, self.run.coordinator
         yield "begin"
         yield from self._exchange("offer", dict.fromkeys(run.parties, coordinator.offer()))
-        record = coordinator.record(terms=b"", colluders=1, dropouts=0)
+        record = coordinator.record(terms=b"", **run.tolerance)
         self._tell("record", record)
         yield "record"
         accepted = {fp: list(party.accept_run()) for fp, party in run.parties.items()}
@@ -82,6 +88,8 @@ class Walk:
         yield "y"
         self._answer("y", ys)
         yield "y in"
+        if run.form.survives_dropouts:
+            yield from self._reveal()
         self.total = coordinator.open_total()
         run.settle(released=True, result=b"labels")
         yield "settled"
@@ -97,6 +105,14 @@ class Walk:
         yield "void"
         yield from self._exchange("closing", dict.fromkeys(run.parties, coordinator.close()))
         yield from self._exchange("heads", dict.fromkeys(run.parties, coordinator.compare()))
+
+    def _reveal(self) -> Iterator[str]:
+        frames = self.run.coordinator.fix_survivors()
+        for fp, (survivors, _) in frames.items():
+            assert self.run.to_party("survivors", fp, survivors) == []
+        yield "survivors"
+        shares = {fp: bundle for fp, (_, bundle) in frames.items()}
+        yield from self._exchange("shares", shares)
 
     def _tell(self, stage: str, frame: bytes) -> None:
         for fp in self.run.parties:
@@ -117,6 +133,12 @@ STEPS = (
     "begin", "offer", "offer in", "record", "accepted", "accepted in", "deliver", "deliver in",
     "closing setup", "closing setup in", "plan", "y", "y in", "settled", "refused", "void",
     "closing", "closing in", "heads", "heads in",
+)  # fmt: skip
+
+
+MASKED_STEPS = (
+    *STEPS[: STEPS.index("settled")], "survivors", "shares", "shares in",
+    *STEPS[STEPS.index("settled") :],
 )  # fmt: skip
 
 

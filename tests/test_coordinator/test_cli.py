@@ -156,7 +156,6 @@ class TestWrongUsage:
     @pytest.mark.parametrize(
         "arguments",
         [
-            pytest.param(["--sum", "masked"], id="masked sum"),
             pytest.param(["--noise", "parties"], id="noise at the parties"),
             pytest.param(["--select", "least-confident"], id="least confident"),
         ],
@@ -174,7 +173,7 @@ class TestWrongUsage:
             for part in line.replace("|", " ").replace("[", " ").replace("]", " ").split()
         ]
         assert arguments[0] in choices
-        assert not set(choices) & {"masked", "least-confident"}
+        assert not set(choices) & {"least-confident"}
         assert "[parties]" not in shown.out
         assert "|parties" not in shown.out
 

@@ -18,8 +18,8 @@ from scipy import stats
 from protocols.additive import AdditiveSum
 from protocols.prg import Keystream, ctr_keystream, expand, gcm_keystream
 from protocols.ring import Ring
+from tests.support.chi_square import FALSE_ALARMS, independence, uniformity
 
-FALSE_ALARMS = 1e-6
 TINY = Ring(8)
 Bytes = NDArray[np.uint8]
 
@@ -69,28 +69,13 @@ def test_with_ideal_streams_two_vectors_are_hidden_but_for_their_sum(total: int)
     assert all(np.array_equal(np.sort(row), expected) for row in views)
 
 
-def _uniformity(y: Bytes) -> float:
-    return float(stats.chisquare(np.bincount(y, minlength=256)).pvalue)
-
-
-def _independence(one: Bytes, other: Bytes) -> float:
-    """p-value of a chi-square over the 2^16 cells of two bytes."""
-    table = np.bincount(one.astype(np.int64) * 256 + other, minlength=2**16).reshape(256, 256)
-    # A chi-square needs some five expected in each cell: rare rows and columns are left out.
-    table = table[table.sum(axis=1) >= 5 * 256]
-    table = table[:, table.sum(axis=0) > 0]
-    if min(table.shape) < 2:
-        return 1.0  # a constant is independent of anything; that it is no mask, `_uniformity` says
-    return float(stats.chi2_contingency(table).pvalue)
-
-
 def _votes(words: int, seed: int) -> NDArray[np.int64]:
     """Counts as votes are: small and skewed, so that a mask that leaks shows."""
     return np.random.default_rng(seed).binomial(100, 0.2, size=words).astype(np.int64)
 
 
 def _lag(y: Bytes) -> float:
-    return _independence(y[:-16], y[16:])
+    return independence(y[:-16], y[16:])
 
 
 def _from_many_keys(keystream: Keystream, keys: int = 2**12) -> Bytes:
@@ -110,13 +95,13 @@ def _p_values(keystream: Keystream) -> dict[str, float]:
     # The colluders at seat 2 take their stream off again.
     seen = y - expand(_key("b"), words, ring=TINY, keystream=keystream).astype(np.uint8)
     return {
-        "y is uniform": _uniformity(y),
-        "y is independent of the votes": _independence(votes.astype(np.uint8), y),
+        "y is uniform": uniformity(y),
+        "y is independent of the votes": independence(votes.astype(np.uint8), y),
         "y is independent of y a block before": _lag(y),
-        "what colluders see is independent of the votes": _independence(
+        "what colluders see is independent of the votes": independence(
             votes.astype(np.uint8), seen
         ),
-        "first bytes are uniform over keys": _uniformity(_from_many_keys(keystream)),
+        "first bytes are uniform over keys": uniformity(_from_many_keys(keystream)),
     }
 
 

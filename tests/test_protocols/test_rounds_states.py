@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 from protocols import wire
+from protocols.additive import AdditiveSum
 from protocols.errors import (
     ConflictingMessageError,
     LocalProtocolError,
+    TooFewSharesError,
     UnexpectedMessageError,
 )
 from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.messages import (
     MESSAGE_TYPES,
     Closing,
     Confirmations,
+    Dealing,
     Envelope,
     EnvelopeBundle,
     HeadBundle,
@@ -28,10 +32,13 @@ from protocols.messages import (
     Plan,
     Ready,
     Refusal,
+    Reveal,
     RunOffer,
     RunRecord,
     Settlement,
     SetupClosing,
+    ShareBundle,
+    SurvivorSet,
 )
 from protocols.rounds import (
     COORDINATOR_TRANSITIONS,
@@ -40,10 +47,33 @@ from protocols.rounds import (
     PartyRound,
     PartyState,
 )
+from protocols.secure_sum import SecureSum
 from tests.support.rounds import EXPIRES_AT, NOW
-from tests.support.walk import STEPS, WORDS, Walk, vector
+from tests.support.walk import MASKED_STEPS, STEPS, WORDS, Walk, vector
 
-STATES = pytest.mark.parametrize("state", PartyState, ids=lambda state: state.value)
+Form = type[SecureSum]
+SECOND_EXCHANGE = (PartyState.OPENING, PartyState.REVEALED)
+STATES_OF: dict[Form, list[PartyState]] = {
+    AdditiveSum: [state for state in PartyState if state not in SECOND_EXCHANGE],
+    MaskedSum: list(PartyState),
+}
+STATES = pytest.mark.parametrize(
+    ("form", "state"),
+    [
+        pytest.param(form, state, id=f"{form.name}, {state.value}")
+        for form, states in STATES_OF.items()
+        for state in states
+    ],
+)
+STEPS_OF: dict[Form, tuple[str, ...]] = {AdditiveSum: STEPS, MaskedSum: MASKED_STEPS}
+EVERY_STEP = pytest.mark.parametrize(
+    ("form", "step"),
+    [
+        pytest.param(form, step, id=f"{form.name}, {step}")
+        for form, steps in STEPS_OF.items()
+        for step in steps
+    ],
+)
 
 
 def fresh() -> bytes:
@@ -70,6 +100,10 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Closing: Closing(run_id, fresh()),
         HeadStatement: HeadStatement(run_id, sender, head, 0),
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
+        Dealing: Dealing(fresh(), sender, fresh(), (fresh(),) * 5, (fresh(),) * 5),
+        ShareBundle: ShareBundle(fresh(), (b"x",), (b"y",) * 4),
+        SurvivorSet: SurvivorSet(run_id, fresh(), (fresh(),)),
+        Reveal: Reveal(fresh(), sender, (b"x",) * 5),
     }
     return made[kind]
 
@@ -86,8 +120,8 @@ def snapshot(party: PartyRound, journal: Any) -> tuple[object, ...]:
 # The party -------------------------------------------------------------------------------------
 
 
-def walked(state: PartyState) -> Walk:
-    walk = Walk()
+def walked(form: Form, state: PartyState) -> Walk:
+    walk = Walk(form=form)
     if state is PartyState.STOPPED:
         walk.to(PartyState.REVIEWING_RUN)
         walk.run.parties[walk.me].refuse("PF-300")
@@ -105,8 +139,8 @@ def message_to(walk: Walk, kind: type[Message]) -> bytes:
 
 
 @STATES
-def test_a_party_refuses_what_its_state_does_not_list(state: PartyState) -> None:
-    walk = walked(state)
+def test_a_party_refuses_what_its_state_does_not_list(form: Form, state: PartyState) -> None:
+    walk = walked(form, state)
     party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
     before = snapshot(party, journal)
     for kind in MESSAGE_TYPES.values():
@@ -137,18 +171,19 @@ def answered(kind: type[Message], state: PartyState) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"),
+    ("form", "kind", "state"),
     [
-        pytest.param(kind, state, id=f"{kind.__name__} when {state.value}")
+        pytest.param(form, kind, state, id=f"{form.name}, {kind.__name__} when {state.value}")
+        for form, states in STATES_OF.items()
         for kind in COMES_IN
-        for state in PartyState
+        for state in states
         if answered(kind, state)
     ],
 )
 def test_a_second_body_of_what_comes_once_stops_the_party(
-    kind: type[Message], state: PartyState
+    form: Form, kind: type[Message], state: PartyState
 ) -> None:
-    walk = walked(state)
+    walk = walked(form, state)
     party = walk.run.parties[walk.me]
     with pytest.raises(ConflictingMessageError) as caught:
         party.receive(message_to(walk, kind), now=NOW)
@@ -164,8 +199,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], list[PartyState]]] = {
 
 
 @STATES
-def test_a_party_is_not_called_out_of_turn(state: PartyState) -> None:
-    walk = walked(state)
+def test_a_party_is_not_called_out_of_turn(form: Form, state: PartyState) -> None:
+    walk = walked(form, state)
     party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
     before = snapshot(party, journal)
     for call, (arguments, allowed) in CALLS.items():
@@ -189,8 +224,8 @@ SAID_AT = {
 """Step at which a party said its only message of this type."""
 
 
-def stepped(step: str) -> Walk:
-    return Walk() if step == "begin" else Walk().to_step(step)
+def stepped(form: Form, step: str) -> Walk:
+    return Walk(form=form) if step == "begin" else Walk(form=form).to_step(step)
 
 
 def message_from(walk: Walk, kind: type[Message]) -> bytes:
@@ -203,15 +238,16 @@ def message_from(walk: Walk, kind: type[Message]) -> bytes:
     return framed(message, identity)
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_coordinator_refuses_what_it_does_not_wait_for(step: str) -> None:
-    walk = stepped(step)
+@EVERY_STEP
+def test_the_coordinator_refuses_what_it_does_not_wait_for(form: Form, step: str) -> None:
+    walk = stepped(form, step)
     coordinator = walk.run.coordinator
     before = (coordinator.state, coordinator.transcript, coordinator.missing)
     for kind in MESSAGE_TYPES.values():
         if kind in COORDINATOR_TRANSITIONS[coordinator.state] and coordinator.missing:
             continue  # waited for
-        said = kind in SAID_AT and STEPS.index(step) >= STEPS.index(SAID_AT[kind])
+        steps = STEPS_OF[form]
+        said = kind in SAID_AT and steps.index(step) >= steps.index(SAID_AT[kind])
         with pytest.raises(ConflictingMessageError if said else UnexpectedMessageError) as caught:
             coordinator.receive(message_from(walk, kind), peer=walk.me)
         assert caught.value.peer == walk.me.hex()
@@ -225,21 +261,23 @@ COORDINATOR_CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "deliver": ({}, ["accepted in"]),
     "close_setup": ({}, ["deliver in"]),
     "plan": (PLAN, ["closing setup in", "settled", "void"]),
-    "open_total": ({}, ["y in"]),
+    "open_total": ({}, ["y in", "shares in"]),
+    "fix_survivors": ({}, ["y in"]),
     "settle": ({"released": True, "result": b""}, []),
     "close": ({}, ["closing setup in", "settled", "void"]),
     "compare": ({}, ["closing in"]),
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_coordinator_is_not_called_out_of_turn(step: str) -> None:
-    walk = stepped(step)
+@EVERY_STEP
+def test_the_coordinator_is_not_called_out_of_turn(form: Form, step: str) -> None:
+    walk = stepped(form, step)
     coordinator = walk.run.coordinator
     before = (coordinator.state, coordinator.transcript, coordinator.missing)
     for call, (arguments, steps) in COORDINATOR_CALLS.items():
         if step not in steps:
-            with pytest.raises(LocalProtocolError):
+            # Where too little came as yet, the error says so.
+            with pytest.raises((LocalProtocolError, TooFewSharesError)):
                 getattr(coordinator, call)(**arguments)
             assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, call
     walk.finish()
@@ -258,7 +296,18 @@ def test_every_state_has_a_row_and_no_row_leads_out_of_the_end() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [RunOffer, RunRecord, EnvelopeBundle, SetupClosing, Plan, Settlement, Closing, HeadBundle],
+    [
+        RunOffer,
+        RunRecord,
+        EnvelopeBundle,
+        SetupClosing,
+        Plan,
+        SurvivorSet,
+        ShareBundle,
+        Settlement,
+        Closing,
+        HeadBundle,
+    ],
 )
 def test_some_state_of_a_party_takes_every_message_of_the_coordinator(kind: type[Message]) -> None:
     assert any(kind in row for row in PARTY_TRANSITIONS.values())

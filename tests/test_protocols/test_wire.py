@@ -301,7 +301,7 @@ def test_the_largest_message_fits_its_bound(kind: type[Message]) -> None:
 
 def _item_bytes(kind: type[Message]) -> int:
     """Size of one item of a tuple: of a digest, or of a real frame inside a container."""
-    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement"):
+    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement", "Dealing", "SurvivorSet"):
         return 32
     return 250 if kind.__name__ == "RunRecord" else 2500
 
@@ -382,6 +382,12 @@ def test_expect_refuses_another_type() -> None:
 @given(st.lists(st.binary(max_size=30), max_size=wire.MAX_PACKET_FRAMES))
 def test_unpacking_gives_back_what_was_packed(frames: list[bytes]) -> None:
     assert wire.unpack(wire.pack(frames), max_bytes=10_000) == frames
+
+
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 2**16 - 1, 2**16, 10**5])
+def test_a_packet_is_what_a_second_encoder_writes(size: int) -> None:
+    for frames in ([], [bytes(size)], [b"x", bytes(size)] * 8):
+        assert wire.pack(frames) == cbor(frames)
 
 
 @pytest.mark.parametrize(

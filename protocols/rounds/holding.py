@@ -1,0 +1,189 @@
+"""A party's two parts in opening a sum: it deals shares of its keys, and holds those of others.
+
+A holder knows a dealer's hashes by their digest, which comes sealed with the shares: whoever holds
+the pair's root sealed it. Only where something does not fit does the dealer's signature tell whose
+fault it is, the dealer's or the coordinator's.
+
+What it opens is fixed by one survivor set: of a survivor the self mask, and its keys with those
+who dropped out. Never a key between survivors, never a self mask of who dropped out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from protocols import wire
+from protocols.dealing import DIGEST_BYTES, Dealt, deal, disclose, require_column
+from protocols.errors import (
+    BadSignatureError,
+    BrokenEnvelopeError,
+    UnexpectedMessageError,
+    WrongShareError,
+)
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Dealing, ShareBundle
+from protocols.pair_keys import PairRoots
+from protocols.share_envelope import open_shares, seal_shares
+from protocols.wire import Signed
+
+STAGE = "shares"
+COORDINATOR = "coordinator"
+
+
+class ShareHolder:
+    """One party's shares in one plan. Secret, in memory only, gone with the plan.
+
+    Args:
+        identity: The party's identity.
+        seats: All parties in seat order, by fingerprint.
+        plan_digest: The plan.
+        roots: The party's roots, at the plan's epoch.
+    """
+
+    def __init__(
+        self,
+        identity: SigningIdentity,
+        *,
+        seats: Mapping[bytes, PublicIdentity],
+        plan_digest: bytes,
+        roots: PairRoots,
+    ) -> None:
+        self._identity = identity
+        self._me = identity.fingerprint
+        self._seats = dict(seats)
+        self._fingerprints = tuple(seats)
+        self._plan_digest = plan_digest
+        self._roots = roots
+        self._dealt: Dealt | None = None
+
+    def deal(
+        self,
+        keys: Mapping[int, bytes],
+        *,
+        self_key: bytes,
+        threshold: int,
+        random_bytes: Callable[[int], bytes],
+    ) -> bytes:
+        """Share this plan's keys among all parties, one by one; once.
+
+        Args:
+            keys: Key with every other seat.
+            self_key: This party's self mask.
+            threshold: Shares that open one.
+            random_bytes: Cryptographic random numbers.
+
+        Returns:
+            The frame to send in front of y.
+        """
+        own = self._seat
+        seats = range(len(self._fingerprints))
+        self._dealt = dealt = deal(
+            [self_key if seat == own else keys[seat] for seat in seats],
+            seat=own,
+            sender=self._me,
+            plan_digest=self._plan_digest,
+            threshold=threshold,
+            random_bytes=random_bytes,
+        )
+        dealing = wire.sign(dealt.message, self._identity)
+        envelopes = tuple(
+            seal_shares(dealing.digest + dealt.columns[seat], self._key(peer, sending=True))
+            for seat, peer in enumerate(self._fingerprints)
+            if peer != self._me
+        )
+        return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes)).frame
+
+    def disclose(
+        self, survivors: tuple[bytes, ...], bundle: ShareBundle
+    ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """Open what a survivor set allows.
+
+        Args:
+            survivors: The one survivor set of this plan, checked.
+            bundle: What the other survivors dealt.
+
+        Returns:
+            For each survivor a disclosure, empty where what came is not what it signed; and who
+            these are.
+
+        Raises:
+            RemoteProtocolError: the coordinator relayed what it must not; nothing was opened.
+        """
+        others = [fp for fp in survivors if fp != self._me]
+        if not len(bundle.dealings) == len(bundle.envelopes) == len(others):
+            raise UnexpectedMessageError(
+                "one share must come from each survivor", len(bundle.envelopes), peer=COORDINATOR
+            )
+        came = dict(zip(others, zip(bundle.dealings, bundle.envelopes, strict=True), strict=True))
+        dealings = {dealer: self._relayed(dealer, frame) for dealer, (frame, _) in came.items()}
+        alive = set(survivors)
+        dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in alive]
+        disclosures, wrong = [], []
+        for dealer in survivors:
+            place = self._fingerprints.index(dealer)
+            try:
+                if dealer == self._me:
+                    column, hashes = self._own_column()
+                else:
+                    column, hashes = self._column_from(dealer, came[dealer][1], dealings[dealer])
+            except (BrokenEnvelopeError, WrongShareError):
+                # The coordinator is to blame if it did not relay what the dealer signed.
+                self._require_signed(dealer, dealings[dealer])
+                # One dealer that cheats must not void the batch: the others' shares do.
+                wrong.append(dealer)
+                disclosures.append(b"")
+                continue
+            disclosures.append(disclose(column, hashes, dealer=place, dropped=dropped))
+        return tuple(disclosures), tuple(wrong)
+
+    def _own_column(self) -> tuple[bytes, list[bytes]]:
+        assert self._dealt is not None
+        dealing, column = self._dealt.message, self._dealt.columns[self._seat]
+        return column, require_column(column, dealing, dealer=self._seat, holder=self._seat)
+
+    def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
+        """Read a survivor's hashes. The coordinator checks what it relays."""
+        signed = wire.decode(frame)
+        dealing = wire.expect(signed, Dealing)
+        fits = (
+            dealing.sender == dealer
+            and dealing.plan_digest == self._plan_digest
+            and len(dealing.secret_hashes) == len(dealing.column_roots) == len(self._seats)
+        )
+        if not fits:
+            raise UnexpectedMessageError(
+                "a dealing must be its survivor's, of this plan", "another", peer=COORDINATOR
+            )
+        return signed
+
+    def _column_from(
+        self, dealer: bytes, sealed: bytes, dealing: Signed
+    ) -> tuple[bytes, list[bytes]]:
+        content = open_shares(sealed, self._key(dealer, sending=False))
+        digest, column = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        if digest != dealing.digest:
+            raise WrongShareError("shares must come with the hashes of their dealing", "others")
+        hashes = require_column(
+            column,
+            wire.expect(dealing, Dealing),
+            dealer=self._fingerprints.index(dealer),
+            holder=self._seat,
+        )
+        return column, hashes
+
+    def _require_signed(self, dealer: bytes, dealing: Signed) -> None:
+        try:
+            dealing.verify(self._seats[dealer])
+        except BadSignatureError as error:
+            raise error.from_peer(COORDINATOR) from error
+
+    def _key(self, peer: bytes, *, sending: bool) -> bytes:
+        derive = self._roots.sending_key if sending else self._roots.receiving_key
+        return derive(peer, phase_digest=self._plan_digest, stage=STAGE)
+
+    @property
+    def _seat(self) -> int:
+        return self._fingerprints.index(self._me)
+
+    def __repr__(self) -> str:
+        return f"ShareHolder(parties={len(self._seats)})"

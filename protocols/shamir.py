@@ -1,0 +1,177 @@
+"""Shamir's sharing: any `threshold` of n holders can join a secret, fewer learn nothing of it.
+
+A 32-byte secret is 16 words, each shared on a polynomial of its own over the integers modulo
+65537, the smallest prime that holds all words: every product fits a machine word, so that all
+secrets of a dealer are shared in one matrix product. Sharing says nothing about a dealer or a
+holder that lies: a wrong share joins to a wrong secret. Commitments (`dealing`) catch that.
+
+Source: Shamir 1979, How to share a secret. https://doi.org/10.1145/359168.359176
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.errors import InvalidSharingError, TooFewSharesError, WrongShareError
+
+PRIME = 65537
+"""The field of every run. Tests may take a smaller one, to try everything."""
+
+SECRET_BYTES = 32
+SECRET_WORDS = 16
+SHARE_BYTES = 34
+
+_WORD = np.dtype("<u2")
+_DRAW = np.dtype("<u4")
+_PLACES = np.arange(SECRET_WORDS)
+
+Elements = NDArray[np.int64]
+"""Field elements, each in [0, prime)."""
+
+
+class Shamir:
+    """Sharing among n holders, of whom any `threshold` can join. Holder h stands at x = h + 1.
+
+    Args:
+        threshold: Shares that join a secret.
+        parties: Holders.
+        prime: Size of the field; above the number of holders.
+
+    Raises:
+        InvalidSharingError: no such sharing.
+    """
+
+    def __init__(self, threshold: int, parties: int, *, prime: int = PRIME) -> None:
+        if not 1 <= threshold <= parties < prime <= PRIME:
+            raise InvalidSharingError(
+                f"1 <= threshold <= parties < prime <= {PRIME} must hold",
+                f"{threshold}, {parties}, {prime}",
+            )
+        self.threshold = threshold
+        self.parties = parties
+        self.prime = prime
+
+    def split(self, secrets: Elements, *, random_bytes: Callable[[int], bytes]) -> Elements:
+        """Share secrets, each on a fresh random polynomial.
+
+        Args:
+            secrets: Field elements; shape (secrets, words).
+            random_bytes: Cryptographic random numbers.
+
+        Returns:
+            Shares; shape (parties, secrets, words).
+
+        Raises:
+            InvalidSharingError: an element is outside the field.
+        """
+        if secrets.size and not 0 <= secrets.min() <= secrets.max() < self.prime:
+            raise InvalidSharingError("a secret must be of field elements", "one outside")
+        count = (self.threshold - 1) * secrets.size
+        drawn = _uniform(count, self.prime, random_bytes)
+        coefficients = np.concatenate([secrets.ravel(), drawn]).reshape(self.threshold, -1)
+        # At most 1024 products of two numbers up to 2^16: far from 2^63.
+        shares: Elements = self._powers() @ coefficients % self.prime
+        return shares.reshape(self.parties, *secrets.shape)
+
+    def join(self, shares: Elements, *, holders: Sequence[int]) -> Elements:
+        """Find the secrets from `threshold` shares of each.
+
+        Args:
+            shares: One row per holder; shape (threshold, ...).
+            holders: Who holds which row, none twice.
+
+        Returns:
+            The secrets; shape (...).
+
+        Raises:
+            TooFewSharesError: fewer rows than the threshold.
+            InvalidSharingError: not one row per holder, or a holder that is none or comes twice.
+        """
+        if len(holders) < self.threshold:
+            raise TooFewSharesError(received=len(holders), threshold=self.threshold)
+        known = set(holders) <= set(range(self.parties))
+        if not known or not len(set(holders)) == len(holders) == len(shares) == self.threshold:
+            raise InvalidSharingError("one row must be for each of threshold holders", "others")
+        weights = np.array(self._weights(holders), dtype=np.int64)
+        return np.tensordot(weights, shares, axes=1) % self.prime
+
+    def _powers(self) -> Elements:
+        """x^0, x^1, ... of every holder's x; shape (parties, threshold)."""
+        points = np.arange(1, self.parties + 1, dtype=np.int64)
+        powers = np.ones((self.parties, self.threshold), dtype=np.int64)
+        for degree in range(1, self.threshold):
+            powers[:, degree] = powers[:, degree - 1] * points % self.prime
+        return powers
+
+    def _weights(self, holders: Sequence[int]) -> list[int]:
+        """Lagrange's coefficients at x = 0."""
+        weights = []
+        for holder in holders:
+            top, bottom = 1, 1
+            for other in holders:
+                if other != holder:
+                    top = top * (other + 1) % self.prime
+                    bottom = bottom * (other - holder) % self.prime
+            weights.append(top * pow(bottom, -1, self.prime) % self.prime)
+        return weights
+
+
+def secrets_to_elements(secrets: Sequence[bytes]) -> Elements:
+    """Read 32-byte secrets as field elements; shape (secrets, 16)."""
+    if any(len(secret) != SECRET_BYTES for secret in secrets):
+        raise InvalidSharingError(f"a secret must have {SECRET_BYTES} bytes", "another length")
+    words = np.frombuffer(b"".join(secrets), dtype=_WORD)
+    return words.astype(np.int64).reshape(len(secrets), SECRET_WORDS)
+
+
+def elements_to_secrets(elements: Elements) -> list[bytes]:
+    """Give secrets back as bytes; the inverse of `secrets_to_elements`.
+
+    Raises:
+        WrongShareError: an element is no word, so some share was wrong.
+    """
+    if elements.size and elements.max() >= PRIME - 1:
+        raise WrongShareError("shares must join to a secret of words", "another")
+    return [row.astype(_WORD).tobytes() for row in elements]
+
+
+def encode_shares(shares: Elements) -> list[bytes]:
+    """Write shares as 34 bytes each: the 16 words, then which of them stand for 65536.
+
+    Args:
+        shares: Shape (shares, 16).
+    """
+    # 65536, the one element that is no word, is written as zero with its bit set.
+    flags = (shares >> 16) @ (1 << _PLACES)
+    words = np.concatenate([shares & 0xFFFF, flags[:, None]], axis=1).astype(_WORD)
+    return [row.tobytes() for row in words]
+
+
+def decode_shares(encoded: Sequence[bytes]) -> Elements:
+    """Read shares, strictly; the inverse of `encode_shares`.
+
+    Raises:
+        WrongShareError: another length, or bytes that no share has.
+    """
+    if any(len(share) != SHARE_BYTES for share in encoded):
+        raise WrongShareError(f"a share must have {SHARE_BYTES} bytes", "another length")
+    words = np.frombuffer(b"".join(encoded), dtype=_WORD).astype(np.int64)
+    words = words.reshape(len(encoded), SECRET_WORDS + 1)
+    flags = words[:, SECRET_WORDS:] >> _PLACES & 1
+    if (flags & (words[:, :SECRET_WORDS] != 0)).any():
+        raise WrongShareError("a share must be in canonical form", "another form")
+    return words[:, :SECRET_WORDS] + (flags << 16)
+
+
+def _uniform(count: int, prime: int, random_bytes: Callable[[int], bytes]) -> Elements:
+    """Draw field elements, exactly uniform: what would make some likelier is drawn again."""
+    limit = 2**32 // prime * prime
+    drawn = np.empty(0, dtype=np.int64)
+    while len(drawn) < count:
+        raw = random_bytes((count - len(drawn)) * _DRAW.itemsize)
+        values = np.frombuffer(raw, dtype=_DRAW).astype(np.int64)
+        drawn = np.concatenate([drawn, values[values < limit] % prime])
+    return drawn

@@ -1,0 +1,168 @@
+"""A coordinator that cheats: it speaks to real parties, tells each what it likes, and adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.dealing import read_disclosure
+from protocols.masked import MaskedSum
+from protocols.messages import Dealing, MaskedVector, Message, Reveal, ShareBundle, SurvivorSet
+from protocols.prg import expand
+from protocols.ring import Words
+from protocols.rounds import PartyRound
+from protocols.rounds.holding import STAGE
+from protocols.secure_sum import SecureSum
+from protocols.shamir import SHARE_BYTES, Shamir, decode_shares, elements_to_secrets
+from protocols.share_envelope import open_shares
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+
+Place = tuple[int, int]
+"""Dealer's seat, and the seat that its secret is with: its own for the self mask."""
+
+
+class Cheat:
+    """One batch in the hands of a coordinator that cheats, perhaps with some of the parties.
+
+    Args:
+        vectors: What the parties hold, in seat order.
+        form: Secure sum.
+        colluders: Seats that tell the coordinator all they have.
+    """
+
+    def __init__(
+        self,
+        vectors: Sequence[NDArray[np.int64]],
+        *,
+        form: Callable[[], SecureSum] = MaskedSum,
+        colluders: Collection[int] = (),
+    ) -> None:
+        self.run = MemoryRun(len(vectors), form=form)
+        self.run.set_up()
+        self.colluders = set(colluders)
+        self.parties = [self.run.parties[fp] for fp in self.run.coordinator.seats]
+        self.plan = self.run.open_plan(len(vectors[0]))
+        self.plan_digest = wire.decode(self.plan).digest
+        self.bundles: list[ShareBundle] = []
+        self.ys: list[Words] = []
+        self.frames: list[list[bytes]] = []
+        for seat, (party, vector) in enumerate(zip(self.parties, vectors, strict=True)):
+            party.receive(self.plan, now=NOW)
+            self.frames.append(list(party.contribute(vector)))
+            bundle, y = (wire.decode(frame) for frame in self.frames[seat])
+            self.bundles.append(wire.expect(bundle, ShareBundle))
+            body = wire.expect(y, MaskedVector).body
+            self.ys.append(self.run.form.ring.from_bytes(body))
+        self._shares: dict[Place, dict[int, NDArray[np.int64]]] = {}
+        for seat in self.colluders:
+            self._take_all_of(seat)
+
+    @property
+    def honest(self) -> list[int]:
+        return [seat for seat in range(len(self.parties)) if seat not in self.colluders]
+
+    def fingerprint(self, seat: int) -> bytes:
+        return self.run.coordinator.seats[seat]
+
+    def signed(self, message: Message) -> bytes:
+        return wire.sign(message, self.run.coordinator_identity).frame
+
+    def survivor_set(self, survivors: Collection[int]) -> bytes:
+        chosen = tuple(self.fingerprint(seat) for seat in sorted(survivors))
+        return self.signed(SurvivorSet(self.run.coordinator.run_id, self.plan_digest, chosen))
+
+    def envelope(self, dealer: int, holder: int) -> bytes:
+        return self.bundles[dealer].envelopes[holder - (dealer < holder)]
+
+    def bundle(self, survivors: Collection[int], holder: int) -> bytes:
+        others = [seat for seat in sorted(survivors) if seat != holder]
+        dealings = tuple(self.bundles[seat].dealings[0] for seat in others)
+        envelopes = tuple(self.envelope(seat, holder) for seat in others)
+        return wire.contain(ShareBundle(self.plan_digest, dealings, envelopes)).frame
+
+    def tell(self, holder: int, survivors: Collection[int]) -> Reveal:
+        """Tell a party who survived; take what it reveals."""
+        party = self.parties[holder]
+        assert not party.receive(self.survivor_set(survivors), now=NOW).replies
+        (frame,) = party.receive(self.bundle(survivors, holder), now=NOW).replies
+        reveal = wire.expect(wire.decode(frame), Reveal)
+        dropped = [seat for seat in range(len(self.parties)) if seat not in survivors]
+        for dealer, data in zip(sorted(survivors), reveal.disclosures, strict=True):
+            shares = read_disclosure(
+                data, self.dealing(dealer), dealer=dealer, holder=holder, dropped=dropped
+            )
+            for place, share in zip((dealer, *dropped), shares, strict=True):
+                self._shares.setdefault((dealer, place), {})[holder] = share
+        return reveal
+
+    def dealing(self, dealer: int) -> Dealing:
+        return wire.expect(wire.decode(self.bundles[dealer].dealings[0]), Dealing)
+
+    def _take_all_of(self, colluder: int) -> None:
+        """Open every column that a colluder holds."""
+        party = self.parties[colluder]
+        for dealer in range(len(self.parties)):
+            if dealer != colluder:
+                column = self.column(party, dealer)
+                shares = [
+                    column[at : at + SHARE_BYTES] for at in range(0, len(column), SHARE_BYTES)
+                ]
+                for place, share in enumerate(decode_shares(shares)):
+                    self._shares.setdefault((dealer, place), {})[colluder] = share
+
+    def column(self, party: PartyRound, dealer: int) -> bytes:
+        holder = self.parties.index(party)
+        key = party._roots.receiving_key(
+            self.fingerprint(dealer), phase_digest=self.plan_digest, stage=STAGE
+        )
+        return open_shares(self.envelope(dealer, holder), key)[32:]
+
+    # What comes of it -------------------------------------------------------------------------
+
+    def held(self, dealer: int, place: int) -> int:
+        """Shares of a secret that the coordinator holds."""
+        return len(self._shares.get((dealer, place), {}))
+
+    def secret(self, dealer: int, place: int) -> bytes | None:
+        """A secret, if enough shares are there."""
+        parties = len(self.parties)
+        threshold = self.run.form.threshold(parties)
+        shares = self._shares.get((dealer, place), {})
+        if len(shares) < threshold:
+            return None
+        holders = sorted(shares)[:threshold]
+        rows = np.array([shares[holder][None] for holder in holders])
+        return elements_to_secrets(Shamir(threshold, parties).join(rows, holders=holders))[0]
+
+    def streams(self, seat: int) -> Mapping[int, bytes | None]:
+        """Key of each stream in a seat's y, by the seat it is with; None where it stays closed."""
+        keys: dict[int, bytes | None] = {seat: self.secret(seat, seat)}
+        for peer in range(len(self.parties)):
+            if peer == seat:
+                continue
+            if peer in self.colluders:
+                roots = self.parties[peer]._roots
+                keys[peer] = roots.keys_for(self.plan_digest)[self.fingerprint(seat)]
+            else:
+                keys[peer] = self.secret(seat, peer) or self.secret(peer, seat)
+        return keys
+
+    def closed(self, seat: int) -> set[int]:
+        """Streams of a seat's y that the coordinator cannot take off."""
+        return {peer for peer, key in self.streams(seat).items() if key is None}
+
+    def residual(self, seat: int) -> Words:
+        """A seat's y without the streams that the coordinator can take off."""
+        ring = self.run.form.ring
+        left = self.ys[seat].copy()
+        for peer, key in self.streams(seat).items():
+            if key is not None:
+                stream = expand(key, len(left), ring=ring, keystream=self.run.form.keystream)
+                left = left - stream if peer >= seat else left + stream
+        return left
+
+
+EXPIRED = float(EXPIRES_AT)

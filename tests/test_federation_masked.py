@@ -1,0 +1,302 @@
+"""Whole runs with the masked sum: hospitals are lost, and labels come all the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from coordinator.errors import PartyRefusedError, VoidBatchError
+from party.errors import Reason, RefusalError
+from protocols import wire
+from protocols.errors import TooFewPartiesError
+from protocols.masked import MaskedSum
+from protocols.messages import Reveal, RunRecord
+from protocols.rounds import PartyState
+from tests.support.federation import (
+    TEACHERS,
+    Federation,
+    expected_class,
+    holds_vector,
+    kinds,
+    messages,
+)
+
+N = 5
+CULPRIT = 1
+
+
+def ready(parties: int = N, **changed: Any) -> Federation:
+    federation = Federation(parties=parties, form="masked", **changed)
+    federation.run.set_up()
+    return federation
+
+
+def lose(federation: Federation, places: Collection[int], *, reveals: bool = False) -> None:
+    """From here on nothing comes of some parties: no word at all, or no shares."""
+
+    def on_answer(node: int, answer: bytes) -> bytes | None:
+        if node not in places:
+            return answer
+        return None if not reveals or "Reveal" in kinds(answer) else answer
+
+    if reveals:
+        federation.transport.on_answer = on_answer
+    else:
+        federation.transport.on_query = lambda node, packet: None if node in places else packet
+
+
+def heal(federation: Federation) -> None:
+    federation.transport.on_answer = lambda node, answer: answer
+    federation.transport.on_query = lambda node, packet: packet
+
+
+def labels_of(*indices: int) -> list[int]:
+    return [expected_class(index) for index in indices]
+
+
+# Labels come -----------------------------------------------------------------------------------
+
+
+def test_a_batch_takes_two_exchanges_and_is_released() -> None:
+    federation = ready()
+    before = federation.transport.traffic.exchanges
+    assert list(federation.ask(0, 1, 2).labels) == labels_of(0, 1, 2)
+    assert federation.transport.traffic.exchanges == before + 2
+    assert federation.run.lost == ((),)
+    assert list(federation.ask(3, 4).labels) == labels_of(3, 4)
+    assert federation.transport.traffic.exchanges == before + 4
+    federation.run.close()
+    assert {node.state for node in federation.nodes} == {PartyState.DONE}
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+
+
+@pytest.mark.parametrize("place", range(N))
+def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: int) -> None:
+    federation = ready()
+    lose(federation, [place])
+    assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+    assert federation.run.lost == ((federation.names[place],),)
+    assert federation.steps[place] == []
+    assert federation.party_states(place) == []
+    heal(federation)
+    # It goes on with the others, and counts what it missed against the caps as they do.
+    assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
+    federation.run.close()
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+    left = {node._agreed_run.ledger.left for node in federation.nodes}
+    assert left == {federation.run.left}
+    assert federation.party_states(place) == ["committed"]
+
+
+@pytest.mark.parametrize("place", range(N))
+def test_a_batch_is_released_without_the_shares_of_a_hospital(place: int) -> None:
+    federation = ready()
+    lose(federation, [place], reveals=True)
+    assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+    heal(federation)
+    assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
+    federation.run.close()
+    assert all(federation.party_states(p) == ["committed"] * 2 for p in range(N))
+
+
+def test_a_y_that_got_lost_is_left_out_and_stays_charged() -> None:
+    federation = ready()
+    federation.transport.on_answer = lambda node, answer: (
+        None if node == CULPRIT and holds_vector(answer) else answer
+    )
+    assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+    heal(federation)
+    assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
+    federation.run.close()
+    assert federation.party_states(CULPRIT) == ["committed"] * 2
+
+
+def test_a_hospital_that_refuses_is_done_without_and_not_charged() -> None:
+    federation = ready(policies={CULPRIT: {"most_queries": 3}})
+    federation.ask(0, 1)
+    assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
+    assert federation.run.lost == ((), (federation.names[CULPRIT],))
+    assert federation.party_states(CULPRIT) == ["committed"]
+    federation.run.close()
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+    left = {node._agreed_run.ledger.left for node in federation.nodes}
+    assert left == {federation.run.left}
+
+
+def test_a_hospital_whose_teachers_fail_to_answer_in_time_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    federation = ready()
+    with monkeypatch.context() as broken:
+        broken.setattr(federation.nodes[CULPRIT], "_count", lambda batch: 1 / 0)
+        assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+    assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
+    federation.run.close()
+    # It was charged before its teachers were asked, and gets back what the release allows.
+    assert federation.party_states(CULPRIT) == ["committed"] * 2
+
+
+def test_the_threshold_is_of_those_who_vote_and_the_sum_of_those_who_are_left() -> None:
+    """K is what the survivors cast: a row of the sum that has less or more is void."""
+    federation = ready(6)
+    seen: list[int] = []
+    release = federation.run.mechanism.release
+    object.__setattr__(federation.run, "mechanism", _Watched(federation.run.mechanism, seen))
+    lose(federation, [0])
+    federation.ask(0)
+    heal(federation)
+    federation.ask(1)
+    assert seen == [5 * TEACHERS, 6 * TEACHERS]
+    assert release is not None
+
+
+class _Watched:
+    """A mechanism that notes how many votes its sums have."""
+
+    def __init__(self, inner: Any, seen: list[int]) -> None:
+        self._inner, self._seen = inner, seen
+
+    def release(self, summed: Any, **arguments: Any) -> Any:
+        self._seen.append(summed.total_votes)
+        return self._inner.release(summed, **arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+# Too many are lost -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reveals", [False, True], ids=["before y", "after y"])
+def test_one_hospital_too_many_voids_the_batch_and_the_next_goes_on(reveals: bool) -> None:
+    federation = ready()
+    lose(federation, [0, CULPRIT], reveals=reveals)
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "forfeited"
+    heal(federation)
+    assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
+    federation.run.close()
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+
+
+def test_a_batch_that_all_refuse_gives_the_budget_back() -> None:
+    federation = ready(policy={"most_queries": 1})
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "cancelled"
+
+
+def test_a_lie_that_misses_the_quota_voids_the_batch() -> None:
+    federation = ready()
+    federation.nodes[CULPRIT].lie = _one_vote_more()
+    with pytest.raises(VoidBatchError, match="every row"):
+        federation.ask(0, 1)
+
+
+def _one_vote_more() -> Any:
+    import numpy as np  # noqa: PLC0415 - the only use
+
+    return np.array([1, 0, 0, 0, 0, 0])
+
+
+def test_a_share_that_is_spoiled_on_the_way_does_not_spoil_the_labels() -> None:
+    federation = ready()
+
+    def spoil(node: int, answer: bytes) -> bytes:
+        if node != CULPRIT or "Reveal" not in kinds(answer):
+            return answer
+        [reveal] = [message for message in messages(answer) if isinstance(message, Reveal)]
+        first = bytes([reveal.disclosures[0][0] ^ 1]) + reveal.disclosures[0][1:]
+        changed = dataclasses.replace(reveal, disclosures=(first, *reveal.disclosures[1:]))
+        return wire.pack([wire.sign(changed, federation.identities[CULPRIT]).frame])
+
+    federation.transport.on_answer = spoil
+    assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+
+
+# The guard -------------------------------------------------------------------------------------
+
+
+def test_fewer_than_five_hospitals_are_refused() -> None:
+    with pytest.raises(TooFewPartiesError) as caught:
+        Federation(parties=4, form="masked")
+    assert (caught.value.received, caught.value.threshold) == (4, 5)
+
+
+@pytest.mark.parametrize("parties", [5, 6, 10])
+def test_the_run_record_says_what_is_tolerated(parties: int) -> None:
+    federation = ready(parties)
+    record = federation.nodes[0]._round.record
+    assert record is not None
+    threshold = MaskedSum.threshold(parties)
+    assert (record.threshold, record.dropouts) == (threshold, parties - threshold)
+    assert record.colluders == 2 * threshold - parties - 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"threshold": 3, "dropouts": 2}, id="a lower threshold"),
+        pytest.param({"threshold": 5, "dropouts": 0}, id="a higher threshold"),
+        pytest.param({"dropouts": 0}, id="no drop-outs"),
+        pytest.param({"colluders": 3}, id="more colluders than it hides from"),
+        pytest.param({"colluders": 0}, id="no colluders"),
+        pytest.param({"form": "additive"}, id="additive, with drop-outs"),
+        pytest.param({"form": "unknown"}, id="a form that nobody knows"),
+    ],
+)
+def test_a_hospital_refuses_a_record_that_promises_what_the_form_does_not_hold(
+    changed: dict[str, Any],
+) -> None:
+    federation = ready(policy={"forms": frozenset({"additive", "masked", "unknown"})})
+    node = federation.nodes[0]
+    record = node._round.record
+    assert isinstance(record, RunRecord)
+    seats, me = node._round.seat_fingerprints, node._identity.fingerprint
+    node._guard.review_run(record, seats=seats, me=me)
+    with pytest.raises(RefusalError) as caught:
+        node._guard.review_run(dataclasses.replace(record, **changed), seats=seats, me=me)
+    assert caught.value.reason == Reason.FORM
+
+
+@pytest.mark.parametrize(("unchecked", "allowed"), [(0, True), (2, True), (3, False)])
+def test_a_hospital_counts_peers_that_nobody_checked_as_colluders(
+    unchecked: int, allowed: bool
+) -> None:
+    """n = 6, c = 3: with 3 unchecked peers of 6 it agrees, of 5 (c = 2) it does not."""
+    federation = ready()
+    node = federation.nodes[0]
+    record, seats = node._round.record, node._round.seat_fingerprints
+    assert record is not None
+    me = node._identity.fingerprint
+    peers = [seat for seat in seats if seat != me]
+    known = {peer: node._guard.checked_peers[peer] for peer in peers[unchecked:]}
+    policy = dataclasses.replace(node._guard.policy, least_checked_peers=1)
+    guard = dataclasses.replace(node._guard, checked_peers=known, policy=policy)
+    if allowed:
+        guard.review_run(record, seats=seats, me=me)
+    else:
+        with pytest.raises(RefusalError) as caught:
+            guard.review_run(record, seats=seats, me=me)
+        assert caught.value.reason in (Reason.FORM, Reason.UNCHECKED_PEERS)
+
+
+def test_a_hospital_that_takes_part_in_additive_sums_only_refuses() -> None:
+    federation = Federation(
+        parties=N, form="masked", policies={CULPRIT: {"forms": frozenset({"additive"})}}
+    )
+    with pytest.raises(PartyRefusedError) as refusal:
+        federation.run.set_up()
+    assert refusal.value.cause == Reason.FORM
+
+
+def test_the_policys_floor_is_the_fewest_survivors_too() -> None:
+    federation = ready(policy={"least_parties": 5})
+    lose(federation, [0])
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    assert not any("Reveal" in kinds(answer) for _, answer in federation.transport.answers)

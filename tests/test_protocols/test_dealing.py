@@ -1,0 +1,272 @@
+"""A dealing's hashes: what a holder opens is what the dealer signed, and only what it may open."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from protocols.dealing import (
+    Dealt,
+    Labels,
+    deal,
+    disclose,
+    disclosed_bytes,
+    read_disclosure,
+    require_column,
+)
+from protocols.errors import BrokenEnvelopeError, WrongShareError
+from protocols.messages import MAX_COLUMN_BYTES, MAX_PARTIES
+from protocols.pair_keys import PairRoots, envelope_key
+from protocols.shamir import (
+    SHARE_BYTES,
+    Shamir,
+    decode_shares,
+    elements_to_secrets,
+)
+from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
+from tests.support.reference_crypto import hkdf
+
+PLAN = hashlib.sha256(b"plan").digest()
+ME = hashlib.sha256(b"me").digest()
+PARTIES, THRESHOLD, DEALER = 5, 4, 2
+SECRETS = [hashlib.sha256(bytes([place])).digest() for place in range(PARTIES)]
+PATTERNS = [
+    pytest.param(list(dropped), id=f"without {dropped}" if dropped else "all")
+    for count in range(3)
+    for dropped in combinations([0, 1, 3, 4], count)
+]
+
+
+def random_bytes(seed: bytes = b""):  # type: ignore[no-untyped-def]
+    calls = iter(range(1000))
+    return lambda size: hashlib.shake_256(seed + bytes([next(calls)])).digest(size)
+
+
+def dealt(seed: bytes = b"", *, plan: bytes = PLAN, seat: int = DEALER) -> Dealt:
+    return deal(
+        SECRETS,
+        seat=seat,
+        sender=ME,
+        plan_digest=plan,
+        threshold=THRESHOLD,
+        random_bytes=random_bytes(seed),
+    )
+
+
+def disclosed(one: Dealt, holder: int, dropped: list[int]) -> bytes:
+    column = one.columns[holder]
+    hashes = require_column(column, one.message, dealer=DEALER, holder=holder)
+    return disclose(column, hashes, dealer=DEALER, dropped=dropped)
+
+
+def read(data: bytes, one: Dealt, holder: int, dropped: list[int]):  # type: ignore[no-untyped-def]
+    return read_disclosure(data, one.message, dealer=DEALER, holder=holder, dropped=dropped)
+
+
+# What opens ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropped", PATTERNS)
+def test_disclosures_join_to_the_self_mask_and_the_keys_with_who_dropped_out(
+    dropped: list[int],
+) -> None:
+    one = dealt()
+    holders = [0, 1, 2, 4]
+    shares = np.array([read(disclosed(one, h, dropped), one, h, dropped) for h in holders])
+    joined = elements_to_secrets(Shamir(THRESHOLD, PARTIES).join(shares, holders=holders))
+    assert joined == [SECRETS[place] for place in (DEALER, *dropped)]
+
+
+@pytest.mark.parametrize("dropped", PATTERNS)
+def test_a_disclosure_holds_no_other_share(dropped: list[int]) -> None:
+    one = dealt()
+    for holder in range(PARTIES):
+        data = disclosed(one, holder, dropped)
+        assert len(data) == disclosed_bytes(PARTIES, len(dropped))
+        for place in range(PARTIES):
+            share = one.columns[holder][SHARE_BYTES * place :][:SHARE_BYTES]
+            assert (share in data) == (place in (DEALER, *dropped))
+            # Not even a half of it.
+            assert (share[:17] in data) == (place in (DEALER, *dropped))
+
+
+def test_every_holder_finds_its_column_signed() -> None:
+    one = dealt()
+    for holder in range(PARTIES):
+        require_column(one.columns[holder], one.message, dealer=DEALER, holder=holder)
+
+
+def test_hashes_are_the_ones_that_the_module_says() -> None:
+    """A second implementation of the roots and of the hashes of secrets."""
+    one, domain = dealt(), b"pate-fed/1/dealing\0"
+
+    def sha(*parts: bytes) -> bytes:
+        return hashlib.sha256(domain + b"".join(parts)).digest()
+
+    def number(value: int) -> bytes:
+        return value.to_bytes(4, "big")
+
+    bound = PLAN + one.message.salt + number(DEALER)
+    for holder, column in enumerate(one.columns):
+        leaves = [
+            sha(b"share\0", bound, number(holder), number(place), column[34 * place :][:34])
+            for place in range(PARTIES)
+        ]
+        keys = sha(b"keys\0", *[leaf for place, leaf in enumerate(leaves) if place != DEALER])
+        assert one.message.column_roots[holder] == sha(b"column\0", leaves[DEALER], keys)
+    assert one.message.secret_hashes == tuple(
+        sha(b"secret\0", bound, number(place), secret) for place, secret in enumerate(SECRETS)
+    )
+
+
+def test_a_salt_is_fresh_so_equal_secrets_have_other_hashes() -> None:
+    one, other = dealt(b"1").message, dealt(b"2").message
+    assert one.salt != other.salt
+    assert not set(one.secret_hashes) & set(other.secret_hashes)
+
+
+def test_the_largest_column_fits_its_bound() -> None:
+    assert 32 + SHARE_BYTES * MAX_PARTIES + TAG_BYTES <= MAX_COLUMN_BYTES
+    for dropped in (0, 1, MAX_PARTIES // 3):
+        assert disclosed_bytes(MAX_PARTIES, dropped) <= MAX_COLUMN_BYTES
+
+
+# What does not ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropped", PATTERNS)
+def test_every_changed_byte_of_a_disclosure_is_noticed(dropped: list[int]) -> None:
+    one = dealt()
+    data = disclosed(one, 3, dropped)
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        with pytest.raises(WrongShareError):
+            read(bytes(changed), one, 3, dropped)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda data: data[:-1], id="cut short"),
+        pytest.param(lambda data: data + b"\0", id="a byte more"),
+        pytest.param(lambda data: b"", id="nothing"),
+        pytest.param(lambda data: data[34:68] + data[:34] + data[68:], id="two shares swapped"),
+    ],
+)
+def test_a_disclosure_of_another_shape_is_wrong(spoil) -> None:  # type: ignore[no-untyped-def]
+    one = dealt()
+    with pytest.raises(WrongShareError):
+        read(spoil(disclosed(one, 3, [0, 4])), one, 3, [0, 4])
+
+
+def test_a_disclosure_is_worth_nothing_elsewhere() -> None:
+    one = dealt()
+    data = disclosed(one, 3, [0])
+    others = {
+        "another holder": lambda: read(data, one, 1, [0]),
+        "another that dropped out": lambda: read(data, one, 3, [1]),
+        "nobody dropped out": lambda: read(data, one, 3, []),
+        "another dealing": lambda: read(data, dealt(b"other"), 3, [0]),
+        "another plan": lambda: read(data, dealt(plan=bytes(32)), 3, [0]),
+        "another dealer": lambda: read_disclosure(
+            data, one.message, dealer=1, holder=3, dropped=[0]
+        ),
+    }
+    for why, attempt in others.items():
+        with pytest.raises(WrongShareError):
+            pytest.fail(f"{why}: {attempt()}")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda column: column[:-1], id="cut short"),
+        pytest.param(lambda column: column[34:], id="a share missing"),
+        pytest.param(lambda column: column + bytes(34), id="a share more"),
+        pytest.param(lambda column: bytes([column[0] ^ 1]) + column[1:], id="one bit"),
+        pytest.param(lambda column: column[34:68] + column[:34] + column[68:], id="swapped"),
+    ],
+)
+def test_a_column_that_was_not_signed_is_wrong(spoil) -> None:  # type: ignore[no-untyped-def]
+    one = dealt()
+    with pytest.raises(WrongShareError):
+        require_column(spoil(one.columns[3]), one.message, dealer=DEALER, holder=3)
+
+
+def test_another_holders_column_is_wrong() -> None:
+    one = dealt()
+    with pytest.raises(WrongShareError):
+        require_column(one.columns[1], one.message, dealer=DEALER, holder=3)
+
+
+def test_a_dealer_that_signs_bytes_that_are_no_share_is_found_out_by_the_holder() -> None:
+    one = dealt()
+    bad = b"\x01\x00" + bytes(30) + b"\x01\x00"
+    with pytest.raises(WrongShareError):
+        decode_shares([bad])
+    column = bad + one.columns[3][34:]
+    labels = Labels.of(one.message, dealer=DEALER)
+    roots = list(one.message.column_roots)
+    roots[3] = labels.root(labels.of_column(3, column))
+    signed = dataclasses.replace(one.message, column_roots=tuple(roots))
+    with pytest.raises(WrongShareError):
+        require_column(column, signed, dealer=DEALER, holder=3)
+
+
+def test_nothing_secret_is_shown() -> None:
+    assert repr(dealt()) == "Dealt(holders=5)"
+
+
+# Envelopes inside a batch ----------------------------------------------------------------------
+
+
+def test_a_column_opens_for_its_pair_direction_phase_and_stage_only() -> None:
+    root, one, other = bytes(32), b"\x01" * 32, b"\x02" * 32
+    true = {"phase_digest": PLAN, "stage": "shares", "sender": one, "receiver": other}
+    sealed = seal_shares(b"column", envelope_key(root, **true))
+    assert open_shares(sealed, envelope_key(root, **true)) == b"column"
+    assert len(sealed) == len(b"column") + TAG_BYTES
+    changes = [
+        {"phase_digest": bytes(32)},
+        {"stage": "another"},
+        {"sender": other, "receiver": one},
+        {"receiver": b"\x03" * 32},
+    ]
+    for change in changes:
+        with pytest.raises(BrokenEnvelopeError):
+            open_shares(sealed, envelope_key(root, **{**true, **change}))
+    with pytest.raises(BrokenEnvelopeError):
+        open_shares(sealed, envelope_key(b"\x09" * 32, **true))
+
+
+def test_every_changed_byte_breaks_a_sealed_column() -> None:
+    key = bytes(32)
+    sealed = seal_shares(b"a column of shares", key)
+    for place in range(len(sealed)):
+        changed = bytearray(sealed)
+        changed[place] ^= 1
+        with pytest.raises(BrokenEnvelopeError):
+            open_shares(bytes(changed), key)
+    for short in (b"", sealed[:15], sealed[:-1]):
+        with pytest.raises(BrokenEnvelopeError):
+            open_shares(short, key)
+
+
+def test_both_ends_derive_one_key_for_an_envelope_and_another_for_its_answer() -> None:
+    one, other, root = b"\x01" * 32, b"\x02" * 32, bytes(range(32))
+    sender, receiver = PairRoots(one, {other: root}), PairRoots(other, {one: root})
+    at = {"phase_digest": PLAN, "stage": "shares"}
+    key = sender.sending_key(other, **at)
+    assert key == receiver.receiving_key(one, **at)
+    assert key != receiver.sending_key(one, **at)
+    info = b"pate-fed/1/pair\0" + b"envelope\0" + b"shares\0" + one + other
+    assert key == hkdf(root, salt=PLAN, info=info)
+    for roots in (sender, receiver):
+        roots.advance(1)
+    assert sender.sending_key(other, **at) == receiver.receiving_key(one, **at) != key
+    assert key not in sender.keys_for(PLAN).values()

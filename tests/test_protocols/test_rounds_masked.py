@@ -1,0 +1,1180 @@
+"""The second exchange: sums that open though parties drop out, and attackers who get nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.dealing import Labels
+from protocols.errors import (
+    BadSignatureError,
+    ConflictingMessageError,
+    HistoryError,
+    KeyReuseError,
+    MalformedMessageError,
+    ProtocolError,
+    TooFewSharesError,
+    UnexpectedMessageError,
+    UnknownPeerError,
+    WrongShareError,
+    WrongStateError,
+)
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.messages import (
+    Dealing,
+    MaskedVector,
+    Reveal,
+    Settlement,
+    ShareBundle,
+    SurvivorSet,
+)
+from protocols.rounds import CoordinatorState, PartyState, holding
+from protocols.rounds.opening import ShareFault
+from tests.support.cheating import EXPIRED, Cheat
+from tests.support.rounds import NOW, MemoryRun
+from tests.support.walk import altered
+
+N = 5
+"""Parties of most tests here: t = 4, c = 2."""
+
+Vector = NDArray[np.int64]
+ALL = range(N)
+
+
+def ready(parties: int = N) -> MemoryRun:
+    run = MemoryRun(parties, form=MaskedSum)
+    run.set_up()
+    return run
+
+
+def vectors_of(parties: int, words: int = 6, seed: int = 1) -> list[Vector]:
+    return list(np.random.default_rng(seed).integers(-500, 500, size=(parties, words)))
+
+
+def sum_of(vectors: Sequence[Vector], seats: Collection[int]) -> Vector:
+    total = np.sum([vectors[seat] for seat in seats], axis=0)
+    return np.asarray((total + 2**31) % 2**32 - 2**31)
+
+
+def but(seats: Collection[int], *lost: int) -> list[int]:
+    return [seat for seat in seats if seat not in lost]
+
+
+# Sums that open --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parties", [5, 10, 31])
+def test_a_masked_run_opens_the_exact_sum_batch_after_batch(parties: int) -> None:
+    run, numbers = ready(parties), np.random.default_rng(parties)
+    for batch in range(3):
+        words = int(numbers.integers(1, 500))
+        vectors = list(numbers.integers(-(2**31), 2**31, size=(parties, words)))
+        assert np.array_equal(run.sum(vectors, batch=batch), sum_of(vectors, range(parties)))
+        run.settle()
+    run.close()
+    assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+    assert len({party.transcript.head for party in run.parties.values()}) == 1
+    assert run.coordinator.state is CoordinatorState.DONE
+
+
+@pytest.mark.slow
+def test_a_masked_run_of_a_hundred_parties_opens_the_exact_sum() -> None:
+    run, numbers = ready(100), np.random.default_rng(100)
+    for batch, lost in enumerate((0, 33)):
+        queries, classes = int(numbers.integers(1, 40)), int(numbers.integers(2, 12))
+        vectors = vectors_of(100, queries * classes, seed=batch)
+        absent = [int(seat) for seat in numbers.permutation(100)[:lost]]
+        total = run.sum(vectors, batch=batch, absent=absent)
+        assert np.array_equal(total, sum_of(vectors, but(range(100), *absent)))
+        run.settle()
+    run.close()
+
+
+@pytest.mark.parametrize("parties", [5, 6, 7])
+def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -> None:
+    run, vectors = ready(parties), vectors_of(parties)
+    most = parties - MaskedSum.threshold(parties)
+    patterns = [lost for count in range(most + 1) for lost in combinations(range(parties), count)]
+    for batch, absent in enumerate(patterns):
+        total = run.sum(vectors, batch=batch, absent=absent)
+        assert np.array_equal(total, sum_of(vectors, but(range(parties), *absent)))
+        run.settle()
+    run.close()
+
+
+@pytest.mark.parametrize("parties", [5, 6, 7])
+def test_every_pattern_of_dropouts_after_y_opens_everybodys_sum(parties: int) -> None:
+    run, vectors = ready(parties), vectors_of(parties)
+    most = parties - MaskedSum.threshold(parties)
+    patterns = [lost for count in range(most + 1) for lost in combinations(range(parties), count)]
+    for batch, mute in enumerate(patterns):
+        total = run.sum(vectors, batch=batch, mute=mute)
+        assert np.array_equal(total, sum_of(vectors, range(parties)))
+        run.settle()
+    run.close()
+
+
+def test_random_patterns_of_dropouts_of_thirty_open_the_survivors_sum() -> None:
+    run, numbers = ready(30), np.random.default_rng(30)
+    spare = 30 - MaskedSum.threshold(30)
+    for batch in range(8):
+        vectors = list(numbers.integers(-(2**31), 2**31, size=(30, 4)))
+        lost = [int(seat) for seat in numbers.permutation(30)[: numbers.integers(spare + 1)]]
+        cut = int(numbers.integers(len(lost) + 1))
+        total = run.sum(vectors, batch=batch, absent=lost[:cut], mute=lost[cut:])
+        assert np.array_equal(total, sum_of(vectors, but(range(30), *lost[:cut])))
+        run.settle()
+    run.close()
+
+
+@pytest.mark.parametrize("lost", [2, 3, 5])
+def test_one_dropout_too_many_before_y_opens_nothing(lost: int) -> None:
+    run, vectors = ready(), vectors_of(N)
+    with pytest.raises(TooFewSharesError) as caught:
+        run.sum(vectors, absent=range(lost))
+    assert (caught.value.received, caught.value.threshold) == (N - lost, 4)
+    with pytest.raises(WrongStateError):
+        run.coordinator.open_total()
+    run.settle(released=False)
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+
+
+@pytest.mark.parametrize("lost", [2, 5])
+def test_one_dropout_too_many_after_y_opens_nothing(lost: int) -> None:
+    run, vectors = ready(), vectors_of(N)
+    with pytest.raises(TooFewSharesError) as caught:
+        run.sum(vectors, mute=range(lost))
+    assert (caught.value.received, caught.value.threshold) == (N - lost, 4)
+    with pytest.raises(WrongStateError):
+        run.coordinator.settle(released=True, result=b"labels")
+    run.settle(released=False)
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+
+
+def test_a_refusal_is_a_dropout_before_y() -> None:
+    run, vectors = ready(), vectors_of(N)
+    plan = run.open_plan(6)
+    for seat, fp in enumerate(run.coordinator.seats):
+        run.to_party("plan", fp, plan)
+        party = run.parties[fp]
+        if seat == 3:
+            with pytest.raises(ProtocolError):
+                run.to_coordinator("y", fp, list(party.refuse("PF-301")))
+        else:
+            run.to_coordinator("y", fp, list(party.contribute(vectors[seat])))
+    run.reveal()
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 3)))
+    run.settle()
+    run.close()
+
+
+def test_two_exchanges_open_a_sum_though_nobody_dropped_out() -> None:
+    run, vectors = ready(), vectors_of(N)
+    collect(run, vectors)
+    with pytest.raises(WrongStateError):
+        run.coordinator.open_total()
+    run.reveal()
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+
+
+def test_who_missed_batches_takes_part_in_the_next() -> None:
+    run, vectors = ready(), vectors_of(N)
+    for batch, absent in enumerate(([0], [0], [4], [])):
+        total = run.sum(vectors, batch=batch, absent=absent)
+        assert np.array_equal(total, sum_of(vectors, but(ALL, *absent)))
+        run.settle()
+    run.close()
+    assert len({party.transcript.head for party in run.parties.values()}) == 1
+
+
+def test_who_did_not_answer_a_plan_in_time_takes_part_in_the_next() -> None:
+    run, vectors = ready(), vectors_of(N)
+    plan = run.open_plan(6)
+    for seat, fp in enumerate(run.coordinator.seats):
+        run.to_party("plan", fp, plan)
+        if seat != 2:
+            run.to_coordinator("y", fp, list(run.parties[fp].contribute(vectors[seat])))
+    run.reveal()
+    run.coordinator.open_total()
+    slow = run.parties[run.coordinator.seats[2]]
+    assert slow.state is PartyState.REVIEWING_PLAN
+    run.settle()
+    with pytest.raises(WrongStateError):
+        slow.contribute(vectors[2])
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+
+
+def test_shares_and_keys_of_a_plan_are_gone_when_it_is_settled() -> None:
+    run, vectors = ready(), vectors_of(N)
+    run.sum(vectors)
+    for party in run.parties.values():
+        assert party._holder is None  # what was opened is not held any longer
+    run.settle()
+    run.sum(vectors, batch=1, mute=[1])
+    mute = run.parties[run.coordinator.seats[1]]
+    assert mute._holder is not None
+    run.settle()
+    assert mute._holder is None
+    assert run.coordinator._opening is None
+
+
+def test_the_transcript_of_a_released_sum_says_whose_vectors_it_holds() -> None:
+    heads = set()
+    for absent in ([], [1], [2]):
+        run = ready()
+        run.sum(vectors_of(N), absent=absent)
+        run.settle()
+        kinds = [entry.kind for entry in run.coordinator.transcript.entries]
+        assert kinds == ["run record", "setup", "plan", "survivors", "settlement"]
+        heads.add(run.coordinator.transcript.entries[3].digest)
+        assert {p.transcript for p in run.parties.values()} == {run.coordinator.transcript}
+    assert len(heads) == 3
+    run = ready()
+    run.open_plan(6)
+    run.settle(released=False)
+    assert "survivors" not in [entry.kind for entry in run.coordinator.transcript.entries]
+
+
+# What a holder reveals -------------------------------------------------------------------------
+
+
+def test_the_survivor_set_is_journalled_before_anything_is_revealed() -> None:
+    cheat = Cheat(vectors_of(N))
+    journal = cheat.run.journals[cheat.fingerprint(0)]
+    assert journal.steps == ["begin", "keep"]
+    cheat.parties[0].receive(cheat.survivor_set(ALL), now=NOW)
+    assert journal.steps == ["begin", "keep", "fix survivors"]
+
+
+def test_nothing_is_revealed_when_the_journal_knows_another_survivor_set() -> None:
+    """A party that was restarted, or a second one on the same journal."""
+    cheat = Cheat(vectors_of(N))
+    party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
+    journal.fix_survivors(cheat.plan_digest, bytes(32))
+    with pytest.raises(KeyReuseError):
+        party.receive(cheat.survivor_set(ALL), now=NOW)
+    assert party.state is PartyState.STOPPED
+    with pytest.raises(ProtocolError):
+        party.receive(cheat.bundle(ALL, 0), now=NOW)
+
+
+def test_nothing_is_revealed_when_the_journal_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    cheat = Cheat(vectors_of(N))
+    party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
+
+    def fail(*_: bytes) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(journal, "fix_survivors", fail)
+    with pytest.raises(OSError, match="disk full"):
+        party.receive(cheat.survivor_set(ALL), now=NOW)
+    with pytest.raises(UnexpectedMessageError):
+        party.receive(cheat.bundle(ALL, 0), now=NOW)
+
+
+@pytest.mark.parametrize("dropped", [[], [0], [2], [4]], ids=str)
+def test_of_a_survivor_only_the_self_mask_and_keys_with_who_dropped_out_are_revealed(
+    dropped: list[int],
+) -> None:
+    cheat = Cheat(vectors_of(N))
+    survivors = but(ALL, *dropped)
+    for holder in survivors:
+        cheat.tell(holder, survivors)
+    for dealer, place in product(ALL, ALL):
+        opens = dealer in survivors and (place == dealer or place in dropped)
+        assert cheat.held(dealer, place) == (len(survivors) if opens else 0)
+
+
+def test_a_reveal_holds_no_share_that_stays_closed() -> None:
+    """Not read by our own reader: looked for byte by byte, in everything that was said."""
+    cheat = Cheat(vectors_of(N), colluders=[])
+    survivors = but(ALL, 3)
+    columns = {
+        (dealer, holder): cheat.column(cheat.parties[holder], dealer)
+        for dealer, holder in product(ALL, survivors)
+        if dealer != holder
+    }
+    for holder in survivors:
+        said = b"".join(cheat.tell(holder, survivors).disclosures)
+        for dealer in but(ALL, holder):
+            column = columns[dealer, holder]
+            for place in ALL:
+                share = column[34 * place :][:34]
+                opens = dealer in survivors and place in (dealer, 3)
+                assert (share[:16] in said) == opens
+
+
+def test_the_same_survivor_set_and_shares_again_get_the_same_bytes() -> None:
+    cheat = Cheat(vectors_of(N))
+    party = cheat.parties[0]
+    once = cheat.tell(0, ALL)
+    for _ in range(3):
+        assert party.receive(cheat.survivor_set(ALL), now=NOW).replies == ()
+        (again,) = party.receive(cheat.bundle(ALL, 0), now=NOW).replies
+        assert wire.decode(again).message == once
+
+
+def test_nothing_is_revealed_after_the_plan_expired() -> None:
+    cheat = Cheat(vectors_of(N))
+    party = cheat.parties[0]
+    with pytest.raises(UnexpectedMessageError):
+        party.receive(cheat.survivor_set(ALL), now=EXPIRED)
+    party.receive(cheat.survivor_set(ALL), now=NOW)
+    with pytest.raises(UnexpectedMessageError):
+        party.receive(cheat.bundle(ALL, 0), now=EXPIRED)
+    assert party.state is PartyState.OPENING
+    assert party.receive(cheat.bundle(ALL, 0), now=NOW).replies
+    # And what was revealed in time is not said again.
+    assert party.receive(cheat.bundle(ALL, 0), now=EXPIRED).replies == ()
+
+
+def test_what_was_revealed_is_not_said_again_once_it_is_settled() -> None:
+    run = ready()
+    told: list[bytes] = []
+
+    def listen(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        if stage == "survivors" and to == run.coordinator.seats[0]:
+            told.append(frame)
+        return frame
+
+    run.tamper = listen
+    run.sum(vectors_of(N))
+    party = run.parties[run.coordinator.seats[0]]
+    assert party.receive(told[1], now=NOW).replies
+    run.settle()
+    assert all(party.receive(frame, now=NOW).replies == () for frame in told)
+
+
+@pytest.mark.parametrize(
+    ("survivors", "error"),
+    [
+        pytest.param(lambda fps: fps[:3], TooFewSharesError, id="fewer than the threshold"),
+        pytest.param(lambda fps: fps[:1], TooFewSharesError, id="one alone"),
+        pytest.param(lambda fps: fps[::-1], UnexpectedMessageError, id="another order"),
+        pytest.param(
+            lambda fps: (*fps[:4], fps[3]), UnexpectedMessageError, id="one in another's place"
+        ),
+        pytest.param(lambda fps: (fps[0], *fps), UnexpectedMessageError, id="one twice"),
+        pytest.param(lambda fps: (*fps[:4], b"\xff" * 32), UnexpectedMessageError, id="a stranger"),
+    ],
+)
+def test_a_survivor_set_that_cannot_be_stops_the_party(
+    survivors: Callable[[tuple[bytes, ...]], tuple[bytes, ...]], error: type[ProtocolError]
+) -> None:
+    cheat = Cheat(vectors_of(N))
+    party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
+    chosen = survivors(cheat.run.coordinator.seats)
+    message = SurvivorSet(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
+    with pytest.raises(error):
+        party.receive(cheat.signed(message), now=NOW)
+    assert party.state is PartyState.STOPPED
+    assert journal.steps == ["begin", "keep"]
+    assert not party._roots.keys_for(bytes(32))
+
+
+def test_a_party_does_not_go_below_its_own_floor() -> None:
+    """The form would open the sum of four; this party's owner wants five."""
+    cheat = Cheat(vectors_of(N))
+    cheat.parties[0]._floor = 5
+    with pytest.raises(TooFewSharesError) as caught:
+        cheat.parties[0].receive(cheat.survivor_set(but(ALL, 3)), now=NOW)
+    assert (caught.value.received, caught.value.threshold) == (4, 5)
+    with pytest.raises(ProtocolError):
+        cheat.parties[0].receive(cheat.bundle(but(ALL, 3), 0), now=NOW)
+    cheat.tell(1, but(ALL, 3))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"plan_digest": bytes(32)}, {"run_id": bytes(32)}], ids=lambda c: next(iter(c))
+)
+def test_a_survivor_set_of_another_plan_or_run_changes_nothing(changed: dict[str, Any]) -> None:
+    cheat = Cheat(vectors_of(N))
+    party = cheat.parties[0]
+    frame = altered(cheat.survivor_set(ALL), cheat.run.coordinator_identity, **changed)
+    with pytest.raises(UnexpectedMessageError):
+        party.receive(frame, now=NOW)
+    assert party.state is PartyState.SENT
+    cheat.tell(0, ALL)
+
+
+def test_a_survivor_set_that_the_coordinator_did_not_sign_changes_nothing() -> None:
+    cheat = Cheat(vectors_of(N))
+    message = wire.decode(cheat.survivor_set(ALL)).message
+    for liar in (SigningIdentity.generate(), cheat.run.identities[cheat.fingerprint(1)]):
+        with pytest.raises(BadSignatureError):
+            cheat.parties[0].receive(wire.sign(message, liar).frame, now=NOW)
+    cheat.tell(0, ALL)
+
+
+def test_an_additive_run_has_no_second_exchange() -> None:
+    run = MemoryRun(3)
+    run.set_up()
+    plan = run.open_plan(2)
+    fp = run.coordinator.seats[0]
+    run.to_party("plan", fp, plan)
+    run.parties[fp].contribute(np.zeros(2, dtype=np.int64))
+    digest = wire.decode(plan).digest
+    message = SurvivorSet(run.coordinator.run_id, digest, run.coordinator.seats)
+    with pytest.raises(UnexpectedMessageError):
+        run.to_party("survivors", fp, wire.sign(message, run.coordinator_identity).frame)
+    bundle = wire.contain(ShareBundle(digest, (b"x",), (b"x",)))
+    with pytest.raises(UnexpectedMessageError):
+        run.coordinator.receive(bundle.frame, peer=fp)
+    with pytest.raises(WrongStateError):
+        run.coordinator.fix_survivors()
+
+
+# Two survivor sets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [list(ALL), but(ALL, 1)], ids=str)
+@pytest.mark.parametrize("second", [list(ALL), but(ALL, 1), but(ALL, 4)], ids=str)
+def test_a_second_survivor_set_stops_the_party_and_opens_nothing(
+    first: list[int], second: list[int]
+) -> None:
+    """Claims a drop-out and asks again: before or after the shares of the first were shown."""
+    if first == second:
+        return
+    for revealed in (False, True):
+        cheat = Cheat(vectors_of(N))
+        party = cheat.parties[0]
+        if revealed:
+            cheat.tell(0, first)
+        else:
+            party.receive(cheat.survivor_set(first), now=NOW)
+        with pytest.raises(ConflictingMessageError) as caught:
+            party.receive(cheat.survivor_set(second), now=NOW)
+        assert caught.value.peer == "coordinator"
+        assert party.state is PartyState.STOPPED
+        for survivors in (first, second):
+            try:
+                replies = party.receive(cheat.bundle(survivors, 0), now=NOW).replies
+            except ProtocolError:
+                replies = ()
+            assert replies == ()
+
+
+def test_shares_of_another_set_than_the_one_fixed_are_not_opened() -> None:
+    """The set leaves one out; the bundle has all, in the hope for a key between survivors."""
+    cheat = Cheat(vectors_of(N))
+    party = cheat.parties[0]
+    party.receive(cheat.survivor_set(but(ALL, 2)), now=NOW)
+    with pytest.raises(UnexpectedMessageError):
+        party.receive(cheat.bundle(ALL, 0), now=NOW)
+    assert party.state is PartyState.STOPPED
+
+
+def groupings(honest: Sequence[int]) -> list[dict[int, bool]]:
+    """Every way to tell honest parties one of two stories: the victim survived, or dropped out."""
+    return [
+        dict(zip(honest, stories, strict=True))
+        for stories in product((True, False), repeat=len(honest))
+    ]
+
+
+def two_stories(cheat: Cheat, victim: int, stories: dict[int, bool]) -> None:
+    for holder, survived in stories.items():
+        cheat.tell(holder, ALL if survived else but(ALL, victim))
+
+
+@pytest.mark.parametrize("victim", [0, 2, 4])
+def test_two_survivor_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int) -> None:
+    """n = 5, t = 4, c = 2. Lists the victim as survivor to some, as drop-out to the others."""
+    colluders = but(ALL, victim)[:2]
+    for stories in groupings(but(ALL, *colluders)):
+        cheat = Cheat(vectors_of(N), colluders=colluders)
+        two_stories(cheat, victim, stories)
+        assert cheat.closed(victim), stories
+        assert not np.array_equal(
+            cheat.run.form.ring.decode(cheat.residual(victim)), vectors_of(N)[victim]
+        )
+
+
+@pytest.mark.parametrize("victim", [0, 2, 4])
+def test_one_colluder_more_than_c_breaks_it(victim: int) -> None:
+    """So that the test above could fail: with three of five the victim's vector is read."""
+    colluders = but(ALL, victim)[:3]
+    (other,) = but(ALL, victim, *colluders)
+    vectors = vectors_of(N)
+    cheat = Cheat(vectors, colluders=colluders)
+    two_stories(cheat, victim, {victim: True, other: False})
+    assert not cheat.closed(victim)
+    assert np.array_equal(cheat.run.form.ring.decode(cheat.residual(victim)), vectors[victim])
+
+
+def test_parties_that_were_told_two_sets_cannot_go_on_together() -> None:
+    cheat = Cheat(vectors_of(N))
+    two_stories(cheat, 1, {0: True, 1: True, 2: True, 3: False, 4: False})
+    digests = tuple(wire.decode(frames[1]).digest for frames in cheat.frames)
+    frame = cheat.signed(
+        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", digests, b"")
+    )
+    for seat in (0, 1, 2):
+        cheat.parties[seat].receive(frame, now=NOW)
+    for seat in (3, 4):
+        with pytest.raises(HistoryError) as caught:
+            cheat.parties[seat].receive(frame, now=NOW)
+        assert caught.value.peer == "coordinator"
+        assert cheat.parties[seat].state is PartyState.STOPPED
+
+
+def test_a_void_batch_does_not_hide_two_sets_either() -> None:
+    cheat = Cheat(vectors_of(N))
+    two_stories(cheat, 1, {0: True, 3: False})
+    digests = tuple(wire.decode(frames[1]).digest for frames in cheat.frames)
+    frame = cheat.signed(
+        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "void", digests, b"")
+    )
+    cheat.parties[0].receive(frame, now=NOW)
+    with pytest.raises(HistoryError):
+        cheat.parties[3].receive(frame, now=NOW)
+
+
+def test_a_late_y_of_who_was_counted_out_stays_masked() -> None:
+    """All keys of the victim are opened; its y comes after all: its self mask hides it."""
+    vectors = vectors_of(N)
+    cheat = Cheat(vectors)
+    for holder in but(ALL, 2):
+        cheat.tell(holder, but(ALL, 2))
+    assert cheat.closed(2) == {2}
+    opened = cheat.run.form.ring.decode(cheat.residual(2))
+    # 6 words of 32 bits: that even one is right by chance happens once in 2^29.
+    assert not (opened == vectors[2]).any()
+
+
+def test_a_late_y_is_refused_and_does_not_spoil_the_sum() -> None:
+    run, vectors = ready(), vectors_of(N)
+    plan = run.open_plan(6)
+    late: list[bytes] = []
+    for seat, fp in enumerate(run.coordinator.seats):
+        run.to_party("plan", fp, plan)
+        frames = list(run.parties[fp].contribute(vectors[seat]))
+        if seat == 1:
+            late = frames
+        else:
+            run.to_coordinator("y", fp, frames)
+    victim = run.coordinator.seats[1]
+    frames_by_survivor = run.coordinator.fix_survivors()
+    assert victim not in frames_by_survivor
+    for frame in late:
+        with pytest.raises(UnexpectedMessageError):
+            run.coordinator.receive(frame, peer=victim)
+    for fp, frames in frames_by_survivor.items():
+        for frame in frames:
+            run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 1)))
+    run.settle()
+    # It sent, and was left out: it goes on with the others.
+    assert run.parties[victim].state is PartyState.READY
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+
+
+def test_survivors_are_fixed_once() -> None:
+    run = ready()
+    run.sum(vectors_of(N))
+    with pytest.raises(WrongStateError):
+        run.coordinator.fix_survivors()
+
+
+def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
+    cheat = Cheat(vectors_of(N))
+    digests = [wire.decode(frames[1]).digest for frames in cheat.frames]
+    few = (*digests[:3], b"", b"")
+    message = Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", few, b"")
+    for seat in (0, 4):
+        with pytest.raises(HistoryError):
+            cheat.parties[seat].receive(cheat.signed(message), now=NOW)
+        assert cheat.parties[seat].state is PartyState.STOPPED
+
+
+def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
+    cheat = Cheat(vectors_of(N))
+    digests = [wire.decode(frames[1]).digest for frames in cheat.frames]
+    forged = (bytes(32), *digests[1:])
+    message = Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", forged, b"")
+    with pytest.raises(HistoryError):
+        cheat.parties[0].receive(cheat.signed(message), now=NOW)
+
+
+# Shares on their way ---------------------------------------------------------------------------
+
+
+def _respoiled(run: MemoryRun, fp: bytes, frame: bytes, **changed: Any) -> bytes:
+    bundle = wire.expect(wire.decode(frame), ShareBundle)
+    return wire.contain(dataclasses.replace(bundle, **changed)).frame
+
+
+def collect(run: MemoryRun, vectors: Sequence[Vector]) -> None:
+    plan = run.open_plan(len(vectors[0]))
+    for fp, vector in zip(run.coordinator.seats, vectors, strict=True):
+        run.to_party("plan", fp, plan)
+        run.to_coordinator("y", fp, list(run.parties[fp].contribute(vector)))
+
+
+def on_bundle_to(
+    run: MemoryRun, holder: bytes, change: Callable[[ShareBundle], ShareBundle]
+) -> None:
+    """Change what one holder is handed of the others' shares."""
+
+    def tamper(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        if stage != "survivors" or to != holder:
+            return frame
+        message = wire.decode(frame).message
+        if not isinstance(message, ShareBundle):
+            return frame
+        return wire.contain(change(message)).frame
+
+    run.tamper = tamper
+
+
+def test_swapped_envelopes_open_nowhere_and_the_sum_opens_from_the_others() -> None:
+    run, vectors = ready(), vectors_of(N)
+    collect(run, vectors)
+    holder = run.coordinator.seats[0]
+    on_bundle_to(
+        run,
+        holder,
+        lambda b: dataclasses.replace(
+            b, envelopes=(b.envelopes[1], b.envelopes[0], *b.envelopes[2:])
+        ),
+    )
+    run.reveal()
+    seats = run.coordinator.seats
+    assert run.parties[holder].wrong_dealers == seats[1:3]
+    assert run.coordinator.share_faults == tuple(
+        ShareFault(dealer, holder, named=dealer) for dealer in seats[1:3]
+    )
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+    run.settle()
+
+
+def test_swapped_envelopes_to_two_holders_are_too_few_good_shares() -> None:
+    run, vectors = ready(), vectors_of(N)
+    collect(run, vectors)
+    for fp, frames in run.coordinator.fix_survivors().items():
+        if run.coordinator.seats.index(fp) < 2:
+            bundle = wire.expect(wire.decode(frames[1]), ShareBundle)
+            swapped = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
+            frames[1] = wire.contain(swapped).frame
+        for frame in frames:
+            run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
+    with pytest.raises(TooFewSharesError):
+        run.coordinator.open_total()
+    run.settle(released=False)
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+
+
+def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
+    run, vectors = ready(), vectors_of(N)
+    old: list[bytes] = []
+    holder = run.coordinator.seats[0]
+
+    def keep(bundle: ShareBundle) -> ShareBundle:
+        old.append(bundle.envelopes[0])
+        return bundle
+
+    on_bundle_to(run, holder, keep)
+    run.sum(vectors)
+    run.settle()
+    on_bundle_to(
+        run,
+        holder,
+        lambda b: dataclasses.replace(b, envelopes=(old[0], *b.envelopes[1:])),
+    )
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+    assert run.parties[holder].wrong_dealers == (run.coordinator.seats[1],)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        pytest.param(
+            lambda run, b: {"dealings": b.dealings[1:], "envelopes": b.envelopes[1:]},
+            UnexpectedMessageError,
+            id="one missing",
+        ),
+        pytest.param(
+            lambda run, b: {"dealings": (*b.dealings, b.dealings[0])},
+            UnexpectedMessageError,
+            id="one dealing more",
+        ),
+        pytest.param(
+            lambda run, b: {"envelopes": (*b.envelopes, b.envelopes[0])},
+            UnexpectedMessageError,
+            id="one envelope more",
+        ),
+        pytest.param(
+            lambda run, b: {"dealings": (b.dealings[1], b.dealings[0], *b.dealings[2:])},
+            UnexpectedMessageError,
+            id="dealings swapped",
+        ),
+        pytest.param(
+            lambda run, b: {
+                "dealings": (
+                    altered(
+                        b.dealings[0],
+                        run.coordinator_identity,
+                        column_roots=(bytes(32),) * N,
+                    ),
+                    *b.dealings[1:],
+                )
+            },
+            BadSignatureError,
+            id="signed by the coordinator",
+        ),
+        pytest.param(
+            lambda run, b: {"dealings": (b"junk", *b.dealings[1:])},
+            MalformedMessageError,
+            id="junk",
+        ),
+        pytest.param(
+            lambda run, b: {
+                "dealings": (
+                    altered(
+                        b.dealings[0],
+                        run.identities[run.coordinator.seats[1]],
+                        plan_digest=bytes(32),
+                    ),
+                    *b.dealings[1:],
+                )
+            },
+            UnexpectedMessageError,
+            id="of another plan",
+        ),
+    ],
+)
+def test_shares_that_the_coordinator_must_not_relay_stop_the_holder(
+    spoil: Callable[[MemoryRun, ShareBundle], dict[str, Any]], error: type[ProtocolError]
+) -> None:
+    run = ready()
+    collect(run, vectors_of(N))
+    holder = run.coordinator.seats[0]
+    on_bundle_to(run, holder, lambda b: dataclasses.replace(b, **spoil(run, b)))
+    with pytest.raises(error) as caught:
+        run.reveal()
+    assert getattr(caught.value, "peer", "") in ("coordinator", "")
+    assert run.parties[holder].state is PartyState.STOPPED
+
+
+# A dealer that cheats --------------------------------------------------------------------------
+
+
+def cheating_dealer(
+    run: MemoryRun, seat: int, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
+) -> bytes:
+    """Let one party deal something else, properly sealed and signed."""
+    fp, honest = run.coordinator.seats[seat], holding.deal
+
+    def deal(secrets: Sequence[bytes], **arguments: Any) -> Any:
+        dealt = honest(secrets, **arguments)
+        return change(dealt) if arguments["seat"] == seat else dealt
+
+    monkeypatch.setattr(holding, "deal", deal)
+    return fp
+
+
+def test_a_dealer_that_sends_one_holder_a_wrong_share_is_named_and_the_sum_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, vectors = ready(), vectors_of(N)
+
+    def change(dealt: Any) -> Any:
+        columns = list(dealt.columns)
+        columns[0] = bytes([columns[0][0] ^ 1]) + columns[0][1:]
+        return dataclasses.replace(dealt, columns=tuple(columns))
+
+    dealer = cheating_dealer(run, 3, monkeypatch, change)
+    assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
+    holder = run.coordinator.seats[0]
+    assert run.coordinator.share_faults == (ShareFault(dealer, holder, named=dealer),)
+    assert run.parties[holder].wrong_dealers == (dealer,)
+
+
+def test_a_dealer_that_signs_shares_of_another_secret_is_named_and_the_batch_is_void(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every share is what it signed; joined, they are not the secret that it signed."""
+    run, vectors = ready(), vectors_of(N)
+
+    def change(dealt: Any) -> Any:
+        hashes = (bytes(32),) * N
+        return dataclasses.replace(
+            dealt, message=dataclasses.replace(dealt.message, secret_hashes=hashes)
+        )
+
+    dealer = cheating_dealer(run, 3, monkeypatch, change)
+    with pytest.raises(WrongShareError) as caught:
+        run.sum(vectors)
+    assert caught.value.peer == dealer.hex()
+    run.settle(released=False)
+    monkeypatch.undo()
+    assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
+
+
+def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, vectors = ready(), vectors_of(N)
+
+    def change(dealt: Any) -> Any:
+        columns = list(dealt.columns)
+        columns[0] = bytes(2) + columns[0][2:]
+        labels = Labels.of(dealt.message, dealer=3)
+        roots = (labels.root(labels.of_column(0, columns[0])), *dealt.message.column_roots[1:])
+        message = dataclasses.replace(dealt.message, column_roots=roots)
+        return dataclasses.replace(dealt, columns=tuple(columns), message=message)
+
+    dealer = cheating_dealer(run, 3, monkeypatch, change)
+    collect(run, vectors)
+    run.reveal()
+    assert run.coordinator.share_faults == ()
+    place = run.parties[dealer]  # its first secret: the key with seat 0, which nobody needs
+    assert place.state is PartyState.REVEALED
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+    run.settle()
+
+    # Once seat 0 drops out the key is needed: the joined one is not the one that was signed.
+    def self_mask(dealt: Any) -> Any:
+        columns = list(dealt.columns)
+        columns[1] = columns[1][: 34 * 3] + bytes(34) + columns[1][34 * 4 :]
+        labels = Labels.of(dealt.message, dealer=3)
+        roots = list(dealt.message.column_roots)
+        roots[1] = labels.root(labels.of_column(1, columns[1]))
+        message = dataclasses.replace(dealt.message, column_roots=tuple(roots))
+        return dataclasses.replace(dealt, columns=tuple(columns), message=message)
+
+    monkeypatch.undo()
+    cheating_dealer(run, 3, monkeypatch, self_mask)
+    with pytest.raises(WrongShareError) as caught:
+        run.sum(vectors, batch=1)
+    assert caught.value.peer == dealer.hex()
+
+
+# A holder that cheats --------------------------------------------------------------------------
+
+
+def on_reveal_of(run: MemoryRun, liar: bytes, change: Callable[[Reveal], dict[str, Any]]) -> None:
+    def tamper(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        message = wire.decode(frame).message
+        if not isinstance(message, Reveal) or message.sender != liar:
+            return frame
+        return altered(frame, run.identities[liar], **change(message))
+
+    run.tamper = tamper
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        pytest.param(lambda d: bytes([d[0] ^ 1]) + d[1:], id="another share"),
+        pytest.param(lambda d: d[:-1], id="cut short"),
+        pytest.param(lambda d: bytes(len(d)), id="zeros"),
+    ],
+)
+def test_a_holder_that_shows_another_share_is_named_and_the_sum_opens(
+    spoiled: Callable[[bytes], bytes],
+) -> None:
+    run, vectors = ready(), vectors_of(N)
+    liar, dealer = run.coordinator.seats[2], run.coordinator.seats[1]
+    on_reveal_of(
+        run,
+        liar,
+        lambda r: {
+            "disclosures": (r.disclosures[0], spoiled(r.disclosures[1]), *r.disclosures[2:])
+        },
+    )
+    assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
+    assert run.coordinator.share_faults == (ShareFault(dealer, liar, named=liar),)
+
+
+def test_a_holder_that_shows_one_dealers_shares_as_anothers_is_named() -> None:
+    run, vectors = ready(), vectors_of(N)
+    liar = run.coordinator.seats[2]
+    on_reveal_of(run, liar, lambda r: {"disclosures": r.disclosures[::-1]})
+    assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
+    assert {fault.named for fault in run.coordinator.share_faults} == {liar}
+    assert len(run.coordinator.share_faults) == 4  # the middle one is its own place
+
+
+def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void() -> None:
+    run, vectors = ready(7), vectors_of(7)  # t = 5: two to spare
+    liars = run.coordinator.seats[:3]
+
+    def tamper_of(count: int) -> Callable[[str, bytes | None, bytes], bytes]:
+        def tamper(stage: str, to: bytes | None, frame: bytes) -> bytes:
+            message = wire.decode(frame).message
+            if not isinstance(message, Reveal) or message.sender not in liars[:count]:
+                return frame
+            bad = (b"",) * len(message.disclosures)
+            return altered(frame, run.identities[message.sender], disclosures=bad)
+
+        return tamper
+
+    run.tamper = tamper_of(2)
+    assert np.array_equal(run.sum(vectors), sum_of(vectors, range(7)))
+    run.settle()
+    run.tamper = tamper_of(3)
+    with pytest.raises(TooFewSharesError) as caught:
+        run.sum(vectors, batch=1)
+    assert (caught.value.received, caught.value.threshold) == (4, 5)
+    run.settle(released=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        pytest.param(
+            lambda r: {"survivors_digest": bytes(32)}, UnexpectedMessageError, id="another set"
+        ),
+        pytest.param(
+            lambda r: {"disclosures": r.disclosures[1:]}, UnexpectedMessageError, id="one missing"
+        ),
+        pytest.param(
+            lambda r: {"disclosures": (*r.disclosures, b"x")},
+            UnexpectedMessageError,
+            id="one more",
+        ),
+    ],
+)
+def test_a_reveal_of_another_shape_is_refused_and_names_its_sender(
+    change: Callable[[Reveal], dict[str, Any]], error: type[ProtocolError]
+) -> None:
+    run, vectors = ready(), vectors_of(N)
+    collect(run, vectors)
+    liar = run.coordinator.seats[2]
+    on_reveal_of(run, liar, change)
+    with pytest.raises(error) as caught:
+        run.reveal()
+    assert caught.value.peer == liar.hex()  # type: ignore[attr-defined]
+    assert run.coordinator.state is CoordinatorState.REVEALING
+    with pytest.raises(TooFewSharesError):
+        run.coordinator.open_total()
+
+
+def test_a_reveal_by_another_key_or_of_who_dropped_out_is_refused() -> None:
+    cheat = Cheat(vectors_of(N))
+    coordinator = cheat.run.coordinator
+    for seat in but(ALL, 1):
+        cheat.run.to_coordinator("y", cheat.fingerprint(seat), cheat.frames[seat])
+    frames = coordinator.fix_survivors()
+    survivors = wire.decode(frames[cheat.fingerprint(0)][0])
+    stranger = Reveal(survivors.digest, cheat.fingerprint(1), (b"",) * 4)
+    with pytest.raises(UnexpectedMessageError):
+        coordinator.receive(wire.sign(stranger, cheat.run.identities[cheat.fingerprint(1)]).frame)
+    forged = Reveal(survivors.digest, cheat.fingerprint(0), (b"",) * 4)
+    with pytest.raises(BadSignatureError):
+        coordinator.receive(wire.sign(forged, cheat.run.identities[cheat.fingerprint(1)]).frame)
+    assert coordinator.missing == tuple(cheat.fingerprint(seat) for seat in but(ALL, 1))
+
+
+def test_two_reveals_of_one_holder_are_a_conflict() -> None:
+    run, vectors = ready(), vectors_of(N)
+    liar = run.coordinator.seats[0]
+    run.sum(vectors, mute=[4])
+    survivors = wire.decode(run.coordinator._opening._survivor_set.frame)  # type: ignore[union-attr]
+    other = Reveal(survivors.digest, liar, (b"",) * N)
+    with pytest.raises(ConflictingMessageError) as caught:
+        run.coordinator.receive(wire.sign(other, run.identities[liar]).frame, peer=liar)
+    assert caught.value.peer == liar.hex()
+
+
+# The coordinator's door ------------------------------------------------------------------------
+
+
+def _bundle_and_y(run: MemoryRun, fp: bytes) -> tuple[ShareBundle, bytes, bytes]:
+    plan = run.open_plan(6)
+    run.to_party("plan", fp, plan)
+    frame, y = run.parties[fp].contribute(np.arange(6))
+    return wire.expect(wire.decode(frame), ShareBundle), frame, y
+
+
+def _redealt(run: MemoryRun, fp: bytes, bundle: ShareBundle, **changed: Any) -> dict[str, Any]:
+    return {"dealings": (altered(bundle.dealings[0], run.identities[fp], **changed),)}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        pytest.param(
+            lambda r, f, b: {"dealings": b.dealings * 2}, UnexpectedMessageError, id="two dealings"
+        ),
+        pytest.param(
+            lambda r, f, b: {"plan_digest": bytes(32)}, UnexpectedMessageError, id="another plan"
+        ),
+        pytest.param(
+            lambda r, f, b: {"envelopes": b.envelopes[1:]},
+            UnexpectedMessageError,
+            id="an envelope missing",
+        ),
+        pytest.param(
+            lambda r, f, b: {"envelopes": (*b.envelopes, b.envelopes[0])},
+            UnexpectedMessageError,
+            id="an envelope more",
+        ),
+        pytest.param(
+            lambda r, f, b: {"envelopes": (b.envelopes[0][:-1], *b.envelopes[1:])},
+            UnexpectedMessageError,
+            id="a short envelope",
+        ),
+        pytest.param(
+            lambda r, f, b: _redealt(r, f, b, sender=r.coordinator.seats[1]),
+            UnexpectedMessageError,
+            id="in another's name",
+        ),
+        pytest.param(
+            lambda r, f, b: _redealt(r, f, b, plan_digest=bytes(32)),
+            UnexpectedMessageError,
+            id="hashes of another plan",
+        ),
+        pytest.param(
+            lambda r, f, b: _redealt(r, f, b, secret_hashes=(bytes(32),) * 4),
+            UnexpectedMessageError,
+            id="a hash missing",
+        ),
+        pytest.param(
+            lambda r, f, b: _redealt(r, f, b, column_roots=(bytes(32),) * 6),
+            UnexpectedMessageError,
+            id="a root more",
+        ),
+        pytest.param(
+            lambda r, f, b: {
+                "dealings": (altered(b.dealings[0], r.identities[r.coordinator.seats[1]]),)
+            },
+            BadSignatureError,
+            id="signed by another",
+        ),
+        pytest.param(lambda r, f, b: {"dealings": (b"junk",)}, MalformedMessageError, id="junk"),
+    ],
+)
+def test_spoiled_shares_are_refused_and_their_sender_stays_out(
+    spoil: Callable[[MemoryRun, bytes, ShareBundle], dict[str, Any]], error: type[ProtocolError]
+) -> None:
+    run, vectors = ready(), vectors_of(N)
+    liar = run.coordinator.seats[0]
+    bundle, _, y = _bundle_and_y(run, liar)
+    spoiled = wire.contain(dataclasses.replace(bundle, **spoil(run, liar, bundle))).frame
+    with pytest.raises(error) as caught:
+        run.coordinator.receive(spoiled, peer=liar)
+    assert caught.value.peer == liar.hex()  # type: ignore[attr-defined]
+    with pytest.raises(UnexpectedMessageError):  # no y without shares
+        run.coordinator.receive(y, peer=liar)
+    assert run.coordinator.survivors == ()
+    plan = run.coordinator._plan
+    assert plan is not None
+    for fp, vector in list(zip(run.coordinator.seats, vectors, strict=True))[1:]:
+        run.to_party("plan", fp, plan.frame)
+        run.to_coordinator("y", fp, list(run.parties[fp].contribute(vector)))
+    run.reveal()
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 0)))
+
+
+def test_shares_of_nobody_known_are_refused() -> None:
+    run = ready()
+    _, frame, _ = _bundle_and_y(run, run.coordinator.seats[0])
+    with pytest.raises(UnknownPeerError):
+        run.coordinator.receive(frame)
+
+
+def test_shares_without_a_y_are_no_survivor() -> None:
+    run, vectors = ready(), vectors_of(N)
+    plan = run.open_plan(6)
+    for seat, fp in enumerate(run.coordinator.seats):
+        run.to_party("plan", fp, plan)
+        shares, y = run.parties[fp].contribute(vectors[seat])
+        run.to_coordinator("y", fp, [shares] if seat == 2 else [shares, y])
+    run.reveal()
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 2)))
+
+
+def test_two_bundles_of_shares_are_a_conflict() -> None:
+    run = ready()
+    liar = run.coordinator.seats[0]
+    bundle, frame, _ = _bundle_and_y(run, liar)
+    run.coordinator.receive(frame, peer=liar)
+    run.coordinator.receive(frame, peer=liar)
+    other = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
+    with pytest.raises(ConflictingMessageError):
+        run.coordinator.receive(wire.contain(other).frame, peer=liar)
+
+
+def test_a_dealing_on_its_own_is_not_taken() -> None:
+    run = ready()
+    liar = run.coordinator.seats[0]
+    bundle, _, _ = _bundle_and_y(run, liar)
+    assert isinstance(wire.decode(bundle.dealings[0]).message, Dealing)
+    with pytest.raises(UnexpectedMessageError):
+        run.coordinator.receive(bundle.dealings[0], peer=liar)
+
+
+def test_a_repeated_plan_is_answered_with_the_stored_shares_and_y() -> None:
+    run = ready()
+    fp = run.coordinator.seats[0]
+    _, frame, y = _bundle_and_y(run, fp)
+    plan = run.coordinator._plan
+    assert plan is not None
+    for _ in range(3):
+        assert run.parties[fp].receive(plan.frame, now=NOW).replies == (frame, y)
+
+
+def test_self_masks_and_salts_are_fresh_for_every_plan() -> None:
+    run, seen = ready(), []
+
+    def listen(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        message = wire.decode(frame).message
+        if to is None and isinstance(message, ShareBundle | MaskedVector):
+            seen.append(frame)
+        return frame
+
+    run.tamper = listen
+    for batch in range(4):
+        run.sum([np.zeros(8, dtype=np.int64)] * N, batch=batch)
+        run.settle()
+    bundles = [m for m in (wire.decode(f).message for f in seen) if isinstance(m, ShareBundle)]
+    dealings = [wire.expect(wire.decode(b.dealings[0]), Dealing) for b in bundles]
+    assert len({d.salt for d in dealings}) == len(dealings) == 4 * N
+    assert len({h for d in dealings for h in d.secret_hashes}) == 4 * N * N
+    ys = [m.body for m in (wire.decode(f).message for f in seen) if isinstance(m, MaskedVector)]
+    assert len(set(ys)) == 4 * N
+
+
+def test_every_self_mask_is_another_one() -> None:
+    seen = []
+    for _ in range(2):
+        cheat = Cheat(vectors_of(N))
+        for holder in ALL:
+            cheat.tell(holder, ALL)
+        masks = [cheat.secret(seat, seat) for seat in ALL]
+        assert all(mask is not None and len(mask) == 32 for mask in masks)
+        seen += masks
+    assert len(set(seen)) == 2 * N
+
+
+def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
+    """What a network, or a coordinator's storage, sees of a whole batch."""
+    cheat = Cheat([np.full(6, 1_234_567_891)] * N)
+    keys = [
+        key
+        for party in cheat.parties
+        for key in (
+            *party._roots.keys_for(cheat.plan_digest).values(),
+            *party._roots._roots.values(),
+        )
+    ]
+    seen = b"".join(frame for frames in cheat.frames for frame in frames)
+    for holder in but(ALL, 1):
+        seen += wire.sign(
+            cheat.tell(holder, but(ALL, 1)), cheat.run.identities[cheat.fingerprint(holder)]
+        ).frame
+    assert not any(key in seen for key in keys)
+    for dtype in ("<u4", ">u4", "<i8"):
+        assert np.array([1_234_567_891], dtype=dtype).tobytes() not in seen
+    for party in cheat.parties:
+        assert "1234567891" not in f"{party!r} {party._holder!r}"
