@@ -4,7 +4,9 @@ The order is the point. The worst case is reserved before a plan leaves, so no n
 without a charge; a release is stored with its charge before it is shown; and a batch that fails
 after a share may have left a party keeps its charge and releases nothing.
 
-The coordinator sees the exact sum of each batch, in memory, between opening it and adding noise.
+Where it adds the noise, the coordinator sees the exact sum of each batch, in memory, between
+opening it and adding noise. Where the parties add it, the sum opens noisy, and the exact one exists
+nowhere.
 It never holds one party's histogram.
 """
 
@@ -29,13 +31,26 @@ from coordinator.errors import (
 from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
-from pate_fed.charging import RunLedger, mechanism_of, outcomes_of
+from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
 from pate_fed.errors import InvalidParameterError, PateFedError
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import InteractiveGaussianMax, Mechanism, NoisePlan, RandomBytes
+from pate_fed.mechanisms import (
+    DistributedGaussianMax,
+    DistributedMechanism,
+    InteractiveGaussianMax,
+    Mechanism,
+    NoisePlan,
+    RandomBytes,
+)
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
+from pate_fed.votes import (
+    NoisyHistogram,
+    SummedHistogram,
+    TeacherWeights,
+    open_noisy_sum,
+    open_sum,
+)
 from protocols import wire
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -101,11 +116,12 @@ class LabelingRun:
         store: Makes room for ledger and releases; given the run's empty ledger.
         random_bytes: Cryptographic random numbers for protocol nonces.
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
-            simulation.
+            simulation. Not used where the parties add the noise.
         clock: Unix time, in seconds.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
+        InvalidParameterError: the terms name a mechanism or noise that cannot be.
     """
 
     def __init__(
@@ -137,7 +153,9 @@ class LabelingRun:
             simulated=settings.simulated,
         )
         self.terms = settings.terms(self.members)
-        self.mechanism: Mechanism = mechanism_of(self.terms)
+        self.mechanism: Mechanism | DistributedMechanism = rule_of(self.terms)
+        if self.terms.at_parties:
+            noise_of(self.terms).require_room(self.terms.total_votes)
         self._store = store(RunLedger.of(self.terms))
         self._nodes: dict[bytes, int] = {}
         self._settlement: bytes | None = None
@@ -146,9 +164,11 @@ class LabelingRun:
         self._voids = 0
         self._lost: list[tuple[str, ...]] = []
         self._asked: set[int] = set()
-        self._meter = PerInstanceMeter(
-            self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
-        )
+        self._meter: PerInstanceMeter | None = None
+        if isinstance(self.mechanism, Mechanism):
+            self._meter = PerInstanceMeter(
+                self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
+            )
 
     # What others may know ---------------------------------------------------------------------
 
@@ -224,7 +244,7 @@ class LabelingRun:
         self._pool.ask(indices)
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
-        mechanism = self._mechanism_for(indices, predictions)
+        rule = self._rule_for(indices, predictions)
         digest = b"" if predictions is None else _digest_of(predictions)
         terms = BatchTerms(self.terms, indices, digest)
         entry_id = f"batch {self._batch}"
@@ -234,19 +254,12 @@ class LabelingRun:
         self._asked.update(indices)
         batch, self._batch = self._batch, self._batch + 1
         try:
-            summed = self._collect(batch, terms)
+            opened = self._collect(batch, terms)
         except (ProtocolError, CoordinatorError, PateFedError) as error:
             raise self._void(entry_id, error) from error
-        release = mechanism.release(
-            summed,
-            noise=NoisePlan(),
-            random_bytes=self._noise_bytes,
-            max_answers=left.answers,
-            max_refusals=left.refusals,
-        )
+        release = self._decide(rule, opened, left=left)
         ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
         self._store.save_release(ledger, batch=batch, indices=indices, release=release)
-        self._meter.add(summed.counts, release, rule=mechanism)
         self._settlement = self._round.settle(
             released=True, result=wire.encode_value(release.as_record())
         )
@@ -262,15 +275,41 @@ class LabelingRun:
         self._require(self._broadcast([self._round.compare()]))
 
     @property
-    def per_instance_cost(self) -> PerInstanceCost:
-        """What the run cost on the votes that it met. Private: not to be published."""
-        return self._meter.cost
+    def per_instance_cost(self) -> PerInstanceCost | None:
+        """What the run cost on the votes that it met. Private: not to be published.
+
+        None with noise at the parties: nobody sees the votes that it would be computed from.
+        """
+        return None if self._meter is None else self._meter.cost
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _mechanism_for(
+    def _decide(
+        self,
+        rule: Mechanism | DistributedMechanism,
+        opened: SummedHistogram | NoisyHistogram,
+        *,
+        left: Outcomes,
+    ) -> NoisyRelease:
+        """Turn an opened sum into labels; adds noise only where it is the coordinator's to add."""
+        if isinstance(opened, NoisyHistogram):
+            assert isinstance(rule, DistributedGaussianMax)
+            return rule.label(opened, max_answers=left.answers)
+        assert not isinstance(rule, DistributedMechanism)
+        release = rule.release(
+            opened,
+            noise=NoisePlan(),
+            random_bytes=self._noise_bytes,
+            max_answers=left.answers,
+            max_refusals=left.refusals,
+        )
+        assert self._meter is not None
+        self._meter.add(opened.counts, release, rule=rule)
+        return release
+
+    def _rule_for(
         self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
-    ) -> Mechanism:
+    ) -> Mechanism | DistributedMechanism:
         """Return the mechanism of one batch; the student's predictions are public."""
         if predictions is None:
             return self.mechanism
@@ -306,7 +345,7 @@ class LabelingRun:
                 f"{len(self._round.seats) - len(missing)} of them ({first})",
             )
 
-    def _collect(self, batch: int, terms: BatchTerms) -> SummedHistogram:
+    def _collect(self, batch: int, terms: BatchTerms) -> SummedHistogram | NoisyHistogram:
         plan = self._round.plan(
             batch=batch,
             attempt=0,
@@ -316,11 +355,17 @@ class LabelingRun:
         )
         self._words = terms.words
         self._reveal(self._broadcast(self._settled_then(plan)))
-        return open_sum(
+        shape = {"queries": len(terms.indices), "classes": self.terms.classes}
+        if not self.terms.at_parties:
+            words = self._round.open_total()
+            return open_sum(words, **shape, total_votes=self._votes_in_sum)
+        noise, senders = noise_of(self.terms), len(self._round.survivors)
+        return open_noisy_sum(
             self._round.open_total(),
-            queries=len(terms.indices),
-            classes=self.terms.classes,
+            **shape,
             total_votes=self._votes_in_sum,
+            sigma=noise.sum_sigma(senders),
+            row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
         )
 
     def _reveal(self, failures: list[PartyFailedError]) -> None:
@@ -346,6 +391,8 @@ class LabelingRun:
     @property
     def _tolerated(self) -> dict[str, int]:
         """How many parties may collude with us, and how many may drop out."""
+        if self.terms.colluders is not None and self.terms.dropouts is not None:
+            return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
         parties = len(self._round.seats)
         dropouts = parties - self._form.threshold(parties)
         colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1

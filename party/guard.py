@@ -13,14 +13,15 @@ from typing import TypeVar
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     InvalidTermsError,
     OutcomeCapError,
+    UnsupportedEventError,
 )
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
@@ -50,6 +51,7 @@ class Policy:
             checked, at least 2: a smaller run is refused.
         forms: Secure sums that it takes part in.
         mechanisms: Rules from votes to labels that it takes part in.
+        noise_places: Who may add the noise.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
@@ -65,6 +67,7 @@ class Policy:
     least_checked_peers: int = 4
     forms: frozenset[str] = frozenset({"additive"})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
+    noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
     most_queries: int = 10_000
@@ -107,6 +110,7 @@ class Guard:
         if len(terms.weights) != len(seats):
             raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
         self._review_terms(terms, seat=seats.index(me))
+        self._review_noise(terms, record)
         return terms
 
     def review_batch(
@@ -155,6 +159,9 @@ class Guard:
             # Else votes would leave for a charge of nothing.
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         worst = run_ledger.worst_case(len(terms.indices))
+        if run_terms.at_parties and worst.asks < len(terms.indices):
+            # Every row that is sent is opened, whatever a cap stops afterwards.
+            raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)
         charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
         try:
@@ -163,6 +170,8 @@ class Guard:
                 ledger.reserve("review", charge)
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
+        except UnsupportedEventError as error:
+            raise RefusalError(Reason.PRICING, error.must, error.got) from error
         return batch, worst
 
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
@@ -225,6 +234,28 @@ class Guard:
             raise RefusalError(
                 Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", budget
             )
+
+    def _review_noise(self, terms: RunTerms, record: RunRecord) -> None:
+        """Check who adds the noise, and that the parties' shares of it are what is paid for."""
+        if terms.noise_place not in self.policy.noise_places:
+            raise RefusalError(
+                Reason.MECHANISM, "noise must be added where our owner allows", terms.noise_place
+            )
+        if not terms.at_parties:
+            return
+        # `_review_parties` has compared these with whom our people checked.
+        if (terms.colluders, terms.dropouts) != (record.colluders, record.dropouts):
+            raise RefusalError(
+                Reason.TERMS, "noise must be divided for the colluders of the run", "others"
+            )
+        if record.form == PlainSum.name:
+            raise RefusalError(
+                Reason.FORM, "noise shares must be hidden: each alone is too narrow", record.form
+            )
+        try:
+            noise_of(terms).require_room(terms.total_votes)
+        except InvalidParameterError as error:
+            raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
 
 
 def _moved(terms: RunTerms) -> int:

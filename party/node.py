@@ -2,7 +2,8 @@
 
 The node ties the pieces together in the order that the rules ask for: the protocol checks who
 speaks and what came before, the guard decides, the charge is stored, the queries are journalled,
-then the teachers vote and y is sent. Whatever goes wrong, only a stable code leaves the site.
+then noise is drawn if the parties add it, the teachers vote and y is sent. Whatever goes wrong,
+only a stable code leaves the site.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
-from pate_fed.errors import InvalidTermsError, PateFedError
+from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
+from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import INVALID_VOTE_CLASS, VoteHistogram, count_votes
+from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -105,6 +106,11 @@ class PartyNode:
         ledger: Where it keeps what it was charged.
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
+        noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
+            comes from `random_bytes`.
+
+    Raises:
+        InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
     """
 
     def __init__(
@@ -121,7 +127,10 @@ class PartyNode:
         ledger: LedgerStore,
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
+        noise_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
+        if noise_bytes is not None and not guard.policy.simulated:
+            raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
         self._identity = identity
         self._coordinator = coordinator
         self._pins = dict(pins)
@@ -132,6 +141,7 @@ class PartyNode:
         self._journal = journal
         self._ledger = ledger
         self._random_bytes = random_bytes
+        self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
         self._clock = clock
         self._round = self._new_round()
         self._run: _Run | None = None
@@ -235,7 +245,7 @@ class PartyNode:
         self._journal.claim(batch.digests)
         self._asked = _Asked(entry_id, queries, charged=True)
         try:
-            vector = self._count(batch).counts.ravel()
+            vector = self._vector(batch)
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
                 return ()
@@ -243,6 +253,21 @@ class PartyNode:
         except Exception as error:
             _log.error("a vote could not be sent: %s", type(error).__name__)
             return ()
+
+    def _vector(self, batch: QueryBatch) -> NDArray[np.int64]:
+        """Return what enters the secure sum: votes, and this party's noise if the parties add it.
+
+        The noise is drawn before the teachers are asked, and kept nowhere but in what is sent.
+        """
+        share = self._draw_noise(len(batch))
+        votes = self._count(batch)
+        return (votes if share is None else share.add_to(votes)).counts.ravel()
+
+    def _draw_noise(self, queries: int) -> NoiseShare | None:
+        terms = self._agreed_run.terms
+        if not terms.at_parties:
+            return None
+        return noise_of(terms).draw(queries, terms.classes, random_bytes=self._noise_bytes)
 
     def _count(self, batch: QueryBatch) -> VoteHistogram:
         weights = self._guard.weights
@@ -286,7 +311,8 @@ class PartyNode:
 
     def _charge(self, run: _Run, asked: _Asked, release: NoisyRelease) -> None:
         released, ledger = outcomes_of(release), self._ledger.load()
-        charge = lifelong_charge(run.terms, released, weight=run.weight, ledger=ledger)
+        paid = run.ledger.paid_for(asked.entry_id, released)
+        charge = lifelong_charge(run.terms, paid, weight=run.weight, ledger=ledger)
         run.ledger = run.ledger.commit(asked.entry_id, released, release.digest)
         if charge is not None:
             self._ledger.save(ledger.commit(asked.entry_id, charge, release.digest))
@@ -300,7 +326,9 @@ class PartyNode:
             raise InvalidTermsError("labels must be classes of the run", "another")
         # Else a coordinator could look at everything and have all of it refunded.
         after = run.ledger.commit(asked.entry_id, outcomes_of(release), release.digest)
-        if release.asked < len(release) and not after.is_over:
+        # With noise at the parties no row may be opened that a cap does not allow to look at.
+        may_stop = after.is_over and not run.terms.at_parties
+        if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
     @property

@@ -18,7 +18,7 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 MechanismName = Literal[
     "confident", "gnmax", "lnmax", "interactive", "stable-gaussian", "stable-laplace", "immutable"
 ]
-NoisePlace = Literal["coordinator"]
+NoisePlace = Literal["coordinator", "parties"]
 PrivacyUnit = Literal["record", "party"]
 Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
 """How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
@@ -34,6 +34,7 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "immutable": frozenset({"sigma2"}),
 }
 _NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
+_WITH_NOISE_AT_PARTIES: Final = frozenset({"gnmax"})
 
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
@@ -67,6 +68,10 @@ class RunTerms:
         budgets: Epsilon that the run may cost each party's units, in seat order; above 0. It keeps
             them whatever happens.
         delta: Probability that the guarantee of `budgets` may fail; in (0, 1).
+        colluders: With noise at the parties, how many of them may tell their noise share to whoever
+            opens the sum; at least 1, because each knows its own. None with noise at the
+            coordinator, like `dropouts`.
+        dropouts: With noise at the parties, how many may be lost before the sum opens.
     """
 
     pool_digest: bytes
@@ -87,6 +92,8 @@ class RunTerms:
     max_refusals: int
     budgets: tuple[float, ...]
     delta: float
+    colluders: int | None = None
+    dropouts: int | None = None
 
     def __post_init__(self) -> None:
         _require("pool_digest", len(self.pool_digest) == 32, "have 32 bytes")
@@ -94,7 +101,7 @@ class RunTerms:
         _require("weights", bool(self.weights), "be one for each party")
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_mechanism()
-        _require("noise_place", self.noise_place == "coordinator", "be 'coordinator'")
+        self._check_noise_place()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
         self._check_pricing()
         _require("caps", min(self.max_asks, self.max_answers) >= 1, "be at least 1")
@@ -124,6 +131,20 @@ class RunTerms:
         if self.test_delta is not None:
             _require("test_delta", 0 < self.test_delta < 0.5, "be in (0, 1/2)")
 
+    def _check_noise_place(self) -> None:
+        known = self.noise_place in ("coordinator", "parties")
+        _require("noise_place", known, "be 'coordinator' or 'parties'")
+        for name, least in (("colluders", 1), ("dropouts", 0)):
+            value = getattr(self, name)
+            _require(name, (value is not None) is self.at_parties, "be given with noise at parties")
+            _require(name, value is None or value >= least, f"be at least {least}")
+        if self.at_parties:
+            possible = self.mechanism in _WITH_NOISE_AT_PARTIES
+            _require("mechanism", possible, "be 'gnmax' with noise at the parties")
+            # Whoever opens the sums sees every noisy row, and is charged for: no other price holds.
+            _require("pricing", self.pricing == "renyi", "be 'renyi' with noise at the parties")
+            _require("shares", self.shares >= 1, "leave an honest party that is present")
+
     def _check_pricing(self) -> None:
         _require("pricing", self.pricing in ("gdp", "label", "joint", "renyi", "none"), "be known")
         by_order = self.pricing in ("label", "joint", "renyi")
@@ -133,6 +154,16 @@ class RunTerms:
         _require("pricing", (self.pricing == "none") is immutable, "be 'none' for 'immutable' only")
         joint = self.pricing != "joint" or self.mechanism == "confident"
         _require("pricing", joint, "be 'joint' for 'confident' only")
+
+    @property
+    def at_parties(self) -> bool:
+        """Whether the parties add the noise."""
+        return self.noise_place == "parties"
+
+    @property
+    def shares(self) -> int:
+        """With noise at the parties, the honest shares that have to suffice: n - c - d."""
+        return len(self.weights) - (self.colluders or 0) - (self.dropouts or 0)
 
     @property
     def quotas(self) -> tuple[int, ...]:
@@ -192,6 +223,8 @@ class RunTerms:
             values[name] = tuple(values[name])
         for name in ("classes", "max_asks", "max_answers", "max_refusals"):
             _require_type(name, values[name], int)
+        for name in ("colluders", "dropouts"):
+            _require_type(name, values[name], int, type(None))
         _require_type("delta", values["delta"], float)
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             _require_type(name, values[name], float, type(None))

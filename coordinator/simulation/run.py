@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -181,6 +181,7 @@ class _Rehearsal:
             pool=self._pool,
             policy=policy,
             budgets=tuple(_life_of(terms, seat) for seat in range(len(terms.weights))),
+            noise_seeds=self._chance.noise_seeds(hospital.name for hospital in self._hospitals),
         )
         self._labels: _Labels | None = None
         with self._timed("labeling"):
@@ -508,6 +509,12 @@ class _Chance:
     def of(self, purpose: str) -> np.random.Generator:
         """Return a generator for one purpose: for splitting and training, never for noise."""
         return np.random.default_rng(list(self.bytes_of(purpose)))
+
+    def noise_seeds(self, names: Iterable[str]) -> tuple[bytes, ...] | None:
+        """Return what each hospital's own noise follows from; None where it is drawn afresh."""
+        if not self._seeded:
+            return None
+        return tuple(self.bytes_of(f"noise of {name}") for name in names)
 
     def noise(self) -> RandomBytes:
         """Return the source of the noise."""

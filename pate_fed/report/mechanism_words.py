@@ -124,9 +124,16 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def _pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
+    sigma, shares = _number(mechanism, "sigma2"), mechanism.get("shares")
+    if shares is not None:
+        return (
+            f"the class with most votes is released, after every hospital added its part of {kind} "
+            f"to its own counts: so much that any {count(shares)} parts have a standard deviation "
+            f"of {sigma} votes in every count"
+        )
     return (
         f"the class with most votes is released, after {kind} of standard deviation "
-        f"{_number(mechanism, 'sigma2')} votes was added to every count"
+        f"{sigma} votes was added to every count"
     )
 
 

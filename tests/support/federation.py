@@ -35,6 +35,8 @@ NOW = 1_000.0
 CLASSES = 3
 TEACHERS = 200
 POOL = 24
+ORDER = 20.0
+"""Renyi order at which ledgers of runs with noise at the parties add up."""
 SIGMA = 20.0
 """Small beside 600 votes: a label is the class voted for in all but one run in 10^100."""
 
@@ -199,7 +201,8 @@ class Federation:
         policies: The same, for some parties by their place.
         budgets: Epsilon of some parties' own ledgers.
         form: Secure sum.
-        noise: Source of the noise.
+        noise: Source of the coordinator's noise.
+        noises: Sources of some parties' own noise, by their place.
         budget: Epsilon of the run for every party; 5 if None.
         simulated: What the coordinator says the run is.
         lifetime_s: Seconds until the run expires.
@@ -218,6 +221,7 @@ class Federation:
         budgets: Mapping[int, float] | None = None,
         form: str = "additive",
         noise: RandomBytes | None = None,
+        noises: Mapping[int, RandomBytes] | None = None,
         budget: float | None = None,
         simulated: bool = True,
         lifetime_s: int = 3600,
@@ -231,6 +235,7 @@ class Federation:
         self.identities = [SigningIdentity.generate() for _ in range(parties)]
         self.names = [f"hospital-{place}" for place in range(parties)]
         self.pins = {identity.fingerprint: identity.public for identity in self.identities}
+        self.form = form
         self.terms = {"classes": CLASSES, **(terms or {})}
         if budget is not None:
             self.terms["budgets"] = (budget,) * parties
@@ -248,6 +253,7 @@ class Federation:
                 vote=(votes or {}).get(place, unanimous(teachers, self.terms["classes"])),
                 policy=Policy(**{**shared_policy, **(policies or {}).get(place, {})}),
                 epsilon=(budgets or {}).get(place, 5.0),
+                noise=(noises or {}).get(place),
             )
             for place in range(parties)
         ]
@@ -269,7 +275,14 @@ class Federation:
         )
 
     def _open_node(
-        self, place: int, *, teachers: int, vote: Votes, policy: Policy, epsilon: float
+        self,
+        place: int,
+        *,
+        teachers: int,
+        vote: Votes,
+        policy: Policy,
+        epsilon: float,
+        noise: RandomBytes | None,
     ) -> LyingNode:
         bodies = dict(zip(self.pins, self.names, strict=True))
         steps = self.steps[place]
@@ -289,10 +302,30 @@ class Federation:
             vote=voting,
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(steps),
-            ledger=RecordingLedger(PrivacyLedger(epsilon, 1e-5), steps),
+            ledger=RecordingLedger(PrivacyLedger(epsilon, 1e-5, order=self._order), steps),
             random_bytes=secrets.token_bytes,
             clock=lambda: self.now,
+            noise_bytes=noise,
         )
+
+    @property
+    def _order(self) -> float | None:
+        """Noise at the parties is discrete: no exact Gaussian composition holds for it."""
+        return ORDER if self.terms.get("noise_place") == "parties" else None
+
+    @property
+    def _at_parties(self) -> dict[str, Any]:
+        """Terms that go with noise at the parties."""
+        if self._order is None:
+            return {}
+        parties = len(self.nodes)
+        return {
+            "mechanism": "gnmax",
+            "pricing": "renyi",
+            "orders": (ORDER,) * parties,
+            "colluders": 1,
+            "dropouts": parties - FORMS[self.form]().threshold(parties),
+        }
 
     def _open_store(self, ledger: RunLedger) -> RecordingStore:
         self.store = RecordingStore(ledger, self.events)
@@ -300,7 +333,7 @@ class Federation:
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The default terms with this federation's changes."""
-        mechanism = self.terms.get("mechanism", "confident")
+        mechanism = self.terms.get("mechanism", self._at_parties.get("mechanism", "confident"))
         confident = mechanism == "confident"
         weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
@@ -322,7 +355,7 @@ class Federation:
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
-        return RunTerms(**{**fields, **self.terms})
+        return RunTerms(**{**fields, **self._at_parties, **self.terms})
 
     def ask(self, *indices: int) -> NoisyRelease:
         """Ask one batch."""
