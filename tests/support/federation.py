@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -181,12 +180,14 @@ class LyingNode(PartyNode):
 
     lie: NDArray[np.int64] | None = None
 
-    def _count(self, batch: QueryBatch) -> Any:
-        counts = super()._count(batch).counts
-        if self.lie is None:
-            return SimpleNamespace(counts=counts)
-        wrapped = (counts + self.lie.reshape(counts.shape) + 2**31) % 2**32 - 2**31
-        return SimpleNamespace(counts=wrapped)
+    def _vector(self, batch: QueryBatch) -> NDArray[np.int64]:
+        vector = super()._vector(batch)
+        return vector if self.lie is None else wrapped(vector + self.lie.ravel())
+
+
+def wrapped(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What the ring makes of whole numbers: signed, modulo 2^32."""
+    return (values + 2**31) % 2**32 - 2**31
 
 
 class Federation:
