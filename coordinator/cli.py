@@ -21,6 +21,7 @@ import click
 import typer
 
 from coordinator.errors import (
+    BrokenTranscriptError,
     CoordinatorError,
     InternalError,
     InvalidSettingError,
@@ -55,6 +56,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (DisjointnessError, EXIT_INPUT),
     (InvalidParameterError, EXIT_USAGE),
     (InternalError, EXIT_FAILED),
+    (BrokenTranscriptError, EXIT_INPUT),
     (CoordinatorError, EXIT_PEERS),
     (ProtocolError, EXIT_PEERS),
 )
@@ -69,6 +71,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+transcript_app = typer.Typer(
+    help="Check what a run left behind.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+app.add_typer(transcript_app, name="transcript")
 
 T = TypeVar("T")
 
@@ -601,6 +608,38 @@ def report(
         _print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
     else:
         print(render_summary(run.metrics, run.privacy, run_dir))
+
+
+@transcript_app.command()
+def verify(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="FINGERPRINT", help="Whose run it must be.")
+    ] = None,
+    party: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FINGERPRINT", help="One of all parties; give each of them."),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Check that a run's transcript is whole: nothing edited, moved, dropped or cut off.
+
+    Its keys stand in it: compare the fingerprints that are shown with those that you know, or give
+    them. `python -m protocols.transcript_verifier` does the same without the rest of this program.
+    """
+    from coordinator import transcripts  # noqa: PLC0415 - keeps --help fast
+    from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
+
+    try:
+        verdict = transcripts.check_transcript(
+            run_dir, coordinator=coordinator, parties=party or ()
+        )
+    except RunDirectoryError as error:
+        _fail(error, EXIT_INPUT)
+    if output_format is Format.JSON:
+        _print_json(transcripts.transcript_table(verdict))
+    else:
+        print(render_verdict(verdict))
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ A message says what must hold and what came, and holds no secret::
     |- VoidBatchError           PF-411  a batch is void; its labels were not released
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
+    |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -86,6 +87,23 @@ class PartyRefusedError(PartyFailedError):
     """A party's guard refused, before any vote."""
 
     code = "PF-413"
+
+
+class BrokenTranscriptError(CoordinatorError):
+    """A transcript that was edited, cut short, put in another order, or never closed.
+
+    Attributes:
+        line: Number of its first bad line, from 1.
+        kind: What that line is, as far as it can be read.
+    """
+
+    code = "PF-414"
+
+    def __init__(self, must: str, got: object, *, line: int, kind: str) -> None:
+        self.line = line
+        self.kind = kind
+        name = f" ({kind})" if kind else ""
+        super().__init__(f"line {line}{name} of the transcript: {must}", got)
 
 
 class InternalError(CoordinatorError):

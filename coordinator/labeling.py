@@ -52,6 +52,7 @@ from pate_fed.votes import (
     open_sum,
 )
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.rounds import CoordinatorRound
@@ -88,11 +89,13 @@ class Settings:
         terms: Makes the terms from the parties in seat order.
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
+        suite: Sealing suite of the run, the same for all.
     """
 
     terms: Callable[[tuple[Member, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
+    suite: str = DEFAULT_SUITE
 
 
 class SilenceError(Exception):
@@ -151,6 +154,7 @@ class LabelingRun:
             nonce=random_bytes(32),
             expires_at=self._expires_at,
             simulated=settings.simulated,
+            suite=settings.suite,
         )
         self.terms = settings.terms(self.members)
         self.mechanism: Mechanism | DistributedMechanism = rule_of(self.terms)

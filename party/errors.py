@@ -4,6 +4,10 @@ A code is all that leaves the site: no text of an exception, no number, no name:
 
     PartyError           PF-300
     |- UsageError        PF-302  a command line that cannot be read
+    |- JournalError      PF-330  a journal that cannot be used
+    |  |- JournalLockedError    PF-331  another process has it open
+    |  |- JournalDamagedError   PF-332  it does not fit itself
+    |  `- JournalStorageError   PF-333  it cannot be read or written
     `- RefusalError      the code of its `Reason`
 """
 
@@ -52,6 +56,30 @@ class UsageError(PartyError, ValueError):
     """A command line that cannot be read."""
 
     code = "PF-302"
+
+
+class JournalError(PartyError):
+    """A journal that cannot be used: the party stops."""
+
+    code = "PF-330"
+
+
+class JournalLockedError(JournalError):
+    """Another process has the journal open."""
+
+    code = "PF-331"
+
+
+class JournalDamagedError(JournalError):
+    """A journal that does not fit itself: only its owner can know what was answered."""
+
+    code = "PF-332"
+
+
+class JournalStorageError(JournalError):
+    """A journal that cannot be read or written."""
+
+    code = "PF-333"
 
 
 class RefusalError(PartyError):

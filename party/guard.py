@@ -25,6 +25,7 @@ from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, RunTe
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import MalformedMessageError
 from protocols.masked import MaskedSum
 from protocols.messages import Plan, RunRecord
@@ -50,8 +51,10 @@ class Policy:
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
             checked, at least 2: a smaller run is refused.
         forms: Secure sums that it takes part in.
+        suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
         noise_places: Who may add the noise.
+        units: Privacy units that it takes part under.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
@@ -66,8 +69,10 @@ class Policy:
     least_parties: int = 3
     least_checked_peers: int = 4
     forms: frozenset[str] = frozenset({"additive"})
+    suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
     noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
+    units: frozenset[str] = frozenset({"record", "party"})
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
     most_queries: int = 10_000
@@ -112,6 +117,28 @@ class Guard:
         self._review_terms(terms, seat=seats.index(me))
         self._review_noise(terms, record)
         return terms
+
+    def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
+        """Refuse a run whose price no ledger here can add up: each batch would be void for all.
+
+        Args:
+            run_ledger: Of the run, with nothing spent.
+            seat: This party's place among all, from 0.
+            ledger: What it was charged before, over all runs, within its own budget.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms, worst = run_ledger.terms, run_ledger.worst_case(1)
+        charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+        try:
+            run_ledger.reserve("review", worst)
+            if charge is not None:
+                ledger.can_afford(charge)
+        except (UnsupportedEventError, InvalidParameterError) as error:
+            raise RefusalError(Reason.PRICING, error.must, error.got) from error
+        except BudgetExhaustedError:  # said when a query is asked
+            return
 
     def review_batch(
         self,
@@ -170,8 +197,6 @@ class Guard:
                 ledger.reserve("review", charge)
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
-        except UnsupportedEventError as error:
-            raise RefusalError(Reason.PRICING, error.must, error.got) from error
         return batch, worst
 
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
@@ -200,6 +225,7 @@ class Guard:
         form = _FORMS.get(record.form) if record.form in policy.forms else None
         fits = (
             form is not None
+            and record.suite in policy.suites
             and len(seats) >= form.smallest
             and record.threshold == form.threshold(len(seats))
             and record.dropouts == len(seats) - record.threshold
@@ -216,6 +242,8 @@ class Guard:
         policy, budget = self.policy, terms.budgets[seat]
         if terms.weights[seat] != self.weights:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
+        if terms.unit not in policy.units:
+            raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
         if terms.pool_digest not in policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         votes = terms.unit_votes

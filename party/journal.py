@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from protocols.errors import KeyReuseError
+from protocols.errors import KeyReuseError, RestoredJournalError
 from protocols.rounds import RoundJournal
 
 
@@ -46,22 +46,29 @@ class MemoryJournal(Journal):
     def __init__(self) -> None:
         self._epochs: dict[bytes, int] = {}
         self._plans: set[bytes] = set()
+        self._answered: set[bytes] = set()
         self._frames: dict[bytes, bytes] = {}
         self._survivors: dict[bytes, bytes] = {}
         self._queries: set[bytes] = set()
+        self._witnessed: dict[bytes, int] = {}
+        self._counter = self._halted_at = 0
+
+    @property
+    def counter(self) -> int:
+        """See `RoundJournal.counter`."""
+        return self._counter
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
-        if plan_digest in self._plans or epoch <= self._epochs.get(run_id, 0):
-            raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
-        self._plans.add(plan_digest)
-        self._epochs[run_id] = epoch
+        self._note_begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
+        self._counter += 1
 
     def keep(self, plan_digest: bytes, frame: bytes) -> None:
         """See `RoundJournal.keep`."""
-        if plan_digest not in self._plans or plan_digest in self._frames:
-            raise KeyReuseError("a plan must be begun and answered once", "not so")
+        self._require_open(plan_digest)
+        self._answered.add(plan_digest)
         self._frames[plan_digest] = frame
+        self._counter += 1
 
     def find(self, plan_digest: bytes) -> bytes | None:
         """See `RoundJournal.find`."""
@@ -69,20 +76,37 @@ class MemoryJournal(Journal):
 
     def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
         """See `RoundJournal.fix_survivors`."""
-        known = self._survivors.get(plan_digest, survivors_digest)
-        if plan_digest not in self._plans or known != survivors_digest:
-            raise KeyReuseError("a plan must be begun and have one survivor set", "another")
-        self._survivors[plan_digest] = survivors_digest
+        if self._is_new_set(plan_digest, survivors_digest):
+            self._survivors[plan_digest] = survivors_digest
+            self._counter += 1
 
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
-        self._frames.pop(plan_digest, None)
+        if self._frames.pop(plan_digest, None) is not None:
+            self._counter += 1
+
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        """See `RoundJournal.witness`."""
+        news = self._news(counters)
+        if news:
+            self._witnessed.update(news)
+            self._counter += 1
+
+    def witnessed(self, peer: bytes) -> int:
+        """See `RoundJournal.witnessed`."""
+        return self._witnessed.get(peer, 0)
+
+    def halt(self, counter: int) -> None:
+        """See `RoundJournal.halt`."""
+        if counter > self._halted_at:
+            self._halted_at = counter
+            self._counter += 1
 
     def claim(self, queries: Sequence[bytes]) -> None:
         """See `QueryJournal.claim`."""
-        if self.any_answered(queries):
-            raise KeyReuseError("no query may be answered twice", "one that was")
+        self._require_unanswered(queries)
         self._queries.update(queries)
+        self._counter += 1
 
     def any_answered(self, queries: Sequence[bytes]) -> bool:
         """See `QueryJournal.any_answered`."""
@@ -91,6 +115,34 @@ class MemoryJournal(Journal):
     def count(self) -> int:
         """See `QueryJournal.count`."""
         return len(self._queries)
+
+    def _note_begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
+        self._require_new(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
+        self._plans.add(plan_digest)
+        self._epochs[run_id] = epoch
+
+    def _require_new(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
+        if self._halted_at:
+            raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
+        if plan_digest in self._plans or epoch <= self._epochs.get(run_id, 0):
+            raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
+
+    def _require_open(self, plan_digest: bytes) -> None:
+        if plan_digest not in self._plans or plan_digest in self._answered:
+            raise KeyReuseError("a plan must be begun and answered once", "not so")
+
+    def _is_new_set(self, plan_digest: bytes, survivors_digest: bytes) -> bool:
+        known = self._survivors.get(plan_digest)
+        if plan_digest not in self._plans or known not in (None, survivors_digest):
+            raise KeyReuseError("a plan must be begun and have one survivor set", "another")
+        return known is None
+
+    def _require_unanswered(self, queries: Sequence[bytes]) -> None:
+        if self.any_answered(queries):
+            raise KeyReuseError("no query may be answered twice", "one that was")
+
+    def _news(self, counters: Mapping[bytes, int]) -> dict[bytes, int]:
+        return {peer: count for peer, count in counters.items() if count > self.witnessed(peer)}
 
     def __repr__(self) -> str:
         return f"MemoryJournal(plans={len(self._plans)})"

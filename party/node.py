@@ -207,6 +207,7 @@ class PartyNode:
             journal=self._journal,
             random_bytes=self._random_bytes,
             least_survivors=self._guard.policy.least_parties,
+            suites=self._guard.policy.suites,
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
@@ -215,6 +216,7 @@ class PartyNode:
             terms = self._guard.review_run(record, seats=seats, me=me)
             seat = seats.index(me)
             run = _Run(terms, seat, RunLedger.of(terms, seat=seat))
+            self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         self._run = run

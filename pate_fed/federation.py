@@ -33,6 +33,7 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "stable-laplace": frozenset({"sigma1", "test_delta"}),
     "immutable": frozenset({"sigma2"}),
 }
+_GAUSSIAN: Final = frozenset({"confident", "gnmax", "interactive"})
 _NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
 _WITH_NOISE_AT_PARTIES: Final = frozenset({"gnmax"})
 
@@ -154,6 +155,10 @@ class RunTerms:
         _require("pricing", (self.pricing == "none") is immutable, "be 'none' for 'immutable' only")
         joint = self.pricing != "joint" or self.mechanism == "confident"
         _require("pricing", joint, "be 'joint' for 'confident' only")
+        gaussian = self.pricing not in ("gdp", "label") or self.mechanism in _GAUSSIAN
+        _require("pricing", gaussian, "be 'gdp' or 'label' for Gaussian noise on votes only")
+        other = self.pricing != "renyi" or self.mechanism not in _GAUSSIAN
+        _require("pricing", other, "be 'renyi' for what has no other price only")
 
     @property
     def at_parties(self) -> bool:

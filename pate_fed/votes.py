@@ -239,12 +239,13 @@ def count_votes(
     choices = np.where(valid, numbers, INVALID_VOTE_CLASS).astype(np.int64)
     queries = choices.shape[1]
     flat = choices + np.arange(queries, dtype=np.int64) * classes
+    repeats = None
     if weights is not None:
         if weights.teachers != len(raw):
             raise InvalidVotesError(f"votes must be of {weights.teachers} teachers", len(raw))
-        each = np.repeat(*np.array(weights.runs, dtype=np.int64).T)
-        flat = np.repeat(flat, each, axis=0) if weights.heaviest > 1 else flat
-    counts = np.bincount(flat.ravel(), minlength=queries * classes)
+        repeats = np.repeat(np.repeat(*np.array(weights.runs, dtype=np.int64).T), queries)
+    # Weighted sums are doubles, exact up to 2^53 votes.
+    counts = np.bincount(flat.ravel(), weights=repeats, minlength=queries * classes)
     return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
 
 

@@ -1,37 +1,69 @@
 """Sealed envelopes: HPKE (RFC 9180) from one party to another, relayed by the coordinator (R6).
 
 HPKE's base mode does not say who sealed: the sender signs the message that carries the envelope.
-Sender, receiver, run and role are bound in, so an envelope opens nowhere else.
+Sender, receiver, run and role are bound in, so an envelope opens nowhere else. A run has one suite,
+which its record names; the default stays closed even to who breaks X25519 one day, because medical
+votes must stay sealed for decades.
 """
 
 from __future__ import annotations
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from protocols.errors import BrokenEnvelopeError, MalformedMessageError
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
+)
+
+from protocols.errors import BrokenEnvelopeError, MalformedMessageError, SuiteError
+
+SUITE_MLKEM768_X25519 = "mlkem768-x25519-hkdf-sha256-aes-256-gcm"
+"""ML-KEM-768 and X25519 together: sealed as long as one of the two holds."""
 
 SUITE_X25519 = "x25519-hkdf-sha256-aes-256-gcm"
-"""Name of the suite in run records; a run has one suite, the same for all."""
+"""X25519 alone: where the owner wrote so."""
 
-SEALING_KEY_BYTES = 32
+DEFAULT_SUITE = SUITE_MLKEM768_X25519
+_PrivateKey = X25519PrivateKey | MLKEM768X25519PrivateKey
+_PublicKey = X25519PublicKey | MLKEM768X25519PublicKey
+_TAG_BYTES = 16
+_MLKEM_KEY_BYTES = 1184
 _DOMAIN = b"pate-fed/1/envelope\0"
-_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class SealingKey:
-    """A party's key for one run's envelopes. Secret, in memory only, gone with the run."""
+    """A party's key for one run's envelopes. Secret, in memory only, gone with the run.
 
-    __slots__ = ("_private_key",)
+    Args:
+        suite: Name of the run's suite.
 
-    def __init__(self) -> None:
-        self._private_key = X25519PrivateKey.generate()
+    Raises:
+        SuiteError: no such suite.
+    """
+
+    __slots__ = ("_private_key", "_public_bytes", "_suite")
+
+    def __init__(self, suite: str = DEFAULT_SUITE) -> None:
+        self._suite = _suite_named(suite)
+        self._private_key, self._public_bytes = self._suite.generate()
+
+    @property
+    def suite(self) -> str:
+        """Name of the suite."""
+        return self._suite.name
 
     @property
     def public_bytes(self) -> bytes:
-        """Raw X25519 public key, 32 bytes."""
-        return self._private_key.public_key().public_bytes_raw()
+        """Raw public key, as long as `sealing_key_bytes` says."""
+        return self._public_bytes
 
     def open(self, sealed: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
         """Open an envelope.
@@ -43,34 +75,152 @@ class SealingKey:
             receiver: Fingerprint of the party that it must be sealed to.
 
         Raises:
-            BrokenEnvelopeError: it was sealed to another key, run or pair, or was changed.
+            BrokenEnvelopeError: it was sealed to another key, suite, run or pair, or was changed.
         """
         try:
-            return _SUITE.decrypt(sealed, self._private_key, _info(run_id, sender, receiver))
+            return self._suite.hpke.decrypt(
+                sealed, self._private_key, _info(run_id, sender, receiver)
+            )
         except (InvalidTag, ValueError) as error:
             raise BrokenEnvelopeError(
                 "an envelope must open under its run, sender and receiver", "one that does not"
             ) from error
 
     def __repr__(self) -> str:
-        return "SealingKey()"
+        return f"SealingKey({self.suite})"
 
 
 def seal(
-    plaintext: bytes, receiver_key: bytes, *, run_id: bytes, sender: bytes, receiver: bytes
+    plaintext: bytes,
+    receiver_key: bytes,
+    *,
+    suite: str = DEFAULT_SUITE,
+    run_id: bytes,
+    sender: bytes,
+    receiver: bytes,
 ) -> bytes:
-    """Seal bytes to a receiver's sealing key; see `SealingKey.open` for the arguments.
+    """Seal bytes to a receiver's sealing key; see `SealingKey.open` for the other arguments.
+
+    Args:
+        plaintext: What to seal.
+        receiver_key: The receiver's raw public key.
+        suite: Name of the run's suite.
+        run_id: Run that it is for.
+        sender: Fingerprint of the party that seals.
+        receiver: Fingerprint of the party that may open.
+
+    Returns:
+        Encapsulated key and ciphertext, `sealed_bytes` long.
 
     Raises:
-        MalformedMessageError: `receiver_key` is no usable X25519 key.
+        SuiteError: no such suite, or a key of another one.
+        MalformedMessageError: `receiver_key` is no usable key of the suite.
     """
+    require_key_of(suite, receiver_key)
+    chosen = _suite_named(suite)
     try:
-        key = X25519PublicKey.from_public_bytes(receiver_key)
-        return _SUITE.encrypt(plaintext, key, _info(run_id, sender, receiver))
+        key = chosen.read_public(receiver_key)
+        return chosen.hpke.encrypt(plaintext, key, _info(run_id, sender, receiver))
     except ValueError as error:
         raise MalformedMessageError(
-            "a sealing key must be a usable X25519 key", "another"
+            "a sealing key must be a usable key of the run's suite", "another"
         ) from error
+
+
+def require_suite(name: str) -> None:
+    """Check that a suite is one of ours.
+
+    Raises:
+        SuiteError: it is not.
+    """
+    _suite_named(name)
+
+
+def require_key_of(suite: str, key: bytes) -> None:
+    """Check that a sealing key has the length of its run's suite: keys of two never mix.
+
+    Raises:
+        SuiteError: no such suite, or a key of another one.
+    """
+    expected = sealing_key_bytes(suite)
+    if len(key) != expected:
+        raise SuiteError(f"a sealing key of {suite} must have {expected} bytes", len(key))
+
+
+def sealing_key_bytes(suite: str) -> int:
+    """Length of a raw public key of a suite."""
+    return _suite_named(suite).key_bytes
+
+
+def sealed_bytes(suite: str, plaintext_bytes: int) -> int:
+    """Length of an envelope of a suite around so many bytes."""
+    return _suite_named(suite).kem.enc_length() + plaintext_bytes + _TAG_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Suite:
+    """One suite: its KEM's keys as bytes and back. Key derivation and cipher are the same in all.
+
+    Attributes:
+        name: Name in run records.
+        kem: Key encapsulation.
+        key_bytes: Length of a raw public key.
+        generate: Makes a fresh private key and its raw public key.
+        read_public: Reads a raw public key; a ValueError where it is none.
+    """
+
+    name: str
+    kem: KEM
+    key_bytes: int
+    generate: Callable[[], tuple[_PrivateKey, bytes]]
+    read_public: Callable[[bytes], _PublicKey]
+
+    @property
+    def hpke(self) -> Suite:
+        return Suite(self.kem, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+
+
+def _generate_x25519() -> tuple[X25519PrivateKey, bytes]:
+    key = X25519PrivateKey.generate()
+    return key, key.public_key().public_bytes_raw()
+
+
+def _generate_hybrid() -> tuple[MLKEM768X25519PrivateKey, bytes]:
+    lattice, curve = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
+    # The library's hybrid keys have no bytes of their own: a raw key is its two halves, as X-Wing.
+    public = lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
+    return MLKEM768X25519PrivateKey(lattice, curve), public
+
+
+def _read_hybrid(raw: bytes) -> MLKEM768X25519PublicKey:
+    return MLKEM768X25519PublicKey(
+        MLKEM768PublicKey.from_public_bytes(raw[:_MLKEM_KEY_BYTES]),
+        X25519PublicKey.from_public_bytes(raw[_MLKEM_KEY_BYTES:]),
+    )
+
+
+_SUITES: Mapping[str, _Suite] = {
+    suite.name: suite
+    for suite in (
+        _Suite(
+            SUITE_MLKEM768_X25519,
+            KEM.MLKEM768_X25519,
+            _MLKEM_KEY_BYTES + 32,
+            _generate_hybrid,
+            _read_hybrid,
+        ),
+        _Suite(SUITE_X25519, KEM.X25519, 32, _generate_x25519, X25519PublicKey.from_public_bytes),
+    )
+}
+SUITES = frozenset(_SUITES)
+"""Names of all suites."""
+
+
+def _suite_named(name: str) -> _Suite:
+    suite = _SUITES.get(name)
+    if suite is None:
+        raise SuiteError("a sealing suite must be known", "another")
+    return suite
 
 
 def _info(run_id: bytes, sender: bytes, receiver: bytes) -> bytes:

@@ -7,7 +7,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- KeyReuseError           PF-211  a key would meet a second vector
     |  |- WrongStateError         PF-212  a call that this state does not allow
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
-    |  `- InvalidSharingError     PF-214  a secret sharing that cannot be
+    |  |- RestoredJournalError    PF-214  a journal older than what this party signed
+    |  `- InvalidSharingError     PF-215  a secret sharing that cannot be
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
@@ -19,6 +20,7 @@ A message says what must hold and what came, and holds no secret::
     |  |- UnknownPeerError        PF-228
     |  |- HistoryError            PF-229  two ends remember different runs
     |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
+    |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
     |  `- WrongShareError         PF-236  a share that is not what its dealer signed
     |- TooFewPartiesError         PF-240  fewer parties than the sum needs
     `- TooFewSharesError          PF-241  fewer holders of shares than open a sum
@@ -70,10 +72,26 @@ class InvalidVectorError(LocalProtocolError, ValueError):
     code = "PF-213"
 
 
+class RestoredJournalError(LocalProtocolError):
+    """A party's journal is older than what it signed: a backup was put in its place.
+
+    Attributes:
+        shown: Counter that this party signed.
+        counter: Counter of the journal now.
+    """
+
+    code = "PF-214"
+
+    def __init__(self, *, shown: int, counter: int) -> None:
+        self.shown = shown
+        self.counter = counter
+        super().__init__(f"the journal must have reached {shown}, which we signed", counter)
+
+
 class InvalidSharingError(LocalProtocolError, ValueError):
     """A secret sharing that cannot be: its threshold, its holders or its secrets."""
 
-    code = "PF-214"
+    code = "PF-215"
 
 
 class RemoteProtocolError(ProtocolError):
@@ -164,6 +182,12 @@ class RefusedError(RemoteProtocolError):
     def from_peer(self, peer: str) -> RefusedError:
         """Return the same error with the sender's name on it."""
         return RefusedError(self.reason, peer=peer)
+
+
+class SuiteError(RemoteProtocolError, ValueError):
+    """A sealing suite that is unknown, not accepted here, or mixed with another."""
+
+    code = "PF-235"
 
 
 class WrongShareError(RemoteProtocolError, ValueError):

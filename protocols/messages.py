@@ -63,6 +63,7 @@ class Range:
 DIGEST_BYTES = 32
 Digest = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES)]
 Key = Annotated[bytes, Size(32, 32)]
+SealingPublicKey = Annotated[bytes, Size(32, 2 * KIB)]  # how long exactly, the suite says
 Nonce = Annotated[bytes, Size(32, 32)]
 Mac = Annotated[bytes, Size(32, 32)]
 Count = Annotated[int, Range(0, 2**32 - 1)]
@@ -109,17 +110,28 @@ class RunOffer(Message):
 
 @dataclass(frozen=True, slots=True)
 class KeyStatement(Message):
-    """A party's keys for one run, signed by its identity."""
+    """A party's keys for one run, signed by its identity.
+
+    Attributes:
+        offer_digest: The offer that it answers.
+        identity_key: Ed25519 key of the party.
+        sealing_key: Key of the run's suite, for envelopes of this run.
+        nonce: Fresh random bytes.
+        role: "party".
+        expires_at: As in the offer.
+        journal_counter: Counter of the party's journal: it never goes back (rule R4).
+    """
 
     TYPE: ClassVar[int] = 2
     PURPOSE: ClassVar[str] = "key statement"
 
     offer_digest: Digest
     identity_key: Key
-    sealing_key: Key
+    sealing_key: SealingPublicKey
     nonce: Nonce
     role: Name
     expires_at: UnixTime
+    journal_counter: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +152,7 @@ class RunRecord(Message):
 
     TYPE: ClassVar[int] = 3
     PURPOSE: ClassVar[str] = "run record"
-    MAX_BYTES: ClassVar[int] = 1024 * KIB
+    MAX_BYTES: ClassVar[int] = 2 * 1024 * KIB  # a thousand statements with hybrid keys, and terms
 
     offer_digest: Digest
     coordinator: Digest
@@ -209,7 +221,7 @@ class SetupClosing(Message):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Message):
-    """A party is done with a stage, and remembers `head`."""
+    """A party is done with a stage, and remembers `head`; its journal stands at a counter."""
 
     TYPE: ClassVar[int] = 8
     PURPOSE: ClassVar[str] = "ready"
@@ -218,6 +230,7 @@ class Ready(Message):
     sender: Digest
     stage: Name
     head: Digest
+    journal_counter: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +334,10 @@ class Closing(Message):
 
 @dataclass(frozen=True, slots=True)
 class HeadStatement(Message):
-    """The last transcript head that a party remembers, and the highest epoch that it served."""
+    """The last transcript head that a party remembers, and the highest epoch that it served.
+
+    Its journal's counter stands beside them, for all peers to remember (rule R4).
+    """
 
     TYPE: ClassVar[int] = 14
     PURPOSE: ClassVar[str] = "head statement"
@@ -330,6 +346,7 @@ class HeadStatement(Message):
     sender: Digest
     head: Digest
     epoch: Count
+    journal_counter: Count
 
 
 @dataclass(frozen=True, slots=True)

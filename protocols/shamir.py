@@ -72,8 +72,10 @@ class Shamir:
         count = (self.threshold - 1) * secrets.size
         drawn = _uniform(count, self.prime, random_bytes)
         coefficients = np.concatenate([secrets.ravel(), drawn]).reshape(self.threshold, -1)
-        # At most 1024 products of two numbers up to 2^16: far from 2^63.
-        shares: Elements = self._powers() @ coefficients % self.prime
+        # A sum of at most 2^16 products of two numbers up to 2^16 is a whole number up to 2^48, and
+        # so exact in floating point, where a product of matrices is fastest.
+        sums = self._powers().astype(np.float64) @ coefficients.astype(np.float64)
+        shares: Elements = sums.astype(np.int64) % self.prime
         return shares.reshape(self.parties, *secrets.shape)
 
     def join(self, shares: Elements, *, holders: Sequence[int]) -> Elements:

@@ -7,10 +7,25 @@ plan, so parties with different histories have different keys: their vectors can
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _DOMAIN = b"pate-fed/1/transcript\0"
 EMPTY_HEAD = hashlib.sha256(_DOMAIN).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySignature:
+    """Who signed the message of an entry, or one of the messages that an entry stands for.
+
+    Attributes:
+        sender: Fingerprint of the signer.
+        digest: SHA-256 of the signed message, 32 bytes.
+        signature: 64 bytes.
+    """
+
+    sender: bytes
+    digest: bytes
+    signature: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +36,13 @@ class Entry:
         kind: What happened, e.g. "plan".
         digest: SHA-256 of the message, 32 bytes.
         head: Head of the chain after this entry, 32 bytes.
+        signatures: Those of its messages, where they are known; they are not in the chain.
     """
 
     kind: str
     digest: bytes
     head: bytes
+    signatures: tuple[EntrySignature, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +60,12 @@ class Transcript:
         """Digest that commits to every entry and their order, 32 bytes."""
         return self.entries[-1].head if self.entries else EMPTY_HEAD
 
-    def append(self, kind: str, digest: bytes) -> Transcript:
+    def append(
+        self, kind: str, digest: bytes, signatures: tuple[EntrySignature, ...] = ()
+    ) -> Transcript:
         """Return the transcript with one more entry."""
-        return Transcript((*self.entries, Entry(kind, digest, _link(self.head, kind, digest))))
+        entry = Entry(kind, digest, _link(self.head, kind, digest), signatures)
+        return Transcript((*self.entries, entry))
 
     def first_broken_entry(self) -> int | None:
         """Return the index of the first entry whose head does not follow, or None."""

@@ -24,7 +24,7 @@ from pate_fed.students import make_student
 from protocols.errors import ProtocolError
 from protocols.messages import MESSAGE_TYPES
 from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
-from protocols.transcript import Transcript
+from tests.support.rounds import MemoryRun
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -267,7 +267,7 @@ def test_every_test_that_the_threat_model_names_exists() -> None:
 def test_the_threat_model_has_a_row_for_every_rule() -> None:
     page = read(DOCS / "explanation" / "threat-model.md")
     rows = re.findall(r"^\| R(\d+) .*`test_\w+`", page, re.MULTILINE)
-    assert [int(number) for number in rows] == list(range(1, 15))
+    assert sorted({int(number) for number in rows}) == list(range(1, 15))
 
 
 # Examples ---------------------------------------------------------------------------------------
@@ -284,11 +284,10 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What examples read: the transcript and the student of a run in `runs/first`."""
     run = tmp_path / "runs" / "first"
     (run / "student").mkdir(parents=True)
-    chain = Transcript().append("run record", bytes(32)).append("setup", bytes(range(32)))
-    lines = [
-        json.dumps({"kind": entry.kind, "digest": entry.digest.hex(), "head": entry.head.hex()})
-        for entry in chain.entries
-    ]
+    memory_run = MemoryRun(3)
+    memory_run.set_up()
+    memory_run.close()
+    lines = [json.dumps(line) for line in memory_run.coordinator.signed_transcript()]
     (run / "transcript.jsonl").write_text("\n".join(lines) + "\n")
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(40, 3))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import math
 import re
 import secrets
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +27,23 @@ from coordinator.flower_app import GridTransport
 from coordinator.labeling import SETUP_ANSWER_BYTES
 from coordinator.local_grid import LocalGrid
 from coordinator.transport import Silence
-from pate_fed.accounting import ConfidentGaussianMaxEvent
-from pate_fed.errors import BudgetExhaustedError
+from party.errors import Reason
+from pate_fed.accounting import (
+    ConfidentGaussianMaxEvent,
+    JointPriceEvent,
+    LaplaceMaxEvent,
+    Outcomes,
+)
+from pate_fed.charging import RunLedger, charge_of, outcomes_of
+from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, OutcomeCapError
+from pate_fed.federation import BatchTerms
+from pate_fed.mechanisms import InteractiveGaussianMax
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import SummedHistogram, open_sum
+from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import MaskedVector, Refusal
+from protocols.messages import MaskedVector, Plan, Refusal
 from protocols.rounds import PartyState
 from tests.support.federation import (
     CLASSES,
@@ -40,6 +53,7 @@ from tests.support.federation import (
     expected_class,
     holds_vector,
     kinds,
+    messages,
     unanimous,
 )
 
@@ -797,3 +811,507 @@ def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:
     for body in bodies:
         assert (np.subtract(total, body, dtype=np.uint32) > 2**20).sum() >= 4
         assert (body > 2**20).sum() >= 4
+
+
+# Charging --------------------------------------------------------------------------------------
+
+JOINT: dict[str, Any] = {
+    "classes": 2,
+    "pricing": "joint",
+    "orders": (9.0, 9.0, 9.0),
+    "max_asks": 20,
+    "max_answers": 15,
+    "max_refusals": 10,
+}
+TRUSTING = {"trusts_valid_votes": True}
+LAPLACE: dict[str, Any] = {"mechanism": "lnmax", "pricing": "renyi", "orders": (9.0, 9.0, 9.0)}
+INTERACTIVE: dict[str, Any] = {
+    "mechanism": "interactive",
+    "vote_threshold": 200.0,
+    "sigma1": 20.0,
+    "confidence": 0.8,
+    "max_refusals": 100,
+}
+IMMUTABLE: dict[str, Any] = {"mechanism": "immutable", "pricing": "none"}
+
+
+def all_mechanisms(*names: str) -> dict[str, Any]:
+    return {"mechanisms": frozenset({"confident", "gnmax", *names})}
+
+
+def agree(federation: Federation) -> None:
+    """Assert that all parties count every cap as the coordinator does."""
+    ours = federation.store.ledger().outcomes
+    for place in range(len(federation.nodes)):
+        theirs = federation.run_ledger(place).outcomes
+        assert (theirs.refusals, theirs.answers, theirs.asks) == (
+            ours.refusals,
+            ours.answers,
+            ours.asks,
+        ), place
+
+
+class TestPrices:
+    def test_a_run_is_charged_jointly_where_everybody_vouches_for_votes(self) -> None:
+        federation = ready(terms=JOINT, policy=TRUSTING)
+        release = federation.ask(0, 1, 2)
+        federation.run.close()
+        [entry] = federation.charges
+        assert entry.reserved == charge_of(federation.run.terms, Outcomes(3, 3, 3), weight=1)
+        spent = entry.spent
+        assert isinstance(spent, JointPriceEvent)
+        assert (spent.refusals, spent.answers, spent.asks) == (0, 3, 3)
+        assert (spent.max_refusals, spent.max_answers, spent.max_asks) == (10, 15, 20)
+        assert (spent.teachers, spent.classes, spent.weight) == (3 * TEACHERS, 2, 1)
+        assert outcomes_of(release) == Outcomes(0, 3)
+        agree(federation)
+
+    @pytest.mark.parametrize("doubter", [0, 1, 2])
+    def test_one_party_that_trusts_nobody_is_enough_to_refuse(self, doubter: int) -> None:
+        federation = Federation(
+            terms=JOINT, policy=TRUSTING, policies={doubter: {"trusts_valid_votes": False}}
+        )
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.party == federation.names[doubter]
+        assert refusal.value.cause == Reason.PRICING
+        assert not any(federation.steps)
+
+    def test_a_life_ledger_takes_the_price_that_it_can_add_up(self) -> None:
+        federation = ready(terms=JOINT, policy=TRUSTING, orders={1: 6.0})
+        federation.ask(0, 1, 2)
+        federation.run.close()
+        plain, ordered = (federation.nodes[place].ledger.entries[0] for place in (0, 1))
+        assert plain.reserved == plain.spent == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
+        [ours] = federation.charges
+        assert (ordered.reserved, ordered.spent) == (ours.reserved, ours.spent)
+        # Its own order, not the run's.
+        assert federation.nodes[1].ledger.order == 6.0
+        assert federation.run_ledger(1).costs[0].order == 9.0
+
+    def test_a_void_batch_of_a_joint_run_is_forfeited_in_both_ledgers(self) -> None:
+        federation = ready(terms=JOINT, policy=TRUSTING, orders={1: 6.0})
+        federation.on_vectors_of(CULPRIT, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1, 2)
+        heal(federation)
+        federation.ask(3)
+        federation.run.close()
+        for place in range(3):
+            assert federation.party_states(place) == ["forfeited", "committed"]
+            assert [state.value for state in federation.run_ledger(place).states] == [
+                "forfeited",
+                "committed",
+            ]
+        agree(federation)
+
+    def test_a_run_that_a_life_ledger_cannot_price_is_refused_before_it_begins(self) -> None:
+        # Else each of its batches would be void, and every other party charged for it.
+        federation = Federation(
+            terms=LAPLACE, policy=all_mechanisms("lnmax"), orders={0: 9.0, 2: 9.0}
+        )
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.party == federation.names[1]
+        assert refusal.value.cause == Reason.PRICING
+        assert not any(federation.steps)
+
+    def test_a_run_whose_joint_price_is_not_known_is_refused_before_it_begins(self) -> None:
+        federation = Federation(
+            teachers=4000, terms={**JOINT, "classes": 3}, policy=TRUSTING, form="plain"
+        )
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.PRICING
+
+    def test_other_mechanisms_are_charged_by_their_curves(self) -> None:
+        federation = ready(
+            terms=LAPLACE, policy=all_mechanisms("lnmax"), orders=dict.fromkeys(range(3), 9.0)
+        )
+        assert federation.ask(0, 1).labels.tolist() == [0, 1]
+        federation.run.close()
+        gamma = math.sqrt(2) / 20.0
+        for place in range(3):
+            [entry] = federation.nodes[place].ledger.entries
+            assert entry.charged == LaplaceMaxEvent(2, gamma)
+        agree(federation)
+
+
+def mixes() -> list[Any]:
+    ways = ("serves", "refuses", "is lost", "refuses, and is lost")
+    return [
+        pytest.param(mix, id=", ".join(mix))
+        for mix in itertools.combinations_with_replacement(ways, 3)
+        if set(mix) != {"serves"}
+    ]
+
+
+CAPS = [
+    pytest.param({"max_asks": 100, "max_answers": 100, "max_refusals": 100}, id="wide caps"),
+    pytest.param({"max_asks": 6, "max_answers": 5, "max_refusals": 5}, id="few asks"),
+    pytest.param({"max_asks": 10, "max_answers": 9, "max_refusals": 5}, id="few refusals"),
+    pytest.param({"max_asks": 10, "max_answers": 5, "max_refusals": 9}, id="few answers"),
+]
+
+
+class TestCapsAreCountedAlike:
+    """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
+
+    @pytest.mark.parametrize("mix", mixes())
+    @pytest.mark.parametrize("caps", CAPS)
+    def test_after_a_batch_that_some_refused_and_others_served(
+        self, mix: tuple[str, ...], caps: dict[str, int]
+    ) -> None:
+        federation = ready(
+            terms=caps,
+            policies={
+                place: {"most_queries": 5} for place, way in enumerate(mix) if "refuses" in way
+            },
+        )
+        federation.ask(0, 1)
+        federation.transport.on_answer = lambda node, answer: (
+            None if "lost" in mix[node] else answer
+        )
+        with pytest.raises(VoidBatchError) as void:
+            federation.ask(2, 3, 4, 5)
+        expected = "cancelled" if set(mix) == {"refuses"} else "forfeited"
+        assert void.value.reservation == expected
+        heal(federation)
+        left = federation.run.left
+        if federation.run.is_over:
+            assert left == Outcomes(0, 0)
+            federation.run.close()
+        else:
+            # The next batch goes through: nobody refuses what the coordinator may ask.
+            asked = federation.ask(6, *([] if "refuses" in "".join(mix) else [7][: left.asks - 1]))
+            assert asked.asked >= 1
+            federation.run.close()
+        agree(federation)
+        counted = federation.store.ledger().outcomes
+        assert counted.asks <= caps["max_asks"]
+        # Who refused was charged for nothing; who may have sent was charged the worst.
+        for place, way in enumerate(mix):
+            states = federation.party_states(place)
+            assert states[:1] == ["committed"]
+            assert ("forfeited" in states) is ("refuses" not in way)
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_a_party_that_never_saw_a_batch_serves_none_after_it(self, place: int) -> None:
+        # It counts otherwise, so it must not go on.
+        federation = ready(terms={"max_asks": 6, "max_answers": 5, "max_refusals": 5})
+        federation.transport.on_query = lambda node, packet: None if node == place else packet
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1, 2, 3)
+        heal(federation)
+        with pytest.raises(VoidBatchError):
+            federation.ask(4)
+        assert federation.steps[place] == []
+        assert federation.run_ledger(place).outcomes.asks == 0
+        others = [federation.run_ledger(other) for other in range(3) if other != place]
+        assert [other.outcomes.asks for other in others] == [5, 5]
+
+    def test_a_run_that_ends_inside_a_batch_ends_for_everybody(self) -> None:
+        federation = ready(terms={"max_asks": 9, "max_answers": 3, "max_refusals": 7})
+        release = federation.ask(0, 1, 2, 3, 4)
+        assert release.outcomes.tolist()[3:] == [Outcome.NOT_ASKED] * 2
+        assert federation.run.is_over
+        federation.run.close()
+        agree(federation)
+        assert all(federation.run_ledger(place).is_over for place in range(3))
+        with pytest.raises(OutcomeCapError):
+            federation.ask(5)
+
+    @pytest.mark.parametrize("pricing", ["gdp", "joint"])
+    def test_a_coordinator_that_claims_more_left_gets_no_refund(self, pricing: str) -> None:
+        small = {"max_asks": 4, "max_answers": 2, "max_refusals": 3, "classes": 2}
+        terms = {**JOINT, **small} if pricing == "joint" else small
+        federation = ready(terms=terms, policy=TRUSTING)
+        generous = replace(federation.run.terms, max_answers=9, max_refusals=9, max_asks=18)
+        federation.store.save_empty(RunLedger.of(generous))
+        assert federation.ask(0, 1, 2).answered == 3  # one more than the run allows
+        with pytest.raises(VoidBatchError):
+            federation.ask(3)
+        for place in range(3):
+            assert federation.party_states(place) == ["reserved"]
+            [entry] = federation.nodes[place].ledger.entries
+            assert entry.charged == entry.reserved
+            held = federation.run_ledger(place).outcomes
+            assert (held.refusals, held.answers, held.asks) == (3, 2, 3)
+            assert federation.steps[place].count("vote") == 1
+
+    def test_a_coordinator_that_asks_more_than_is_left_gets_no_votes(self) -> None:
+        federation = ready(terms={"max_asks": 4, "max_answers": 4, "max_refusals": 3})
+        generous = replace(federation.run.terms, max_answers=20, max_refusals=20, max_asks=40)
+        federation.ask(0, 1)
+        federation.store.save_empty(RunLedger.of(generous))
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+            federation.ask(2, 3, 4)
+        assert all(steps.count("vote") == 1 for steps in federation.steps)
+
+
+class TestBudgetsOfParties:
+    def budgets(self, federation: Federation, tight: int, epsilon: float) -> tuple[float, ...]:
+        seat = federation.seat_of(tight)
+        return tuple(epsilon if each == seat else 5.0 for each in range(3))
+
+    def tight(self, place: int) -> Federation:
+        """A run in which one party's budget affords a query or two."""
+        federation = Federation()
+        terms = replace(federation.run.terms, budgets=self.budgets(federation, place, 0.5))
+        federation.run.terms = terms
+        federation.store.save_empty(RunLedger.of(terms))
+        federation.run.set_up()
+        return federation
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_the_tightest_ends_the_run_before_anything_leaves(self, place: int) -> None:
+        federation = self.tight(place)
+        federation.ask(0)
+        federation.events.clear()
+        before = federation.store.ledger()
+        with pytest.raises(BudgetExhaustedError) as refusal:
+            federation.ask(*range(1, 6))
+        assert refusal.value.budget == 0.5
+        assert federation.events == []
+        assert federation.store.ledger() == before
+        assert all(steps.count("vote") == 1 for steps in federation.steps)
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_a_party_keeps_its_budget_whatever_the_coordinator_counts(self, place: int) -> None:
+        federation = self.tight(place)
+        generous = replace(federation.run.terms, budgets=(5.0, 5.0, 5.0))
+        federation.store.save_empty(RunLedger.of(generous))
+        with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
+            federation.ask(*range(6))
+        assert Reason.BUDGET in str(void.value)
+        assert federation.steps[place] == []
+        [charged] = federation.run_ledger(place).costs
+        assert (charged.epsilon, charged.charged_epsilon()) == (0.5, 0)
+
+    def test_every_party_has_a_budget_of_its_own_over_a_whole_run(self) -> None:
+        federation = self.tight(1)
+        served = 0
+        for index in range(24):
+            try:
+                federation.ask(index)
+            except BudgetExhaustedError:
+                break
+            served += 1
+        federation.run.close()
+        assert 0 < served < 24
+        for place in range(3):
+            [charged] = federation.run_ledger(place).costs
+            assert charged.epsilon == (0.5 if place == 1 else 5.0)
+            assert charged.charged_epsilon() <= charged.epsilon
+        one_more = charge_of(federation.run.terms, Outcomes(1, 1, 1), weight=1)
+        assert not federation.run_ledger(1).costs[0].can_afford(one_more)
+
+
+WEIGHTS = {0: (1,) * 200, 1: (2,) * 100, 2: (3,) * 64 + (4, 4)}
+
+
+class TestTeacherWeights:
+    def test_every_teacher_votes_as_often_as_its_weight_says(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sums: list[SummedHistogram] = []
+
+        def spy(*args: Any, **kwargs: Any) -> SummedHistogram:
+            sums.append(open_sum(*args, **kwargs))
+            return sums[-1]
+
+        monkeypatch.setattr("coordinator.labeling.open_sum", spy)
+
+        def vote(batch: QueryBatch) -> NDArray[np.int64]:
+            votes = np.zeros((66, len(batch)), dtype=np.int64)
+            votes[64:] = 2  # the two heavy teachers
+            return votes
+
+        everyone = {
+            0: lambda batch: np.zeros((200, len(batch)), dtype=np.int64),
+            1: lambda batch: np.ones((100, len(batch)), dtype=np.int64),
+            2: vote,
+        }
+        federation = ready(weights=WEIGHTS, votes=everyone, policy={"least_sigma1": 0.0})
+        federation.ask(0, 1)
+        assert sums[0].counts.tolist() == [[200 + 192, 200, 8]] * 2
+        assert sums[0].total_votes == 600
+        federation.run.close()
+        for place, weight in ((0, 1), (1, 2), (2, 4)):
+            [entry] = federation.nodes[place].ledger.entries
+            assert entry.reserved == ConfidentGaussianMaxEvent(2, 2, 20.0, 20.0, float(weight))
+            assert federation.run_ledger(place).costs[0].entries[0].reserved == entry.reserved
+
+    @pytest.mark.parametrize(
+        "claimed",
+        [
+            pytest.param((2,) * 99 + (3,), id="one heavier teacher"),
+            pytest.param((2,) * 99, id="a teacher missing"),
+            pytest.param((1,) * 200, id="the same votes by more teachers"),
+            pytest.param((2,) * 98 + (1, 3), id="the same votes spread otherwise"),
+        ],
+    )
+    def test_a_party_refuses_weights_that_are_not_its_own(self, claimed: tuple[int, ...]) -> None:
+        federation = Federation(weights=WEIGHTS, policy={"least_sigma1": 0.0})
+        seat = federation.seat_of(1)
+        weights = list(federation.run.terms.weights)
+        weights[seat] = TeacherWeights.of(claimed)
+        federation.run.terms = replace(federation.run.terms, weights=tuple(weights))
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.party == federation.names[1]
+        assert refusal.value.cause == Reason.UNIT
+
+    def test_noise_must_hide_the_heaviest_teacher_anywhere(self) -> None:
+        federation = Federation(weights={2: (100, 100)}, policy={"least_sigma2": 0.3})
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.MECHANISM
+
+
+class TestInteractive:
+    def ready(self, **terms: Any) -> Federation:
+        return ready(terms={**INTERACTIVE, **terms}, policy=all_mechanisms("interactive"))
+
+    def predictions(self, *classes: int, sure: float = 0.98) -> NDArray[np.float64]:
+        found = np.full((len(classes), CLASSES), (1 - sure) / (CLASSES - 1))
+        found[np.arange(len(classes)), list(classes)] = sure
+        return found
+
+    def plans(self, federation: Federation) -> list[BatchTerms]:
+        found = {}
+        for packet in federation.transport.packets:
+            for message in messages(packet):
+                if isinstance(message, Plan):
+                    found[message.epoch] = BatchTerms.from_record(wire.decode_value(message.terms))
+        return [found[epoch] for epoch in sorted(found)]
+
+    def test_predictions_are_named_in_the_plan_that_all_parties_sign(self) -> None:
+        federation = self.ready()
+        predictions = self.predictions(0, 1)
+        federation.run.ask((0, 1))
+        federation.run.ask((2, 3), predictions=predictions)
+        federation.run.ask((4, 5), predictions=predictions[::-1])
+        first, second, third = self.plans(federation)
+        assert first.predictions_digest == b""
+        body = b"pate-fed predictions 2,3\n" + predictions.astype("<f8").tobytes()
+        assert second.predictions_digest == hashlib.sha256(body).digest()
+        assert third.predictions_digest not in (b"", second.predictions_digest)
+
+    def test_what_the_student_knows_is_not_asked_again(self) -> None:
+        # It is sure of class 0 for all; teachers vote 0, 1, 2.
+        federation = self.ready()
+        predictions = self.predictions(0, 0, 0)
+        release = federation.run.ask((0, 1, 2), predictions=predictions)
+        assert release.outcomes.tolist() == [Outcome.REFUSED, Outcome.ANSWERED, Outcome.ANSWERED]
+        assert release.labels.tolist() == [ABSTAIN, 1, 2]
+
+    def test_reinforced_labels_cost_nothing(self) -> None:
+        costs = []
+        for sure in (0.98, 0.79):  # the second is below the confidence that a label needs
+            federation = self.ready()
+            predictions = self.predictions(0, 1, 2, sure=sure)
+            release = federation.run.ask((0, 1, 2), predictions=predictions)
+            mechanism = federation.run.mechanism
+            assert isinstance(mechanism, InteractiveGaussianMax)
+            asking = mechanism.with_predictions(predictions, total_votes=3 * TEACHERS)
+            kept = asking.reinforced_labels(release)
+            assert release.refused == 3
+            assert kept.tolist() == ([0, 1, 2] if sure > 0.8 else [ABSTAIN] * 3)
+            federation.run.close()
+            [entry] = federation.charges
+            assert entry.spent == ConfidentGaussianMaxEvent(3, 0, 20.0, 20.0)
+            costs.append([node.ledger.charged_epsilon() for node in federation.nodes])
+            agree(federation)
+        assert costs[0] == costs[1]
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param(lambda p: p[:1], id="too few rows"),
+            pytest.param(lambda p: np.vstack([p, p]), id="too many rows"),
+            pytest.param(lambda p: p[:, :2], id="a class missing"),
+            pytest.param(lambda p: p[0], id="one axis"),
+            pytest.param(lambda p: p[None], id="three axes"),
+            pytest.param(lambda p: p * 2, id="rows that do not sum to 1"),
+            pytest.param(lambda p: p * np.nan, id="no numbers"),
+            pytest.param(lambda p: p + np.array([1.0, -1.0, 0.0]), id="negative chances"),
+        ],
+    )
+    def test_predictions_that_do_not_fit_are_refused_before_a_charge(self, spoil: Any) -> None:
+        federation = self.ready()
+        federation.events.clear()
+        with pytest.raises(InvalidParameterError):
+            federation.run.ask((0, 1), predictions=spoil(self.predictions(0, 1)))
+        assert federation.events == []
+        assert federation.charges == ()
+        assert federation.run.ask((0, 1), predictions=self.predictions(1, 0)).answered == 2
+
+    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    def test_predictions_are_refused_for_any_other_mechanism(self, mechanism: str) -> None:
+        federation = ready(terms={"mechanism": mechanism})
+        with pytest.raises(InvalidParameterError):
+            federation.run.ask((0, 1), predictions=self.predictions(0, 1))
+        assert federation.charges == ()
+
+    def test_a_party_refuses_predictions_for_any_other_mechanism(self) -> None:
+        federation = ready()
+        terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
+        frame = federation.run.round.plan(
+            batch=0,
+            attempt=0,
+            words=6,
+            expires_at=2_000,
+            terms=wire.encode_value({**terms, "predictions_digest": bytes(32)}),
+        )
+        [refusal] = messages(federation.nodes[0].receive(wire.pack([frame])))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == Reason.TERMS
+        assert not any(federation.steps)
+
+    def test_it_is_never_charged_jointly(self) -> None:
+        with pytest.raises(InvalidParameterError, match="joint"):
+            Federation(terms={**INTERACTIVE, "pricing": "joint", "orders": (9.0,) * 3})
+
+
+class TestWithoutAPrice:
+    def test_a_simulation_may_compare_with_what_protects_nobody(self) -> None:
+        federation = ready(
+            terms={**IMMUTABLE, "max_answers": 5, "max_asks": 5}, policy=all_mechanisms("immutable")
+        )
+        assert federation.ask(0, 1, 2).labels.tolist() == [0, 1, 2]
+        federation.on_vectors_of(CULPRIT, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(3)
+        heal(federation)
+        assert federation.ask(4).answered == 1
+        assert federation.run.is_over
+        federation.run.close()
+        assert federation.coordinator_states == ["committed", "forfeited", "committed"]
+        assert all(node.ledger.entries == () for node in federation.nodes)
+        agree(federation)
+
+    def test_nobody_takes_part_for_real(self) -> None:
+        federation = Federation(
+            terms=IMMUTABLE,
+            policy={**all_mechanisms("immutable"), "simulated": False},
+            simulated=False,
+        )
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.PRICING
+        assert not any(federation.steps)
+
+    def test_a_party_of_simulations_does_not_take_a_real_one_for_one(self) -> None:
+        federation = Federation(
+            terms=IMMUTABLE, policy=all_mechanisms("immutable"), simulated=False
+        )
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.SIMULATED
+
+    def test_even_a_simulation_must_allow_it(self) -> None:
+        federation = Federation(terms=IMMUTABLE)
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.MECHANISM

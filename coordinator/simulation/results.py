@@ -21,6 +21,7 @@ from pate_fed.accounting import (
     EntryState,
     FormalCost,
     Outcomes,
+    guarantee_sentence,
     neighbors,
     not_protected,
     trust_sentence,
@@ -38,7 +39,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
-from protocols.transcript import Transcript
+from protocols.masked import MaskedSum
 
 SCHEMA_VERSION = 1
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
@@ -178,6 +179,7 @@ def privacy_table(
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
         "sum": settings.form,
+        "guarantee": guarantee(terms, formal),
         "trust": trust(settings.form, terms),
         "not_protected": list(
             not_protected(
@@ -208,6 +210,14 @@ def _per_instance(run: LabelingRun) -> dict[str, Any]:
         "method": instance.method,
         "releasable": instance.releasable,
     }
+
+
+def guarantee(terms: RunTerms, formal: FormalCost) -> str:
+    """Say the guarantee in words, with what it rests on."""
+    if not math.isfinite(formal.epsilon):
+        return f"None: {formal.method}."
+    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=terms.unit_votes)
+    return f"{said} {VALID_VOTES}" if terms.pricing == "joint" else said
 
 
 def _most_exposed(terms: RunTerms) -> int:
@@ -301,7 +311,14 @@ def trust(form: str, terms: RunTerms) -> str:
             "clear (--sum plain), so it saw each hospital's votes. For comparison only."
         )
         return f"{seen} {VALID_VOTES}" if joint else seen
-    return trust_sentence(terms.noise_place, votes_trusted_valid=joint)
+    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
+    if form != MaskedSum.name:
+        return sentence
+    parties = len(terms.weights)
+    return (
+        f"{sentence} Single hospitals' votes are hidden from the coordinator together with at most "
+        f"{MaskedSum.most_colluders(parties)} of the {parties} hospitals (--sum masked)."
+    )
 
 
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
@@ -375,11 +392,3 @@ def manifest_table(
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),
     }
-
-
-def transcript_lines(transcript: Transcript) -> list[dict[str, str]]:
-    """Return the transcript's entries: hashes only."""
-    return [
-        {"kind": entry.kind, "digest": entry.digest.hex(), "head": entry.head.hex()}
-        for entry in transcript.entries
-    ]

@@ -431,7 +431,7 @@ class _Rehearsal:
                 for index, label, outcome in outcomes
                 if outcome is not Outcome.NOT_ASKED
             )
-            lines = results.transcript_lines(run.round.transcript)
+            lines = run.round.signed_transcript()
             directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
             if student is not None:
                 folder = directory.student_directory()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
-from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.joint_price import JointPrice, price
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 from pate_fed.accounting.ranges import positive
@@ -154,8 +154,9 @@ def _joint_cost(found: JointPrice) -> FormalCost:
 
 
 def gdp_at_caps(caps: RunCaps) -> float:
-    """Return epsilon by exact Gaussian composition."""
-    return gdp_epsilon(math.sqrt(_mu_squared(caps)), caps.delta)
+    """Return epsilon by exact Gaussian composition; infinite where there is next to no noise."""
+    mu = math.sqrt(_mu_squared(caps))
+    return gdp_epsilon(mu, caps.delta) if mu <= LARGEST_MU else math.inf
 
 
 def _mu_squared(caps: RunCaps) -> float:

@@ -98,6 +98,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
             f"{mechanism_words.mechanism_name(privacy)}. {mechanism_words.mechanism_text(privacy)}",
         ),
         ("noise", f"at the {privacy['noise']['place']}; source: {privacy['noise']['source']}"),
+        ("in words", privacy["guarantee"]),
         ("trust", privacy["trust"]),
     ]
     lines = "".join(f"| {name} | {_escape(text)} |\n" for name, text in rows)

@@ -169,6 +169,7 @@ _PRIVACY: Mapping[str, Rule] = {
         {"batch": _NAME, "state": _TEXT, "asked": _COUNT, "answered": _COUNT}, named=False
     ),
     "sum": _TEXT,
+    "guarantee": _TEXT,
     "trust": _TEXT,
     "not_protected": _TEXTS,
 }

@@ -8,17 +8,19 @@ enough survivors have revealed what is left in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import SUITE_X25519
+from protocols.envelope import DEFAULT_SUITE, require_key_of, require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
     RefusedError,
     RemoteProtocolError,
+    SuiteError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -49,10 +51,11 @@ from protocols.messages import (
 )
 from protocols.ring import Words
 from protocols.rounds.opening import ShareFault, SumOpening
-from protocols.rounds.party import ROLE_PARTY, setup_digest, survivors_digest
+from protocols.rounds.party import ROLE_PARTY, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
+from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
+from protocols.transcript import EntrySignature, Transcript
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
@@ -68,9 +71,12 @@ class CoordinatorRound:
         nonce: 32 fresh random bytes.
         expires_at: Unix time after which the run is over, in seconds.
         simulated: Whether the run is a simulation.
+        suite: Name of the sealing suite, the same for all parties.
+        known_statements: What `statements` gave after an earlier run.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
+        SuiteError: no such suite.
     """
 
     def __init__(
@@ -82,8 +88,11 @@ class CoordinatorRound:
         nonce: bytes,
         expires_at: int,
         simulated: bool,
+        suite: str = DEFAULT_SUITE,
+        known_statements: Mapping[bytes, bytes] | None = None,
     ) -> None:
         form.require_enough(len(parties))
+        require_suite(suite)
         self._identity = identity
         self._form = form
         self._parties = dict(parties)
@@ -99,13 +108,17 @@ class CoordinatorRound:
         self._vectors: dict[bytes, bytes] = {}
         self._declined: set[bytes] = set()
         self._opening: SumOpening | None = None
-        self._epochs: dict[bytes, int] = {}
+        self._survivor_set: Signed | None = None
+        self._statements = {
+            party: wire.decode(frame) for party, frame in (known_statements or {}).items()
+        }
+        self._heads: list[HeadsRecord] = []
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
             form=form.name,
             ring_bits=form.ring.bits,
-            suite=SUITE_X25519,
+            suite=suite,
             expires_at=expires_at,
             simulated=simulated,
         )
@@ -132,6 +145,14 @@ class CoordinatorRound:
     def transcript(self) -> Transcript:
         """Chain of this run."""
         return self._transcript
+
+    @property
+    def statements(self) -> dict[bytes, bytes]:
+        """The frame in which each party signed its journal's highest counter (rule R4).
+
+        To be kept over runs, and shown to a party before the next offer.
+        """
+        return {party: signed.frame for party, signed in self._statements.items()}
 
     @property
     def missing(self) -> tuple[bytes, ...]:
@@ -215,7 +236,9 @@ class CoordinatorRound:
         # A y was added to the total: the vector itself is not held.
         self._received[sender] = None if isinstance(message, MaskedVector) else signed
         self._answered[key] = signed.digest
+        self._note_counter(signed, sender)
         if not self.missing:
+            self._note_heads()
             self._state = state
         return sender
 
@@ -247,7 +270,7 @@ class CoordinatorRound:
             return
         match message:
             case KeyStatement():
-                self._check_statement(message)
+                self._check_statement(message, sender)
             case EnvelopeBundle():
                 self._check_bundle(message, sender)
             case Confirmations():
@@ -265,21 +288,19 @@ class CoordinatorRound:
                 self._require_current(message.subject)
                 if self._plan is not None and message.subject == self._plan.digest:
                     self._declined.add(sender)
-                    self._epochs[sender] = self._epoch
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
-                self._check_head(message, sender)
+                self._check_head(message)
             case _:
                 raise AssertionError(type(message).__name__)
 
-    def _check_head(self, statement: HeadStatement, sender: bytes) -> None:
+    def _check_head(self, statement: HeadStatement) -> None:
         self._require_run(statement.run_id)
         self._require_head(statement.head)
-        # A party that missed the last plans is behind, but never behind what it answered.
-        if not self._epochs.get(sender, 0) <= statement.epoch <= self._epoch:
+        if statement.epoch != self._epoch:
             raise HistoryError("the epoch must be the run's", statement.epoch)
 
-    def _check_statement(self, statement: KeyStatement) -> None:
+    def _check_statement(self, statement: KeyStatement, sender: bytes) -> None:
         offer = wire.expect(self._offer, RunOffer)
         if (
             statement.offer_digest != self._offer.digest
@@ -287,6 +308,16 @@ class CoordinatorRound:
             or statement.expires_at != offer.expires_at
         ):
             raise UnexpectedMessageError("a key statement must be for this offer", "another")
+        try:
+            require_key_of(offer.suite, statement.sealing_key)
+        except SuiteError as error:
+            raise error.from_peer(sender.hex()) from error
+        if statement.journal_counter < self._counter_of(sender):
+            raise HistoryError(
+                "a party's journal must not be older than what it signed",
+                "an older one",
+                peer=sender.hex(),
+            )
 
     def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
         self._require_run(bundle.run_id)
@@ -313,7 +344,6 @@ class CoordinatorRound:
         assert self._total is not None
         self._form.merge(self._total, self._form.ring.from_bytes(vector.body))
         self._vectors[vector.sender] = signed.digest
-        self._epochs[vector.sender] = self._epoch
 
     def _check_shares(self, message: ShareBundle | Reveal, sender: bytes) -> None:
         if self._opening is None:
@@ -358,7 +388,7 @@ class CoordinatorRound:
         )
         signed = wire.sign(record, self._identity)
         self._run_id = signed.digest
-        self._transcript = self._transcript.append("run record", self._run_id)
+        self._append("run record", signed)
         return signed.frame
 
     def deliver(self) -> dict[bytes, bytes]:
@@ -391,7 +421,11 @@ class CoordinatorRound:
             )
             closing = SetupClosing(self._run_id, macs, digests)
             frames[seat] = wire.sign(closing, self._identity).frame
-        self._transcript = self._transcript.append("setup", setup_digest(digests))
+        signatures = tuple(
+            EntrySignature(seat, signed.digest, signed.signature)
+            for seat, signed in zip(self._seats, collected, strict=True)
+        )
+        self._transcript = self._transcript.append("setup", setup_digest(digests), signatures)
         return frames
 
     def plan(self, *, batch: int, attempt: int, words: int, expires_at: int, terms: bytes) -> bytes:
@@ -421,7 +455,7 @@ class CoordinatorRound:
             terms=terms,
         )
         self._plan = wire.sign(plan, self._identity)
-        self._transcript = self._transcript.append("plan", self._plan.digest)
+        self._append("plan", self._plan)
         self._total = self._form.empty_total(words)
         self._vectors.clear()
         self._declined.clear()
@@ -447,7 +481,8 @@ class CoordinatorRound:
         survivors = self.survivors
         self._form.require_survivors(len(survivors), parties=len(self._seats))
         message = SurvivorSet(self._run_id, plan.digest, survivors)
-        frames = self._opening.fix(wire.sign(message, self._identity), survivors)
+        self._survivor_set = wire.sign(message, self._identity)
+        frames = self._opening.fix(self._survivor_set, survivors)
         self._received.clear()
         self._state = CoordinatorState.REVEALING
         return frames
@@ -491,11 +526,10 @@ class CoordinatorRound:
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
-        if released and self._form.survives_dropouts:
-            digest = survivors_digest(settlement)
-            self._transcript = self._transcript.append("survivors", digest)
-        self._transcript = self._transcript.append("settlement", signed.digest)
-        self._plan = self._total = self._opening = None
+        if released and self._survivor_set is not None:
+            self._append("survivor set", self._survivor_set)
+        self._append("settlement", signed)
+        self._plan = self._total = self._opening = self._survivor_set = None
         self._vectors.clear()
         self._received.clear()
         self._state = CoordinatorState.READY
@@ -515,7 +549,50 @@ class CoordinatorRound:
         statements = tuple(signed.frame for signed in self._collected())
         return wire.contain(HeadBundle(self._run_id, statements)).frame
 
+    def signed_transcript(self) -> list[dict[str, Any]]:
+        """Return the transcript as it is written down: hashes, signatures and public keys."""
+        heads = [*self._heads]
+        if self._state is CoordinatorState.CLOSING:  # those that came, for whoever asks who did not
+            heads.append(self._heads_record())
+        parties = [self._parties[seat] for seat in self._seats]
+        return transcript_lines(
+            self._transcript, heads, parties=parties, coordinator=self._identity
+        )
+
     # Helpers ----------------------------------------------------------------------------------
+
+    def _append(self, kind: str, signed: Signed) -> None:
+        signature = EntrySignature(self._identity.fingerprint, signed.digest, signed.signature)
+        self._transcript = self._transcript.append(kind, signed.digest, (signature,))
+
+    def _note_counter(self, signed: Signed, sender: bytes) -> None:
+        message = signed.message
+        if isinstance(message, KeyStatement | Ready | HeadStatement) and (
+            message.journal_counter >= self._counter_of(sender)
+        ):
+            self._statements[sender] = signed
+
+    def _counter_of(self, party: bytes) -> int:
+        signed = self._statements.get(party)
+        if signed is None:
+            return 0
+        assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
+        return signed.message.journal_counter
+
+    def _note_heads(self) -> None:
+        """Keep what all parties signed of the chain, once all have: it is in their own words."""
+        if self._state in (CoordinatorState.CONFIRMED, CoordinatorState.CLOSING):
+            self._heads.append(self._heads_record())
+
+    def _heads_record(self) -> HeadsRecord:
+        stage = "setup" if self._state is CoordinatorState.CONFIRMED else "closing"
+        signatures = []
+        for seat in self._seats:
+            signed = self._received.get(seat)
+            if signed is not None and isinstance(signed.message, Ready | HeadStatement):
+                counter = signed.message.journal_counter
+                signatures.append(HeadSignature(seat, counter, signed.signature))
+        return HeadsRecord(stage, len(self._transcript.entries), self._epoch, tuple(signatures))
 
     def _collected(self) -> list[Signed]:
         """Hand over every party's message of this exchange, in seat order, and begin the next."""

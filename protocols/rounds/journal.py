@@ -2,15 +2,24 @@
 
 The order is: the plan's digest is journalled, y is computed once, y is stored, y is sent. Whoever
 keeps the journal on disk syncs each step before returning.
+
+A journal has a counter that never goes back. The party signs it in every run, and its peers
+remember it: a journal that was restored from a backup is told by a counter below a signed one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 
 class RoundJournal(ABC):
     """A party's memory of the plans that it served."""
+
+    @property
+    @abstractmethod
+    def counter(self) -> int:
+        """How often this journal was written to, over its whole life; below 2^32."""
 
     @abstractmethod
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
@@ -18,6 +27,7 @@ class RoundJournal(ABC):
 
         Raises:
             KeyReuseError: the plan was begun before, or the run's epoch is not ahead.
+            RestoredJournalError: the journal was halted.
         """
 
     @abstractmethod
@@ -43,3 +53,18 @@ class RoundJournal(ABC):
     @abstractmethod
     def erase(self, plan_digest: bytes) -> None:
         """Drop a settled plan's frame; its digest stays, so that it is never begun again."""
+
+    @abstractmethod
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        """Remember the counters of peers' journals, by fingerprint, as the peers signed them."""
+
+    @abstractmethod
+    def witnessed(self, peer: bytes) -> int:
+        """Return the highest counter that a peer signed; 0 for a stranger."""
+
+    @abstractmethod
+    def halt(self, counter: int) -> None:
+        """Note that this party signed `counter`, which the journal never reached.
+
+        From here on `begin` refuses, until the owner acts.
+        """

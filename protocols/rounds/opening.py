@@ -72,6 +72,7 @@ class SumOpening:
         self._dealt: dict[bytes, _Dealt] = {}
         self._survivor_set: Signed | None = None
         self._survivors: tuple[bytes, ...] = ()
+        self._dropped: list[int] = []
         self._shares: dict[bytes, dict[int, Elements]] = {}
         self._faults: list[ShareFault] = []
 
@@ -139,6 +140,7 @@ class SumOpening:
             raise WrongStateError("survivors must be fixed once", "a second time")
         self._survivor_set = survivor_set
         self._survivors = survivors
+        self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
         return {holder: [survivor_set.frame, self._bundle_for(holder)] for holder in survivors}
 
@@ -225,10 +227,6 @@ class SumOpening:
                     "shares must join to the secret that was signed", "another", peer=dealer.hex()
                 )
         return secrets
-
-    @property
-    def _dropped(self) -> list[int]:
-        return [place for place, seat in enumerate(self._seats) if seat not in self._survivors]
 
     @property
     def _envelope_bytes(self) -> int:

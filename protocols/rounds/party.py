@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import SUITE_X25519, SealingKey, seal
+from protocols.envelope import DEFAULT_SUITE, SealingKey, require_key_of, seal
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -27,6 +27,8 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
     RemoteProtocolError,
+    RestoredJournalError,
+    SuiteError,
     TooFewSharesError,
     UnexpectedMessageError,
     UnknownPeerError,
@@ -95,6 +97,7 @@ class PartyRound:
         forms: Secure sums that this party knows, by name.
         journal: Memory across restarts.
         random_bytes: Cryptographic random numbers: nonces, halves of roots, self masks, shares.
+        suites: Names of the sealing suites that this party accepts; a run has one of them.
         least_survivors: Fewest parties whose sum this party helps to open; at least
             `LEAST_PARTIES`.
     """
@@ -108,6 +111,7 @@ class PartyRound:
         forms: Mapping[str, SecureSum],
         journal: RoundJournal,
         random_bytes: Callable[[int], bytes],
+        suites: frozenset[str] = frozenset({DEFAULT_SUITE}),
         least_survivors: int = LEAST_PARTIES,
     ) -> None:
         self._identity = identity
@@ -118,6 +122,7 @@ class PartyRound:
         self._forms = dict(forms)
         self._journal = journal
         self._random_bytes = random_bytes
+        self._suites = suites
         self._state = PartyState.NEW
         self._transcript = Transcript()
         self._answered: dict[tuple[type[Message], object], tuple[bytes, tuple[bytes, ...]]] = {}
@@ -180,7 +185,8 @@ class PartyRound:
     def receive(self, frame: bytes, *, now: float) -> Received:
         """Take one frame from the coordinator.
 
-        The same frame again gets the same answer, and changes nothing.
+        The same frame again gets the same answer, and changes nothing. So does a plan that this
+        party answered before it was restarted.
 
         Args:
             frame: Bytes as they came.
@@ -192,10 +198,18 @@ class PartyRound:
                 nothing changed. A `ConflictingMessageError`, and whatever is wrong with a bundle,
                 a settlement or a closing of this run, stops the run at this party.
             TooFewPartiesError: a run record with fewer parties than its form needs.
+            RestoredJournalError: the frame is a statement that this party signed when its journal
+                stood higher. The run stops, and the journal begins nothing until its owner acts.
         """
         signed = wire.decode(frame)
+        if self._signed_here(signed):
+            self._compare_journal(signed.message)
+            return Received()
         if not isinstance(signed.message, _UNSIGNED):
             self._verify_coordinator(signed)
+        earlier = self._from_an_earlier_life(signed, now=now)
+        if earlier is not None:
+            return earlier
         self._require_ours(signed.message)
         key = self._identify(signed.message)
         if key in self._answered:
@@ -230,13 +244,19 @@ class PartyRound:
             self._halves[peer] = half
             try:
                 sealed = seal(
-                    half, seat.sealing_key, run_id=self._run_id, sender=self._me, receiver=peer
+                    half,
+                    seat.sealing_key,
+                    suite=record.suite,
+                    run_id=self._run_id,
+                    sender=self._me,
+                    receiver=peer,
                 )
             except MalformedMessageError as error:
                 raise error.from_peer(peer.hex()) from error
             envelope = Envelope(self._run_id, self._me, peer, sealed)
             frames.append(wire.sign(envelope, self._identity).frame)
         replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))).frame,)
+        self._journal.witness({_fingerprint(seat): seat.journal_counter for seat in self._peers()})
         self._transcript = self._transcript.append("run record", self._run_id)
         self._state = PartyState.SEALED
         self._remember(record, replies)
@@ -340,16 +360,20 @@ class PartyRound:
             raise UnknownPeerError(
                 "the offer must name the pinned key", "another", peer=COORDINATOR
             )
-        if offer.form not in self._forms or offer.suite != SUITE_X25519:
+        if offer.form not in self._forms:
             raise UnexpectedMessageError(
-                "form and suite must be known to this party", "another", peer=COORDINATOR
+                "the form must be known to this party", "another", peer=COORDINATOR
+            )
+        if offer.suite not in self._suites:
+            raise SuiteError(
+                "the suite must be one that this party accepts", "another", peer=COORDINATOR
             )
         if offer.ring_bits != self._forms[offer.form].ring.bits:
             raise UnexpectedMessageError(
                 "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
             )
         _require_fresh(offer.expires_at, now=now)
-        self._sealing_key = SealingKey()
+        self._sealing_key = SealingKey(offer.suite)
         statement = KeyStatement(
             offer_digest=signed.digest,
             identity_key=self._identity.public.key,
@@ -357,6 +381,7 @@ class PartyRound:
             nonce=self._random_bytes(32),
             role=ROLE_PARTY,
             expires_at=offer.expires_at,
+            journal_counter=self._journal.counter,
         )
         self._offer = signed
         self._statement = wire.sign(statement, self._identity)
@@ -365,12 +390,13 @@ class PartyRound:
     def _on_record(self, signed: Signed, record: RunRecord, *, now: float) -> Received:
         assert self._offer is not None
         offer = wire.expect(self._offer, RunOffer)
+        if record.suite != offer.suite:
+            raise SuiteError("a run must keep to its offer's suite", "another", peer=COORDINATOR)
         same = (
             record.offer_digest == self._offer.digest
             and record.coordinator == self._coordinator.fingerprint
             and record.form == offer.form
             and record.ring_bits == offer.ring_bits
-            and record.suite == offer.suite
             and record.expires_at == offer.expires_at
             and record.simulated == offer.simulated
         )
@@ -405,8 +431,18 @@ class PartyRound:
             ):
                 raise UnexpectedMessageError("every statement must be for this offer", "another")
             self._verify_relayed(signed, PublicIdentity(seat.identity_key))
+            try:
+                require_key_of(record.suite, seat.sealing_key)
+            except SuiteError as error:
+                raise error.from_peer(fingerprint.hex()) from error
             seats.append(seat)
             fingerprints.append(fingerprint)
+            if seat.journal_counter < self._journal.witnessed(fingerprint):
+                raise HistoryError(
+                    "a party's journal must not be older than what it signed",
+                    "an older one",
+                    peer=fingerprint.hex(),
+                )
         if fingerprints != sorted(set(fingerprints)):
             raise UnknownPeerError("seats must be in the order of fingerprints, none twice", "not")
         if len({seat.sealing_key for seat in seats}) != len(seats):
@@ -549,8 +585,12 @@ class PartyRound:
         if is_new:
             self._transcript = self._transcript.append("plan", settlement.plan_digest)
         if settlement.state == "released" and self._form.survives_dropouts:
-            digest = survivors_digest(settlement)
-            self._transcript = self._transcript.append("survivors", digest)
+            # The set follows from who is listed: a party that never saw it knows it, too.
+            survivors = SurvivorSet(self._run_id, settlement.plan_digest, self._listed(settlement))
+            digest = wire.digest_of(survivors)
+            self._transcript = self._transcript.append("survivor set", digest)
+        if not is_known:
+            self._roots.advance(self.epoch + 1)  # a plan that never came took an epoch, too
         self._transcript = self._transcript.append("settlement", signed.digest)
         self._forget_plan()
         return Received(event=settlement)
@@ -562,8 +602,7 @@ class PartyRound:
         may_be_left_out = self._form.survives_dropouts or not released
         if listed != self._sent_digest and (listed or not may_be_left_out):
             raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
-        seats = zip(self._fingerprints, settlement.vector_digests, strict=True)
-        survivors = tuple(fingerprint for fingerprint, digest in seats if digest)
+        survivors = self._listed(settlement)
         if released and len(survivors) < self._least_survivors:
             raise HistoryError("a release must have enough parties' vectors", "a missing one")
         if self._survivors is not None:
@@ -573,16 +612,24 @@ class PartyRound:
                     "a settlement must be of the survivor set", "another", peer=COORDINATOR
                 )
 
+    def _listed(self, settlement: Settlement) -> tuple[bytes, ...]:
+        """Parties whose vectors a settlement lists."""
+        seats = zip(self._fingerprints, settlement.vector_digests, strict=True)
+        return tuple(fingerprint for fingerprint, digest in seats if digest)
+
     def _on_closing(self, closing: Closing) -> Received:
         if closing.head != self._transcript.head:
             raise HistoryError(
                 "the coordinator must remember the same run", "another head", peer=COORDINATOR
             )
-        statement = HeadStatement(self._run_id, self._me, self._transcript.head, self.epoch)
+        statement = HeadStatement(
+            self._run_id, self._me, self._transcript.head, self.epoch, self._journal.counter
+        )
         self._roots.erase()
         return Received((wire.sign(statement, self._identity).frame,))
 
     def _on_heads(self, bundle: HeadBundle) -> Received:
+        counters = {}
         if len(bundle.statements) != len(self._seats):
             raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
         for seat, frame in zip(self._seats, bundle.statements, strict=True):
@@ -598,6 +645,9 @@ class PartyRound:
                     "another head",
                     peer=identity.fingerprint.hex(),
                 )
+            counters[identity.fingerprint] = statement.journal_counter
+        del counters[self._me]
+        self._journal.witness(counters)
         return Received((self._ready("closing"),))
 
     # Helpers ----------------------------------------------------------------------------------
@@ -677,6 +727,48 @@ class PartyRound:
             case _:
                 return (type(message), None)
 
+    def _signed_here(self, shown: Signed) -> bool:
+        """Tell whether somebody shows a statement that this party signed."""
+        match shown.message:
+            case KeyStatement(identity_key=key):
+                is_ours = key == self._identity.public.key
+            case Ready(sender=sender) | HeadStatement(sender=sender):
+                is_ours = sender == self._me
+            case _:
+                return False
+        try:
+            shown.verify(self._identity.public)
+        except BadSignatureError:
+            return False
+        return is_ours
+
+    def _compare_journal(self, shown: Message) -> None:
+        """Stop if this party signed a higher counter than its journal has (rule R4)."""
+        assert isinstance(shown, KeyStatement | Ready | HeadStatement)
+        if shown.journal_counter > self._journal.counter:
+            self._stop()
+            self._journal.halt(shown.journal_counter)
+            raise RestoredJournalError(shown=shown.journal_counter, counter=self._journal.counter)
+
+    def _from_an_earlier_life(self, signed: Signed, *, now: float) -> Received | None:
+        """Answer about a run that this party served before it was restarted, from its journal.
+
+        Its keys are gone: the y that was stored is sent as it is, or nothing (rule R4).
+        """
+        match signed.message:
+            case Plan(run_id=run_id, expires_at=expires_at) if run_id != self._run_id:
+                if now >= expires_at:
+                    self._journal.erase(signed.digest)
+                stored = self._journal.find(signed.digest)
+                return None if stored is None else Received(_separated(stored))
+            case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
+                if self._journal.find(plan) is None:
+                    return None
+                self._journal.erase(plan)
+                return Received()
+            case _:
+                return None
+
     def _repeat(
         self, signed: Signed, replies: tuple[bytes, ...], *, now: float
     ) -> tuple[bytes, ...]:
@@ -686,16 +778,12 @@ class PartyRound:
             return () if self._state is PartyState.STOPPED or now >= expires_at else replies
         if not isinstance(message, Plan) or replies:
             return replies
+        if now >= message.expires_at:
+            self._journal.erase(signed.digest)  # nobody needs it any more (rule R9)
         if self._state is PartyState.STOPPED or now >= message.expires_at:
             return ()
         stored = self._journal.find(signed.digest)
-        return () if stored is None else self._separated(stored)
-
-    def _separated(self, stored: bytes) -> tuple[bytes, ...]:
-        """The frames of an answer from what the journal stored; see `_joined`."""
-        if not self._form.survives_dropouts:
-            return (stored,)
-        return tuple(wire.unpack(stored, max_bytes=len(stored)))
+        return () if stored is None else _separated(stored)
 
     def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
         key = self._identify(message)
@@ -721,7 +809,7 @@ class PartyRound:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
 
     def _ready(self, stage: str) -> bytes:
-        message = Ready(self._run_id, self._me, stage, self._transcript.head)
+        message = Ready(self._run_id, self._me, stage, self._transcript.head, self._journal.counter)
         return wire.sign(message, self._identity).frame
 
     def _require(self, state: PartyState) -> None:
@@ -765,15 +853,17 @@ def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
     return wire.digest_of_values("setup", list(confirmation_digests))
 
 
-def survivors_digest(settlement: Settlement) -> bytes:
-    """Digest of whose vectors a released sum holds: the transcript's "survivors" entry."""
-    held = [bool(digest) for digest in settlement.vector_digests]
-    return wire.digest_of_values("survivors", [settlement.plan_digest, *held])
-
-
 def _joined(frames: tuple[bytes, ...]) -> bytes:
-    """What the journal stores of an answer."""
+    """What the journal stores of an answer: its frame, or a packet of two."""
     return frames[0] if len(frames) == 1 else wire.pack(list(frames))
+
+
+def _separated(stored: bytes) -> tuple[bytes, ...]:
+    """The frames of an answer from what the journal stored; a restarted party knows no form."""
+    # A frame is a list of four, a packet of two frames one of two.
+    if stored.startswith(b"\x82"):
+        return tuple(wire.unpack(stored, max_bytes=len(stored)))
+    return (stored,)
 
 
 def _fingerprint(seat: KeyStatement) -> bytes:

@@ -201,6 +201,8 @@ class Federation:
         policy: Fields of `Policy` that differ from the default, for all parties.
         policies: The same, for some parties by their place.
         budgets: Epsilon of some parties' own ledgers.
+        orders: Renyi order of some parties' own ledgers; without any where not given.
+        weights: Votes of each teacher of some parties, by their place; others have one vote each.
         form: Secure sum.
         noise: Source of the coordinator's noise.
         noises: Sources of some parties' own noise, by their place.
@@ -220,6 +222,8 @@ class Federation:
         policy: Mapping[str, Any] | None = None,
         policies: Mapping[int, Mapping[str, Any]] | None = None,
         budgets: Mapping[int, float] | None = None,
+        orders: Mapping[int, float | None] | None = None,
+        weights: Mapping[int, tuple[int, ...]] | None = None,
         form: str = "additive",
         noise: RandomBytes | None = None,
         noises: Mapping[int, RandomBytes] | None = None,
@@ -247,13 +251,22 @@ class Federation:
             "simulated": True,
             **(policy or {}),
         }
+        self.weights = [
+            TeacherWeights.of((weights or {}).get(place, (1,) * teachers))
+            for place in range(parties)
+        ]
         self.nodes = [
             self._open_node(
                 place,
-                teachers=teachers,
-                vote=(votes or {}).get(place, unanimous(teachers, self.terms["classes"])),
+                vote=(votes or {}).get(
+                    place, unanimous(self.weights[place].teachers, self.terms["classes"])
+                ),
                 policy=Policy(**{**shared_policy, **(policies or {}).get(place, {})}),
-                epsilon=(budgets or {}).get(place, 5.0),
+                ledger=PrivacyLedger(
+                    (budgets or {}).get(place, 5.0),
+                    1e-5,
+                    order=(orders or {}).get(place, self._order),
+                ),
                 noise=(noises or {}).get(place),
             )
             for place in range(parties)
@@ -264,8 +277,10 @@ class Federation:
             identity=self.identity,
             form=FORMS[form](),
             members=[
-                Member(name, identity.public, TeacherWeights.equal(teachers))
-                for name, identity in zip(self.names, self.identities, strict=True)
+                Member(name, identity.public, weights)
+                for name, identity, weights in zip(
+                    self.names, self.identities, self.weights, strict=True
+                )
             ],
             pool=self.pool,
             settings=Settings(self.run_terms, simulated=simulated, lifetime_s=lifetime_s),
@@ -279,10 +294,9 @@ class Federation:
         self,
         place: int,
         *,
-        teachers: int,
         vote: Votes,
         policy: Policy,
-        epsilon: float,
+        ledger: PrivacyLedger,
         noise: RandomBytes | None,
     ) -> LyingNode:
         bodies = dict(zip(self.pins, self.names, strict=True))
@@ -296,14 +310,12 @@ class Federation:
             identity=self.identities[place],
             coordinator=self.identity.public,
             pins=self.pins,
-            guard=Guard(
-                policy=policy, weights=TeacherWeights.equal(teachers), checked_peers=bodies
-            ),
+            guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
             pool=self.pool,
             vote=voting,
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(steps),
-            ledger=RecordingLedger(PrivacyLedger(epsilon, 1e-5, order=self._order), steps),
+            ledger=RecordingLedger(ledger, steps),
             random_bytes=secrets.token_bytes,
             clock=lambda: self.now,
             noise_bytes=noise,
@@ -371,6 +383,14 @@ class Federation:
     def place_of(self, name: str) -> int:
         """Which node a name belongs to."""
         return self.names.index(name)
+
+    def seat_of(self, place: int) -> int:
+        """Which seat of the run a party has."""
+        return self.run.round.seats.index(self.identities[place].fingerprint)
+
+    def run_ledger(self, place: int) -> RunLedger:
+        """What a party counts in the run."""
+        return self.nodes[place]._agreed_run.ledger
 
     @property
     def coordinator_states(self) -> list[str]:

@@ -120,7 +120,7 @@ def _messages() -> dict[str, list[Any]]:
     run, me, peer = _bytes("run"), _bytes("me"), _bytes("peer")
     return {
         "RunOffer": [_bytes("ck"), _bytes("n"), "additive", 32, "suite", 1_900_000_000, True],
-        "KeyStatement": [_bytes("o"), _bytes("ik"), _bytes("sk"), _bytes("n"), "party", 10_000],
+        "KeyStatement": [_bytes("o"), _bytes("ik"), _bytes("sk"), _bytes("n"), "party", 10_000, 41],
         "RunRecord": [
             _bytes("o"), me, [_bytes("s1", 40), _bytes("s2", 300)], "additive", 32, "suite",
             3, 1, 0, 10_000, False, b"terms",
@@ -129,13 +129,13 @@ def _messages() -> dict[str, list[Any]]:
         "EnvelopeBundle": [run, [_bytes("e1", 200), _bytes("e2", 201)]],
         "Confirmations": [run, me, [_bytes("m1"), _bytes("m2")]],
         "SetupClosing": [run, [_bytes("m1")], [_bytes("d1"), _bytes("d2")]],
-        "Ready": [run, me, "setup", _bytes("head")],
+        "Ready": [run, me, "setup", _bytes("head"), 42],
         "Plan": [run, 7, 3, 0, 0, _bytes("head"), 300, 10_000, b"what is asked"],
         "MaskedVector": [_bytes("plan"), me, _bytes("y", 64)],
         "Refusal": [_bytes("plan"), me, "PF-301"],
         "Settlement": [run, _bytes("plan"), "void", [_bytes("v1"), b""], b""],
         "Closing": [run, _bytes("head")],
-        "HeadStatement": [run, me, _bytes("head"), 7],
+        "HeadStatement": [run, me, _bytes("head"), 7, 43],
         "HeadBundle": [run, [_bytes("h1", 150)]],
         "Dealing": [
             _bytes("plan"), me, _bytes("salt"), [_bytes("sh1"), _bytes("sh2")],
@@ -182,7 +182,7 @@ def _spoiled() -> dict[str, bytes]:
         return b"\x84\x01\x0d" + encoded_fields + signature
 
     def statement_of(encoded_epoch: bytes) -> bytes:
-        fields = b"\x84" + cbor(run) + cbor(head) + cbor(head) + encoded_epoch
+        fields = b"\x85" + cbor(run) + cbor(head) + cbor(head) + encoded_epoch + cbor(1)
         return b"\x84\x01\x0e" + fields + signature
 
     return {

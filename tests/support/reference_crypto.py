@@ -8,6 +8,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 
 def _xtime(value: int) -> int:
     return ((value << 1) ^ 0x11B if value & 0x80 else value << 1) & 0xFF
@@ -108,3 +112,105 @@ def _cbor_head(major: int, number: int) -> bytes:
         if number < 1 << (8 * size):
             return bytes([major << 5 | extra]) + number.to_bytes(size, "big")
     raise ValueError("too large")
+
+
+# HPKE, RFC 9180, base mode, with HKDF-SHA256 (0x0001) and AES-256-GCM (0x0002) -----------------
+
+KEM_X25519, KEM_MLKEM768_X25519 = 0x0020, 0x647A
+
+
+def hpke_seal_x25519(plaintext: bytes, receiver: bytes, *, info: bytes, ephemeral: bytes) -> bytes:
+    """Seal with DHKEM(X25519, HKDF-SHA256), by RFC 9180, with an ephemeral key that is given."""
+    key = X25519PrivateKey.from_private_bytes(ephemeral)
+    encapsulated = key.public_key().public_bytes_raw()
+    shared = key.exchange(X25519PublicKey.from_public_bytes(receiver))
+    secret = _dhkem_secret(shared, encapsulated + receiver)
+    return encapsulated + _seal_base(secret, plaintext, kem=KEM_X25519, info=info)
+
+
+def hpke_seal_hybrid(
+    plaintext: bytes, lattice: bytes, curve: bytes, *, info: bytes, ephemeral: bytes
+) -> bytes:
+    """Seal with X-Wing; ML-KEM's part is drawn at random, the ephemeral X25519 key is given."""
+    shared, to_lattice = MLKEM768PublicKey.from_public_bytes(lattice).encapsulate()
+    key = X25519PrivateKey.from_private_bytes(ephemeral)
+    to_curve = key.public_key().public_bytes_raw()
+    exchanged = key.exchange(X25519PublicKey.from_public_bytes(curve))
+    secret = _x_wing_secret(shared, exchanged, to_curve, curve)
+    sealed = _seal_base(secret, plaintext, kem=KEM_MLKEM768_X25519, info=info)
+    return to_lattice + to_curve + sealed
+
+
+def hpke_open_x25519(sealed: bytes, private: bytes, *, info: bytes) -> bytes:
+    """Open an envelope of DHKEM(X25519, HKDF-SHA256), by RFC 9180, sections 4.1 and 5.1."""
+    key = X25519PrivateKey.from_private_bytes(private)
+    encapsulated, ciphertext = sealed[:32], sealed[32:]
+    shared = key.exchange(X25519PublicKey.from_public_bytes(encapsulated))
+    secret = _dhkem_secret(shared, encapsulated + key.public_key().public_bytes_raw())
+    return _open_base(secret, ciphertext, kem=KEM_X25519, info=info)
+
+
+def hpke_open_hybrid(sealed: bytes, seed: bytes, private: bytes, *, info: bytes) -> bytes:
+    """Open an envelope of the MLKEM768-X25519 KEM, which is X-Wing.
+
+    Args:
+        sealed: 1088 bytes of ML-KEM ciphertext, 32 of an X25519 key, then the AEAD's ciphertext.
+        seed: Private seed of the ML-KEM-768 key, 64 bytes.
+        private: X25519 private key, 32 bytes.
+        info: HPKE's info.
+    """
+    lattice, curve = (
+        MLKEM768PrivateKey.from_seed_bytes(seed),
+        X25519PrivateKey.from_private_bytes(private),
+    )
+    to_lattice, to_curve, ciphertext = sealed[:1088], sealed[1088:1120], sealed[1120:]
+    secret = _x_wing_secret(
+        lattice.decapsulate(to_lattice),
+        curve.exchange(X25519PublicKey.from_public_bytes(to_curve)),
+        to_curve,
+        curve.public_key().public_bytes_raw(),
+    )
+    return _open_base(secret, ciphertext, kem=KEM_MLKEM768_X25519, info=info)
+
+
+def _dhkem_secret(shared: bytes, context: bytes) -> bytes:
+    suite = b"KEM" + KEM_X25519.to_bytes(2, "big")
+    prk = _labeled_extract(b"", b"eae_prk", shared, suite)
+    return _labeled_expand(prk, b"shared_secret", context, 32, suite)
+
+
+def _x_wing_secret(lattice: bytes, curve: bytes, to_curve: bytes, receiver: bytes) -> bytes:
+    """The combiner of draft-connolly-cfrg-xwing-kem, whose label is six characters of art."""
+    return hashlib.sha3_256(lattice + curve + to_curve + receiver + b"\\.//^\\").digest()
+
+
+def _open_base(secret: bytes, ciphertext: bytes, *, kem: int, info: bytes) -> bytes:
+    key, nonce = _key_schedule(secret, kem=kem, info=info)
+    return AESGCM(key).decrypt(nonce, ciphertext, b"")
+
+
+def _seal_base(secret: bytes, plaintext: bytes, *, kem: int, info: bytes) -> bytes:
+    key, nonce = _key_schedule(secret, kem=kem, info=info)
+    return AESGCM(key).encrypt(nonce, plaintext, b"")
+
+
+def _key_schedule(secret: bytes, *, kem: int, info: bytes) -> tuple[bytes, bytes]:
+    suite = b"HPKE" + b"".join(number.to_bytes(2, "big") for number in (kem, 1, 2))
+    context = (
+        b"\0"
+        + _labeled_extract(b"", b"psk_id_hash", b"", suite)
+        + _labeled_extract(b"", b"info_hash", info, suite)
+    )
+    schedule = _labeled_extract(secret, b"secret", b"", suite)
+    key = _labeled_expand(schedule, b"key", context, 32, suite)
+    return key, _labeled_expand(schedule, b"base_nonce", context, 12, suite)
+
+
+def _labeled_extract(salt: bytes, label: bytes, secret: bytes, suite: bytes) -> bytes:
+    data = b"HPKE-v1" + suite + label + secret
+    return hmac.new(salt or bytes(32), data, hashlib.sha256).digest()
+
+
+def _labeled_expand(key: bytes, label: bytes, info: bytes, size: int, suite: bytes) -> bytes:
+    data = size.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info
+    return hmac.new(key, data + b"\x01", hashlib.sha256).digest()[:size]

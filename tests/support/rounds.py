@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import KeyReuseError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
@@ -25,18 +27,36 @@ class ListJournal(RoundJournal):
 
     def __init__(self) -> None:
         self.steps: list[str] = []
+        self.counter_now = 0
+        self.peers: dict[bytes, int] = {}
+        self.halted_at = 0
         self._frames: dict[bytes, bytes | None] = {}
         self._survivors: dict[bytes, bytes] = {}
+
+    @property
+    def counter(self) -> int:
+        return self.counter_now
+
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        self.peers.update(counters)
+
+    def witnessed(self, peer: bytes) -> int:
+        return self.peers.get(peer, 0)
+
+    def halt(self, counter: int) -> None:
+        self.halted_at = counter
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         if plan_digest in self._frames:
             raise KeyReuseError("a plan must be begun once", "a second time")
         self._frames[plan_digest] = None
         self.steps.append("begin")
+        self.counter_now += 1
 
     def keep(self, plan_digest: bytes, frame: bytes) -> None:
         self._frames[plan_digest] = frame
         self.steps.append("keep")
+        self.counter_now += 1
 
     def find(self, plan_digest: bytes) -> bytes | None:
         return self._frames.get(plan_digest)
@@ -49,6 +69,7 @@ class ListJournal(RoundJournal):
     def erase(self, plan_digest: bytes) -> None:
         self._frames[plan_digest] = None
         self.steps.append("erase")
+        self.counter_now += 1
 
 
 class MemoryRun:
@@ -63,29 +84,37 @@ class MemoryRun:
         parties: int,
         *,
         form: Callable[[], SecureSum] = AdditiveSum,
+        suite: str = DEFAULT_SUITE,
+        journal: Callable[[int], RoundJournal] = lambda place: ListJournal(),
         tamper: Callable[[str, bytes | None, bytes], bytes] = lambda stage, to, frame: frame,
     ) -> None:
         self.tamper = tamper
         self.form = form()
         self._make_form = form
+        self.suite = suite
         self.coordinator_identity = SigningIdentity.generate()
         self.identities = {
             identity.fingerprint: identity
             for identity in (SigningIdentity.generate() for _ in range(parties))
         }
         pins = {fp: identity.public for fp, identity in self.identities.items()}
-        self.journals = {fp: ListJournal() for fp in pins}
+        self.journals: dict[bytes, Any] = {fp: journal(place) for place, fp in enumerate(pins)}
         self.parties = {
             fp: self.new_party(identity, pins, self.journals[fp])
             for fp, identity in self.identities.items()
         }
-        self.coordinator = CoordinatorRound(
+        self.coordinator = self.new_coordinator({})
+
+    def new_coordinator(self, known_statements: Mapping[bytes, bytes]) -> CoordinatorRound:
+        return CoordinatorRound(
             identity=self.coordinator_identity,
-            form=self.form,
-            parties=pins,
+            form=self._make_form(),
+            parties={fp: identity.public for fp, identity in self.identities.items()},
             nonce=secrets.token_bytes(32),
             expires_at=EXPIRES_AT,
             simulated=True,
+            suite=self.suite,
+            known_statements=known_statements,
         )
 
     def new_party(
@@ -104,7 +133,23 @@ class MemoryRun:
             },
             journal=journal,
             random_bytes=secrets.token_bytes,
+            suites=frozenset({self.suite}),
         )
+
+    def restart(self, party: bytes, journal: RoundJournal | None = None) -> PartyRound:
+        """Give a party a new process: all that it knows is in its journal."""
+        if journal is not None:
+            self.journals[party] = journal
+        pins = {fp: identity.public for fp, identity in self.identities.items()}
+        self.parties[party] = self.new_party(self.identities[party], pins, self.journals[party])
+        return self.parties[party]
+
+    def new_run(self) -> None:
+        """Open another run with the same people; the coordinator remembers what they signed."""
+        known = self.coordinator.statements
+        for party in self.parties:
+            self.restart(party)
+        self.coordinator = self.new_coordinator(known)
 
     def to_party(self, stage: str, party: bytes, frame: bytes) -> list[bytes]:
         return list(self.parties[party].receive(self.tamper(stage, party, frame), now=NOW).replies)

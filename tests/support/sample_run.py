@@ -170,6 +170,10 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             {"batch": 2, "state": "committed", "asked": 15, "answered": 11},
         ],
         "sum": "additive",
+        "guarantee": (
+            "For everyone who sees the released labels: whatever they see happens with nearly the "
+            "same chance whether one hospital's records were as they are or entirely different."
+        ),
         "trust": (
             "The coordinator, for adding the declared noise and for keeping the exact sum of votes "
             "to itself. No hospital's own votes are seen by anyone while at least two hospitals "

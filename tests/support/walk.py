@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import RefusedError
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorState, PartyState
@@ -33,8 +34,14 @@ class Walk:
         total: The opened sum of the first batch.
     """
 
-    def __init__(self, parties: int = 0, *, form: type[SecureSum] = AdditiveSum) -> None:
-        self.run = MemoryRun(parties or form.smallest, form=form)
+    def __init__(
+        self,
+        parties: int = 0,
+        *,
+        form: type[SecureSum] = AdditiveSum,
+        suite: str = DEFAULT_SUITE,
+    ) -> None:
+        self.run = MemoryRun(parties or form.smallest, form=form, suite=suite)
         self.me = self.run.coordinator.seats[0]
         self.total: NDArray[np.int64] | None = None
         self._steps = self._walk()

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator import cli
 from coordinator.errors import (
+    BrokenTranscriptError,
     CoordinatorError,
     InternalError,
     InvalidSettingError,
@@ -37,6 +38,7 @@ FAILED = PartyFailedError("every party must answer", "none", party="hospital-1",
         (FAILED, 4),
         (protocol_errors.HistoryError("must", "got"), 4),
         (protocol_errors.ProtocolError("must", "got"), 4),
+        (BrokenTranscriptError("must", "got", line=3, kind="plan"), 5),
         (pate_fed_errors.UnreadableFileError("must", "got"), 5),
         (pate_fed_errors.MissingColumnError("must", "got"), 5),
         (pate_fed_errors.TooFewRecordsError("must", "got"), 5),

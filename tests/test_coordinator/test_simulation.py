@@ -19,6 +19,7 @@ from coordinator.simulation import results
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
+from protocols.envelope import SUITE_MLKEM768_X25519, SealingKey
 from tests.support.command import Command, pate_fed, small_run, write_table
 
 __all__ = ["pate_fed"]  # a fixture
@@ -77,6 +78,24 @@ class TestRepeatable:
         lines = [(run / "transcript.jsonl").read_text().splitlines() for run in runs]
         assert len(lines[0]) == len(lines[1]) >= 4
         assert not set(lines[0]) & set(lines[1])
+
+    def test_envelopes_are_sealed_with_the_post_quantum_suite(
+        self,
+        pate_fed: Command,
+        table: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        used: list[str] = []
+
+        class Watched(SealingKey):
+            def __init__(self, suite: str) -> None:
+                used.append(suite)
+                super().__init__(suite)
+
+        monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
+        assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
+        assert used == [SUITE_MLKEM768_X25519] * 3
 
     def test_other_seeds_give_other_runs(
         self, pate_fed: Command, table: Path, tmp_path: Path

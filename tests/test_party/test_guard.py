@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.errors import Reason, RefusalError
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
@@ -16,6 +16,7 @@ from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Plan, Refusal
 from protocols.rounds import PartyState
 from tests.support.federation import TEACHERS, Federation, messages
@@ -69,6 +70,9 @@ RUN_REFUSALS = [
     ),
     pytest.param(
         {"weights": (EVEN, EVEN), "budgets": (5.0, 5.0)}, {}, Reason.UNIT, id="a quota missing"
+    ),
+    pytest.param(
+        {}, {"units": frozenset({"party"})}, Reason.UNIT, id="a unit that its owner does not allow"
     ),
     pytest.param(JOINT, {}, Reason.PRICING, id="a joint price, where nobody vouches for votes"),
     pytest.param(
@@ -142,6 +146,28 @@ class TestRun:
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
         assert refusal.value.cause == Reason.FORM
+
+    def test_a_run_under_a_suite_that_the_owner_did_not_allow_is_refused(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        guard, record = federation.nodes[0]._guard, federation.nodes[0]._round.record
+        seats = federation.run.round.seats
+        assert record is not None
+        assert record.suite == SUITE_MLKEM768_X25519
+        assert guard.review_run(record, seats=seats, me=seats[0])
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, suite=SUITE_X25519), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.FORM
+
+    @pytest.mark.parametrize("suites", [{SUITE_X25519}, set()])
+    def test_parties_that_accept_other_suites_are_not_set_up_with(self, suites: set[str]) -> None:
+        federation = Federation(policies={1: {"suites": frozenset(suites)}})
+        with pytest.raises(SetupError):
+            federation.run.set_up()
+        assert federation.nodes[1].state is PartyState.NEW
+        refusals = [refusal_of(a) for n, a in federation.transport.answers if n == 1]
+        assert refusals == ["PF-235"]
+        assert no_party_acted(federation)
 
     def test_refused_run_ends_at_the_party_and_makes_room_for_another(self) -> None:
         federation = Federation(policy={"most_epsilon": 1.0})

@@ -1,45 +1,118 @@
-"""What a party remembers: no plan and no query twice."""
+"""What a party remembers: no plan and no query twice. One contract, in memory and on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from party.journal import MemoryJournal
+from party.file_journal import FileJournal
+from party.journal import Journal, MemoryJournal
 from pate_fed.queries import QueryPool
-from protocols.errors import KeyReuseError
+from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
 
 ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
 RUN, PLAN, OTHER_PLAN = b"r" * 32, b"1" * 32, b"2" * 32
 
 
-def begun(epoch: int = 1) -> MemoryJournal:
-    journal = MemoryJournal()
-    journal.begin(run_id=RUN, epoch=epoch, plan_digest=PLAN)
+class ForgetfulParty(Journal):
+    """A journal on disk whose process ends after every call: all that counts is on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def counter(self) -> int:
+        with FileJournal(self._folder) as journal:
+            return journal.counter
+
+    def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
+
+    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.keep(plan_digest, frame)
+
+    def find(self, plan_digest: bytes) -> bytes | None:
+        with FileJournal(self._folder) as journal:
+            return journal.find(plan_digest)
+
+    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.fix_survivors(plan_digest, survivors_digest)
+
+    def erase(self, plan_digest: bytes) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.erase(plan_digest)
+
+    def witness(self, counters: Mapping[bytes, int]) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.witness(counters)
+
+    def witnessed(self, peer: bytes) -> int:
+        with FileJournal(self._folder) as journal:
+            return journal.witnessed(peer)
+
+    def halt(self, counter: int) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.halt(counter)
+
+    def claim(self, queries: Sequence[bytes]) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.claim(queries)
+
+    def any_answered(self, queries: Sequence[bytes]) -> bool:
+        with FileJournal(self._folder) as journal:
+            return journal.any_answered(queries)
+
+    def count(self) -> int:
+        with FileJournal(self._folder) as journal:
+            return journal.count()
+
+
+@pytest.fixture(params=["in memory", "on disk", "reopened"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+    if request.param == "on disk":
+        with FileJournal(tmp_path / "journal") as opened:
+            yield opened
+    else:
+        yield (
+            MemoryJournal()
+            if request.param == "in memory"
+            else ForgetfulParty(tmp_path / "journal")
+        )
+
+
+@pytest.fixture
+def begun(journal: Journal) -> Journal:
+    journal.begin(run_id=RUN, epoch=4, plan_digest=PLAN)
     return journal
 
 
 class TestQueries:
-    def test_query_can_be_claimed_once(self) -> None:
-        journal = MemoryJournal()
+    def test_query_can_be_claimed_once(self, journal: Journal) -> None:
         journal.claim([ONE, TWO])
         with pytest.raises(KeyReuseError):
             journal.claim([THREE, TWO])
         assert journal.count() == 2  # THREE was not noted
 
-    def test_the_same_query_twice_in_one_claim_is_refused(self) -> None:
-        journal = MemoryJournal()
+    def test_the_same_query_twice_in_one_claim_is_refused(self, journal: Journal) -> None:
         assert journal.any_answered([ONE, ONE])
         with pytest.raises(KeyReuseError):
             journal.claim([ONE, ONE])
         assert journal.count() == 0
 
-    def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(self) -> None:
+    def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(
+        self, journal: Journal
+    ) -> None:
         here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]]))
         there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
-        journal = MemoryJournal()
         journal.claim(here.ask((0, 1)).digests)
         assert journal.any_answered(there.ask((2,)).digests)
         assert not journal.any_answered(there.ask((0, 1)).digests)
@@ -67,19 +140,21 @@ class TestPlans:
         ],
     )
     def test_a_plan_is_begun_once_and_epochs_go_forward(
-        self, again: Callable[[MemoryJournal], None]
+        self, begun: Journal, again: Callable[[Journal], None]
     ) -> None:
+        counter = begun.counter
         with pytest.raises(KeyReuseError):
-            again(begun(epoch=4))
+            again(begun)
+        assert begun.counter == counter
 
-    def test_another_run_has_epochs_of_its_own(self) -> None:
-        journal = begun(epoch=4)
+    def test_another_run_has_epochs_of_its_own(self, begun: Journal) -> None:
+        journal = begun
         journal.begin(run_id=b"s" * 32, epoch=1, plan_digest=OTHER_PLAN)
         journal.keep(OTHER_PLAN, b"frame")
         assert journal.find(OTHER_PLAN) == b"frame"
 
-    def test_a_frame_is_kept_once_and_only_for_a_plan_that_was_begun(self) -> None:
-        journal = begun()
+    def test_a_frame_is_kept_once_and_only_for_a_plan_that_was_begun(self, begun: Journal) -> None:
+        journal = begun
         journal.keep(PLAN, b"y")
         with pytest.raises(KeyReuseError):
             journal.keep(PLAN, b"another y")
@@ -87,15 +162,117 @@ class TestPlans:
             journal.keep(OTHER_PLAN, b"y")
         assert journal.find(PLAN) == b"y"
 
-    def test_an_erased_plan_is_never_begun_again(self) -> None:
-        journal = begun()
+    def test_a_plan_has_one_survivor_set_noted_once(self, begun: Journal) -> None:
+        journal = begun
+        with pytest.raises(KeyReuseError):  # nothing was begun for it
+            journal.fix_survivors(OTHER_PLAN, b"1" * 32)
+        journal.fix_survivors(PLAN, b"1" * 32)
+        counter = journal.counter
+        journal.fix_survivors(PLAN, b"1" * 32)
+        with pytest.raises(KeyReuseError):
+            journal.fix_survivors(PLAN, b"2" * 32)
+        assert journal.counter == counter == 2
+        journal.keep(PLAN, b"y")
+        journal.erase(PLAN)
+        with pytest.raises(KeyReuseError):  # nor after it is settled
+            journal.fix_survivors(PLAN, b"2" * 32)
+
+    def test_an_erased_plan_is_never_begun_again(self, begun: Journal) -> None:
+        journal = begun
         journal.keep(PLAN, b"y")
         journal.erase(PLAN)
         assert journal.find(PLAN) is None
         with pytest.raises(KeyReuseError):
             journal.begin(run_id=RUN, epoch=9, plan_digest=PLAN)
 
+    def test_an_erased_plan_is_never_answered_again(self, begun: Journal) -> None:
+        begun.keep(PLAN, b"y")
+        begun.erase(PLAN)
+        with pytest.raises(KeyReuseError):
+            begun.keep(PLAN, b"another y")
+        assert begun.find(PLAN) is None
+
     def test_journal_prints_no_frame(self) -> None:
-        journal = begun()
+        journal = MemoryJournal()
+        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
         journal.keep(PLAN, b"y")
         assert repr(journal) == "MemoryJournal(plans=1)"
+
+
+_name = st.sampled_from([bytes([number]) * 32 for number in range(4)])
+_calls = st.one_of(
+    st.tuples(st.just("begin"), _name, st.integers(1, 6), _name),
+    st.tuples(st.just("keep"), _name, st.binary(max_size=40)),
+    st.tuples(st.just("find"), _name),
+    st.tuples(st.just("erase"), _name),
+    st.tuples(st.just("claim"), st.lists(_name, max_size=3)),
+    st.tuples(st.just("any_answered"), st.lists(_name, max_size=3)),
+    st.tuples(st.just("witness"), st.dictionaries(_name, st.integers(0, 5), max_size=3)),
+    st.tuples(st.just("witnessed"), _name),
+    st.tuples(st.just("halt"), st.integers(40, 60)),
+    st.tuples(st.just("count")),
+)
+
+
+def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
+    """What a call gives: its value, or its error's code; and the counter then."""
+    name, *arguments = call
+    try:
+        if name == "begin":
+            run_id, epoch, plan = arguments
+            value: object = journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
+        else:
+            value = getattr(journal, name)(*arguments)
+    except ProtocolError as error:
+        value = error.code
+    return value, journal.counter
+
+
+@settings(max_examples=150)
+@given(calls=st.lists(_calls, max_size=20), halts=st.booleans())
+def test_a_journal_on_disk_answers_as_one_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], halts: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("law") / "journal"
+    memory = MemoryJournal()
+    for place, call in enumerate(calls):
+        if call[0] == "halt" and not halts:
+            continue
+        with FileJournal(folder) as disk:  # opened anew before every call
+            assert outcome(disk, call) == outcome(memory, call), (place, call)
+
+
+class TestCounter:
+    """Rule R4: a journal's counter goes up with every write, and peers' counters are kept."""
+
+    def test_every_write_counts_and_nothing_else_does(self, journal: Journal) -> None:
+        seen = [journal.counter]
+        for write in (
+            lambda: journal.claim([ONE]),
+            lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
+            lambda: journal.keep(PLAN, b"y"),
+            lambda: journal.witness({b"peer": 7, b"other": 1}),
+            lambda: journal.erase(PLAN),
+            lambda: journal.halt(50),
+        ):
+            write()
+            seen.append(journal.counter)
+        assert seen == list(range(7))
+        journal.erase(PLAN)
+        journal.witness({b"peer": 7})
+        journal.halt(49)
+        journal.find(PLAN)
+        journal.any_answered([TWO])
+        assert journal.counter == 6
+
+    def test_the_highest_counter_of_a_peer_is_kept(self, journal: Journal) -> None:
+        assert journal.witnessed(b"peer") == 0
+        journal.witness({b"peer": 7, b"other": 3})
+        journal.witness({b"peer": 6, b"other": 4})
+        assert (journal.witnessed(b"peer"), journal.witnessed(b"other")) == (7, 4)
+
+    def test_a_halted_journal_begins_nothing(self, journal: Journal) -> None:
+        journal.halt(9)
+        with pytest.raises(RestoredJournalError) as caught:
+            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        assert caught.value.shown == 9

@@ -31,6 +31,22 @@ EVENTS = [
         id="confident",
     ),
     pytest.param(JointPriceEvent(30, 270, 250, 10, 150.5, 50.0, 40.0, 5), id="joint price"),
+    pytest.param(
+        JointPriceEvent(
+            3,
+            9,
+            250,
+            10,
+            150.5,
+            50.0,
+            40.0,
+            asks=10,
+            max_refusals=30,
+            max_answers=270,
+            max_asks=280,
+        ),
+        id="joint price, a batch",
+    ),
     pytest.param(LaplaceMaxEvent(answers=30, gamma=0.05, weight=2.0), id="lnmax"),
     pytest.param(StableLaplaceMaxEvent(30, 0.2, 1e-8, 5.0), id="stable, Laplace test"),
     pytest.param(StableGaussianMaxEvent(30, 15.0, 1e-8), id="stable, Gaussian test"),
@@ -126,11 +142,25 @@ def test_a_reservation_covers_less_of_the_same_and_nothing_else() -> None:
     assert not reserved.is_covered_by(GaussianMaxEvent(100, 4.0))
 
 
-def test_a_joint_price_covers_fewer_outcomes_of_the_same_setting_only() -> None:
-    reserved = JointPriceEvent(30, 270, 250, 10, 150.0, 50.0, 40.0)
-    assert replace(reserved, refusals=0, answers=270).is_covered_by(reserved)
+def test_a_joint_price_covers_fewer_outcomes_of_the_same_run_only() -> None:
+    reserved = JointPriceEvent(
+        30,
+        200,
+        250,
+        10,
+        150.0,
+        50.0,
+        40.0,
+        asks=210,
+        max_refusals=60,
+        max_answers=270,
+        max_asks=310,
+    )
+    assert reserved.is_covered_by(reserved)
+    assert replace(reserved, refusals=0, answers=200, asks=200).is_covered_by(reserved)
     assert not replace(reserved, refusals=31).is_covered_by(reserved)
-    assert not replace(reserved, answers=271).is_covered_by(reserved)
+    assert not replace(reserved, answers=201).is_covered_by(reserved)
+    assert not replace(reserved, asks=211).is_covered_by(reserved)
     for changed in (
         {"teachers": 249},
         {"classes": 9},
@@ -138,11 +168,41 @@ def test_a_joint_price_covers_fewer_outcomes_of_the_same_setting_only() -> None:
         {"sigma1": 51.0},
         {"sigma2": 41.0},
         {"weight": 2},
+        # Another run: its caps fix other prices.
+        {"max_refusals": 61},
+        {"max_answers": 271},
+        {"max_asks": 309},
     ):
         assert not replace(reserved, refusals=1, **changed).is_covered_by(reserved)
-    confident = ConfidentGaussianMaxEvent(300, 270, 50.0, 40.0)
+    confident = ConfidentGaussianMaxEvent(230, 200, 50.0, 40.0)
     assert not confident.is_covered_by(reserved)
     assert not reserved.is_covered_by(confident)
+
+
+def test_a_joint_price_alone_is_that_of_a_whole_run() -> None:
+    whole = JointPriceEvent(30, 270, 250, 10, 150.0, 50.0, 40.0)
+    assert (whole.asks, whole.max_asks) == (300, 300)
+    assert (whole.max_refusals, whole.max_answers) == (30, 270)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"refusals": 61}, id="more refusals than the run's"),
+        pytest.param({"answers": 271}, id="more answers than the run's"),
+        pytest.param({"asks": 281}, id="more asks than the run's"),
+        pytest.param({"asks": -2}, id="negative asks"),
+        pytest.param({"asks": 1.0}, id="asks no whole number"),
+        pytest.param({"max_asks": -5}, id="a negative cap"),
+    ],
+)
+def test_a_batch_above_its_runs_caps_is_refused(changed: dict[str, Any]) -> None:
+    good: dict[str, Any] = {"refusals": 10, "answers": 20, "asks": 30}
+    good |= {"teachers": 250, "classes": 2, "vote_threshold": 150.0, "sigma1": 50.0, "sigma2": 40.0}
+    good |= {"max_refusals": 60, "max_answers": 270, "max_asks": 280}
+    JointPriceEvent(**good)
+    with pytest.raises(InvalidParameterError):
+        JointPriceEvent(**{**good, **changed})
 
 
 @pytest.mark.parametrize(

@@ -307,6 +307,124 @@ def discrete_joint_law(counts: Counts, setting: JointSetting) -> Table:
     return np.log([passes * lower, passes * (1 - lower), 1 - passes])
 
 
+CAPS = [(2, 2, 4), (2, 2, 3), (1, 3, 4), (3, 1, 3), (2, 3, 4)]
+"""Caps on refusals, answers and asks of runs of up to four asks."""
+
+
+def charge_at(
+    setting: JointSetting, order: float, outcomes: tuple[int, ...], caps: tuple[int, ...] = ()
+) -> float:
+    """Return what an event of a run with these caps is charged; without caps: a run of its own."""
+    run = dict(zip(("max_refusals", "max_answers", "max_asks"), caps, strict=False))
+    event = JointPriceEvent(
+        outcomes[0],
+        outcomes[1],
+        setting.teachers,
+        setting.classes,
+        setting.vote_threshold,
+        setting.sigma1,
+        setting.sigma2,
+        setting.weight,
+        sum(outcomes),
+        **run,
+    )
+    return float(event_rdp(event, [order])[0])
+
+
+def moments(setting: JointSetting, order: float, pairs: list[tuple[Counts, Counts]]) -> Table:
+    """Return p^l q^(1-l) of a refusal and, summed, of all labels, for each pair; shape (2, n)."""
+    found = []
+    for before, after in pairs:
+        here, there = joint_log_law(before, setting), joint_log_law(after, setting)
+        each = np.exp(order * here - (order - 1) * there)
+        found.append((each[-1], each[:-1].sum()))
+    return np.array(found).T
+
+
+def largest_moment(refusal: Table, answer: Table, caps: tuple[int, int, int], final: Any) -> float:
+    """Maximize E_Q[(P/Q)^l final] over every adaptive strategy, by backward induction.
+
+    Before each ask the adversary sees all outcomes, and chooses any pair of neighbors or stops.
+    """
+    most_refusals, most_answers, most_asks = caps
+
+    @lru_cache
+    def best(refused: int, answered: int) -> float:
+        stopped = float(final(refused, answered))
+        over = refused + answered == most_asks
+        if over or refused == most_refusals or answered == most_answers:
+            return stopped
+        ahead = refusal * best(refused + 1, answered) + answer * best(refused, answered + 1)
+        return max(stopped, float(ahead.max()))
+
+    return best(0, 0)
+
+
+ADAPTIVE = [
+    pytest.param(JointSetting(5, 2, 4.0, 1.5, 1.0), id="5 votes, 2 classes"),
+    pytest.param(JointSetting(4, 2, 6.0, 3.0, 2.0), id="4 votes, 2 classes, mostly refused"),
+    pytest.param(JointSetting(4, 3, 3.0, 1.0, 1.2), id="4 votes, 3 classes"),
+    pytest.param(JointSetting(5, 3, 2.0, 2.0, 0.8), id="5 votes, 3 classes, mostly answered"),
+    pytest.param(JointSetting(5, 2, 4.0, 2.5, 2.0, weight=2), id="5 votes, 2 moved"),
+    pytest.param(JointSetting(4, 3, 3.0, 2.0, 2.5, weight=2), id="4 votes, 3 classes, 2 moved"),
+]
+
+
+class TestAdaptiveRuns:
+    """Theorem C, by trying every strategy: the charges of a path pay for what it reveals."""
+
+    def pairs(self, setting: JointSetting) -> list[tuple[Counts, Counts]]:
+        if setting.weight > 1:
+            return hospital_pairs(setting)
+        return [
+            (counts, moved)
+            for counts in all_histograms(setting)
+            for moved in one_vote_neighbors(counts)
+        ]
+
+    @pytest.mark.parametrize("setting", ADAPTIVE)
+    @pytest.mark.parametrize("order", [1.5, 3.0, 8.0])
+    def test_no_strategy_reveals_more_than_its_path_is_charged(
+        self, setting: JointSetting, order: float
+    ) -> None:
+        refusal, answer = moments(setting, order, self.pairs(setting))
+        for caps in CAPS:
+
+            def refund(refused: int, answered: int, caps: tuple[int, int, int] = caps) -> float:
+                charge = charge_at(setting, order, (refused, answered), caps)
+                return math.exp(-(order - 1) * charge)
+
+            paid = largest_moment(refusal, answer, caps, refund)
+            assert paid <= 1 + 1e-10 * order, caps  # quadrature
+            assert paid == pytest.approx(1)  # stopping at once reveals nothing: exactly 1
+            # Nor does any reveal more than the whole run costs.
+            revealed = largest_moment(refusal, answer, caps, lambda refused, answered: 1.0)
+            whole = charge_at(setting, order, caps[:2], caps) if sum(caps[:2]) == caps[2] else None
+            if whole is not None:
+                assert math.log(revealed) <= (order - 1) * whole + 1e-10 * order
+                assert math.log(revealed) >= 0.4 * (order - 1) * whole  # and not far below
+
+    @pytest.mark.parametrize("setting", ADAPTIVE)
+    def test_prices_chosen_for_each_batch_after_it_would_undercount(
+        self, setting: JointSetting
+    ) -> None:
+        # Why an event names its run's caps: a refusal priced as if nothing else could happen, and
+        # a label likewise, together charge less than a strategy reveals.
+        order = 1.5
+        refusal, answer = moments(setting, order, self.pairs(setting))
+        alone = charge_at(setting, order, (1, 0)), charge_at(setting, order, (0, 1))
+        caps = (4, 4, 4)
+
+        def refund(refused: int, answered: int) -> float:
+            return math.exp(-(order - 1) * (refused * alone[0] + answered * alone[1]))
+
+        assert largest_moment(refusal, answer, caps, refund) > 1.02
+        # It breaks the guarantee itself, not its proof alone: on every path the charges stay
+        # below what was revealed.
+        revealed = largest_moment(refusal, answer, caps, lambda refused, answered: 1.0)
+        assert math.log(revealed) > (order - 1) * 4 * max(alone) * 1.02
+
+
 class TestRandomVotes:
     @settings(max_examples=60, deadline=None)
     @given(data=st.data())

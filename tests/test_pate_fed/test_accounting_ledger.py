@@ -7,16 +7,25 @@ import math
 from itertools import permutations
 from typing import Any
 
+import mpmath
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
+    ImmutableMaxEvent,
+    JointPriceEvent,
+    LaplaceMaxEvent,
     PrivacyEvent,
+    StableGaussianMaxEvent,
+    StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.ledger import PrivacyLedger
 from pate_fed.accounting.reservations import Entry, EntryState
 from pate_fed.errors import (
@@ -24,6 +33,7 @@ from pate_fed.errors import (
     InvalidParameterError,
     LedgerError,
     PateFedError,
+    UnsupportedEventError,
 )
 
 DIGEST = bytes(range(32))
@@ -281,3 +291,237 @@ def test_a_record_with_a_repeated_name_is_refused() -> None:
     record["entries"] *= 2
     with pytest.raises(LedgerError):
         PrivacyLedger.from_record(record)
+
+
+# At one Renyi order ----------------------------------------------------------------------------
+
+JOINT_RUN: dict[str, Any] = {"teachers": 250, "classes": 2, "vote_threshold": 150.0}
+JOINT_RUN |= {"sigma1": 50.0, "sigma2": 40.0}
+JOINT_RUN |= {"max_refusals": 30, "max_answers": 60, "max_asks": 80}
+MIXED = [
+    GaussianMaxEvent(3, 40.0),
+    ConfidentGaussianMaxEvent(5, 2, 50.0, 40.0),
+    LaplaceMaxEvent(4, 0.01),
+    JointPriceEvent(2, 3, asks=4, **JOINT_RUN),
+    StableGaussianMaxEvent(3, 40.0, 1e-8),
+    StableLaplaceMaxEvent(2, 0.02, 2e-8),
+]
+OWN_DELTA = 3 * 1e-8 + 2 * 2e-8
+
+SIGMAS, GAMMAS = st.sampled_from([20.0, 40.0, 150.0]), st.sampled_from([1e-3, 0.01, 0.03])
+events_at_an_order = st.one_of(
+    st.builds(GaussianMaxEvent, st.integers(0, 9), SIGMAS),
+    st.builds(
+        lambda asks, sigma: ConfidentGaussianMaxEvent(asks, asks // 2, sigma, sigma),
+        st.integers(0, 9),
+        SIGMAS,
+    ),
+    st.builds(LaplaceMaxEvent, st.integers(0, 9), GAMMAS),
+    st.builds(
+        lambda refusals, answers: JointPriceEvent(refusals, answers, **JOINT_RUN),
+        st.integers(0, 9),
+        st.integers(0, 9),
+    ),
+    st.builds(StableGaussianMaxEvent, st.integers(0, 9), SIGMAS, st.just(1e-8)),
+    st.builds(StableLaplaceMaxEvent, st.integers(0, 9), GAMMAS, st.just(1e-8)),
+)
+
+
+def public_rdp(charge: PrivacyEvent, order: float) -> float:
+    """Return what an event costs whoever sees labels, by another way than the ledger's."""
+    if isinstance(charge, GaussianMaxEvent):
+        return charge.answers * float(label_rdp([order], sigma=charge.sigma)[0])
+    if isinstance(charge, ConfidentGaussianMaxEvent):
+        checks = charge.asks * float(threshold_bit_rdp([order], sigma1=charge.sigma1)[0])
+        return checks + charge.answers * float(label_rdp([order], sigma=charge.sigma2)[0])
+    accountant = RenyiAccountant()
+    accountant.compose(charge)
+    return float(accountant.get_rdp(np.array([order]))[0])
+
+
+def exact_epsilon_at(charges: list[PrivacyEvent], order: float, delta: float) -> mpmath.mpf:
+    """Add up at one order and convert by CKS, with 40 digits."""
+    with mpmath.workdps(40):
+        rdp = sum((mpmath.mpf(public_rdp(charge, order)) for charge in charges), mpmath.mpf(0))
+        if rdp == 0:  # both worlds look alike
+            return rdp
+        at = mpmath.mpf(order)
+        log_both = mpmath.log(mpmath.mpf(delta)) + mpmath.log(at)
+        return rdp + mpmath.log1p(-1 / at) - log_both / (at - 1)
+
+
+class TestAtAnOrder:
+    def ledger(self, epsilon: float = 50.0, **changed: Any) -> PrivacyLedger:
+        return PrivacyLedger(
+            epsilon, 1e-5, **{"order": 9.0, "additive_delta": OWN_DELTA * (1 + 1e-9), **changed}
+        )
+
+    def mixed(self) -> PrivacyLedger:
+        ledger = self.ledger()
+        for number, charge in enumerate(MIXED):
+            ledger = ledger.reserve(str(number), charge)
+        return ledger
+
+    def test_storage_keeps_it_exactly(self) -> None:
+        ledger = self.mixed().cancel("0").forfeit("1").commit("2", LaplaceMaxEvent(1, 0.01), DIGEST)
+        record = json.loads(json.dumps(ledger.to_record()))
+        assert PrivacyLedger.from_record(record) == ledger
+        assert record["order"] == 9.0
+        assert record["additive_delta"] == ledger.additive_delta
+
+    def test_events_of_every_kind_add_up(self) -> None:
+        ledger = self.mixed()
+        delta = 1e-5 - ledger.additive_delta
+        expected = exact_epsilon_at(list(MIXED), 9.0, delta)
+        charged = ledger.charged_epsilon()
+        assert expected <= charged <= expected * (1 + mpmath.mpf("1e-11"))
+        # At most what the accountant adds up, whose Gaussian curves are for everybody.
+        accountant = RenyiAccountant()
+        accountant.compose(*MIXED)
+        rdp = float(accountant.get_rdp(np.array([9.0]))[0])
+        assert sum(public_rdp(charge, 9.0) for charge in MIXED) <= rdp
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        charges=st.lists(events_at_an_order, max_size=8),
+        order=st.sampled_from([1.5, 4.0, 9.0, 17.38, 60.0]),
+        epsilon=st.floats(0.05, 3.0),
+        states=st.lists(st.sampled_from(list(EntryState)), min_size=8, max_size=8),
+    )
+    def test_no_list_of_events_exceeds_the_budget(
+        self,
+        charges: list[PrivacyEvent],
+        order: float,
+        epsilon: float,
+        states: list[EntryState],
+    ) -> None:
+        counted: list[PrivacyEvent] = []
+        ledger = self.ledger(epsilon, order=order, additive_delta=4e-6)
+        for number, (charge, state) in enumerate(zip(charges, states, strict=False)):
+            name = str(number)
+            wanted = exact_epsilon_at([*counted, charge], order, 6e-6)
+            if not ledger.can_afford(charge):
+                assert wanted > epsilon * (1 - mpmath.mpf("1e-11"))
+                with pytest.raises(BudgetExhaustedError):
+                    ledger.reserve(name, charge)
+                continue
+            assert wanted <= epsilon
+            ledger = ledger.reserve(name, charge)
+            if state is EntryState.CANCELLED:
+                ledger = ledger.cancel(name)
+                continue
+            counted.append(charge)
+            if state is EntryState.FORFEITED:
+                ledger = ledger.forfeit(name)
+            if state is EntryState.COMMITTED:
+                ledger = ledger.commit(name, charge, DIGEST)
+        assert exact_epsilon_at(counted, order, 6e-6) <= epsilon
+        assert math.isclose(
+            ledger.charged_epsilon(),
+            max(0.0, float(exact_epsilon_at(counted, order, 6e-6))),
+            rel_tol=1e-11,
+            abs_tol=1e-13,
+        )
+
+    def test_it_refuses_at_the_edge(self) -> None:
+        charge = MIXED[1]
+        exact = float(exact_epsilon_at([charge], 9.0, 1e-5))
+        enough = PrivacyLedger(exact * (1 + 1e-11), 1e-5, order=9.0)
+        assert enough.reserve("a", charge).charged_epsilon() <= exact * (1 + 1e-11)
+        for epsilon in (exact, exact * (1 - 1e-9)):
+            short = PrivacyLedger(epsilon, 1e-5, order=9.0)
+            with pytest.raises(BudgetExhaustedError) as refusal:
+                short.reserve("a", charge)
+            assert refusal.value.requested > epsilon
+            assert refusal.value.budget == epsilon
+
+    def test_tests_of_stability_keep_to_the_delta_that_was_set_aside(self) -> None:
+        charge = StableGaussianMaxEvent(3, 40.0, 1e-8)
+        enough = self.ledger(additive_delta=6.5e-8)
+        twice = enough.reserve("a", charge).reserve("b", charge)
+        with pytest.raises(BudgetExhaustedError) as refusal:
+            twice.reserve("c", charge)
+        assert refusal.value.requested == math.inf
+        # What is set aside is not there for the conversion, used or not.
+        gaussian = GaussianMaxEvent(3, 40.0)
+        none = PrivacyLedger(50.0, 1e-5, order=9.0).reserve("a", gaussian).charged_epsilon()
+        some = self.ledger(additive_delta=9e-6).reserve("a", gaussian).charged_epsilon()
+        assert some == pytest.approx(float(exact_epsilon_at([gaussian], 9.0, 1e-6)), rel=1e-9)
+        assert some > none
+
+    def test_without_a_delta_set_aside_no_test_is_paid_for(self) -> None:
+        ledger = PrivacyLedger(50.0, 1e-5, order=9.0)
+        with pytest.raises(BudgetExhaustedError):
+            ledger.reserve("a", StableLaplaceMaxEvent(1, 0.01, 1e-12))
+
+    @pytest.mark.parametrize(
+        ("charge", "gdp", "renyi"),
+        [
+            pytest.param(GaussianMaxEvent(1, 40.0), True, True, id="gnmax"),
+            pytest.param(ConfidentGaussianMaxEvent(1, 1, 50.0, 40.0), True, True, id="confident"),
+            pytest.param(JointPriceEvent(1, 1, **JOINT_RUN), False, True, id="joint"),
+            pytest.param(LaplaceMaxEvent(1, 0.01), False, True, id="lnmax"),
+            pytest.param(StableGaussianMaxEvent(1, 40.0, 1e-9), False, True, id="stable"),
+            pytest.param(StableLaplaceMaxEvent(1, 0.01, 1e-9), False, True, id="stable, Laplace"),
+        ],
+    )
+    def test_an_event_is_supported_where_it_has_a_cost_that_adds_up(
+        self, charge: PrivacyEvent, gdp: bool, renyi: bool
+    ) -> None:
+        for ledger, supported in ((PrivacyLedger(5.0, 1e-5), gdp), (self.ledger(), renyi)):
+            assert ledger.supports(charge) is supported
+            if supported:
+                assert ledger.reserve("a", charge).entries
+                continue
+            for call in (ledger.can_afford, lambda event: ledger.reserve("a", event)):  # noqa: B023
+                with pytest.raises(UnsupportedEventError):
+                    call(charge)
+
+    def test_what_protects_nobody_fits_no_budget(self) -> None:
+        with pytest.raises(UnsupportedEventError):
+            PrivacyLedger(1e6, 1e-5).reserve("a", ImmutableMaxEvent(1))
+        with pytest.raises(BudgetExhaustedError):
+            self.ledger(1e6).reserve("a", ImmutableMaxEvent(1))
+
+    def test_a_curve_that_is_infinite_fits_no_budget(self) -> None:
+        # At this order e^((order-1) cost) overflows: no price of a refusal or a label is known.
+        loud = {**JOINT_RUN, "sigma1": 0.01, "sigma2": 0.01}
+        with pytest.raises(BudgetExhaustedError) as refusal:
+            self.ledger(1e6, order=300.0).reserve("a", JointPriceEvent(1, 1, **loud))
+        assert refusal.value.requested == math.inf
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"order": 1.0}, id="order 1"),
+            pytest.param({"order": 0.5}, id="order below 1"),
+            pytest.param({"order": math.nan}, id="order no number"),
+            pytest.param({"order": math.inf}, id="endless order"),
+            pytest.param({"additive_delta": 1e-5}, id="nothing left of delta"),
+            pytest.param({"additive_delta": -1e-9}, id="negative delta"),
+            pytest.param({"additive_delta": math.nan}, id="delta no number"),
+        ],
+    )
+    def test_what_is_fixed_beforehand_must_be_in_range(self, changed: dict[str, float]) -> None:
+        with pytest.raises(InvalidParameterError):
+            self.ledger(**changed)
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            pytest.param(["order"], "9", id="order as text"),
+            pytest.param(["order"], True, id="order as yes"),
+            pytest.param(["order"], 300.0, id="an order at which entries cost more"),
+            pytest.param(["order"], None, id="no order, where entries need one"),
+            pytest.param(["additive_delta"], 0.0, id="less delta than entries need"),
+            pytest.param(["additive_delta"], None, id="delta as nothing"),
+        ],
+    )
+    def test_spoiled_records_of_it_are_refused(self, path: list[str], value: object) -> None:
+        ledger = self.ledger(1.6)
+        for number, charge in enumerate(MIXED):
+            ledger = ledger.reserve(str(number), charge)
+        record: dict[str, Any] = json.loads(json.dumps(ledger.to_record()))
+        record[path[0]] = value
+        with pytest.raises((LedgerError, UnsupportedEventError)):
+            PrivacyLedger.from_record(record)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pate_fed.votes import (
     NoiseShare,
     NoisyHistogram,
     SummedHistogram,
+    TeacherWeights,
     VoteHistogram,
     count_votes,
     fold_counts,
@@ -76,6 +78,70 @@ def test_votes_have_two_axes(votes: NDArray[np.float64]) -> None:
 def test_there_are_two_classes_at_least(classes: int) -> None:
     with pytest.raises(InvalidParameterError):
         count_votes(np.zeros((1, 1)), classes=classes)
+
+
+@given(data=st.data())
+def test_a_vote_counts_as_often_as_its_teachers_weight_says(data: st.DataObject) -> None:
+    classes, queries = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 4))
+    ballots = st.lists(st.integers(-1, 6), min_size=queries, max_size=queries)
+    votes = np.array(data.draw(st.lists(ballots, min_size=1, max_size=6)))
+    weights = data.draw(st.lists(st.integers(1, 10**6), min_size=len(votes), max_size=len(votes)))
+    counts = count_votes(votes, classes=classes, weights=TeacherWeights.of(weights)).counts
+    expected = np.zeros((queries, classes), dtype=np.int64)
+    for weight, teacher in zip(weights, votes, strict=True):
+        for query, vote in enumerate(teacher):
+            expected[query, vote if 0 <= vote < classes else INVALID_VOTE_CLASS] += weight
+    assert counts.dtype == np.int64
+    assert np.array_equal(counts, expected)
+    assert (counts.sum(axis=1) == sum(weights)).all()
+    ones = count_votes(votes, classes=classes, weights=TeacherWeights.equal(len(votes))).counts
+    assert np.array_equal(ones, count_votes(votes, classes=classes).counts)
+
+
+def test_the_heaviest_teacher_takes_no_more_memory_than_any_other() -> None:
+    votes = np.array([[1, 0], [0, 0]])
+    counts = count_votes(
+        votes, classes=2, weights=TeacherWeights.of((MAX_TOTAL_VOTES - 1, 1))
+    ).counts
+    assert counts.tolist() == [[1, MAX_TOTAL_VOTES - 1], [MAX_TOTAL_VOTES, 0]]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param((1,), id="one missing"),
+        pytest.param((1, 1, 1), id="one too many"),
+        pytest.param((1, 0), id="none"),
+        pytest.param((1, -1), id="negative"),
+        pytest.param((1, 1.5), id="no whole number"),
+        pytest.param((1, 2**30), id="more than the ring holds"),
+    ],
+)
+def test_weights_must_be_whole_and_one_for_each_teacher(weights: tuple[int, ...]) -> None:
+    with pytest.raises((InvalidVotesError, InvalidParameterError)):
+        count_votes(np.zeros((2, 3)), classes=2, weights=TeacherWeights.of(weights))
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param((), id="no teacher"),
+        pytest.param(((1,),), id="no number of teachers"),
+        pytest.param(((1, 0),), id="a run of nobody"),
+        pytest.param(((1, 2), (1, 3)), id="one run written as two"),
+        pytest.param(((True, 2),), id="a yes for a weight"),
+    ],
+)
+def test_weights_have_one_form(runs: Any) -> None:
+    with pytest.raises(InvalidParameterError):
+        TeacherWeights(runs)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12))
+def test_weights_of_all_teachers_are_kept(weights: list[int]) -> None:
+    kept = TeacherWeights.of(weights)
+    assert [weight for weight, count in kept.runs for _ in range(count)] == weights
+    assert (kept.teachers, kept.votes, kept.heaviest) == (len(weights), sum(weights), max(weights))
 
 
 # The fold, on a small ring: everything is tried ------------------------------------------------

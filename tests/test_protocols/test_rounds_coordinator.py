@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from protocols import wire
+from protocols.envelope import SUITES, SealingKey
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -16,6 +17,7 @@ from protocols.errors import (
     MalformedMessageError,
     RefusedError,
     RemoteProtocolError,
+    SuiteError,
     TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
@@ -242,10 +244,11 @@ def _statement(run: MemoryRun, liar: bytes, **changed: object) -> bytes:
     fields: dict[str, object] = {
         "offer_digest": wire.decode(run.coordinator.offer()).digest,
         "identity_key": run.identities[liar].public.key,
-        "sealing_key": bytes(range(32)),
+        "sealing_key": SealingKey().public_bytes,
         "nonce": bytes(32),
         "role": "party",
         "expires_at": EXPIRES_AT,
+        "journal_counter": 0,
     }
     return wire.sign(KeyStatement(**fields | changed), run.identities[liar]).frame  # type: ignore[arg-type]
 
@@ -262,6 +265,23 @@ def test_a_key_statement_for_something_else_is_refused(changed: dict[str, object
         run.coordinator.receive(_statement(run, liar, **changed), peer=liar)
     assert caught.value.peer == liar.hex()
     run.coordinator.receive(_statement(run, liar), peer=liar)
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_a_key_of_another_suite_is_refused_and_its_party_named(suite: str) -> None:
+    (other,) = SUITES - {suite}
+    run = MemoryRun(3, suite=suite)
+    liar = run.coordinator.seats[0]
+    mixed = _statement(run, liar, sealing_key=SealingKey(other).public_bytes)
+    with pytest.raises(SuiteError) as caught:
+        run.coordinator.receive(mixed, peer=liar)
+    assert caught.value.peer == liar.hex()
+    assert liar in run.coordinator.missing
+
+
+def test_a_coordinator_offers_no_suite_that_does_not_exist() -> None:
+    with pytest.raises(SuiteError):
+        MemoryRun(3, suite="none")
 
 
 def test_a_key_statement_of_an_identity_that_is_not_enrolled_is_refused() -> None:
@@ -362,7 +382,7 @@ def test_a_party_cannot_end_an_exchange_that_has_not_begun() -> None:
     coordinator, identity = walk.run.coordinator, walk.run.identities[walk.me]
     early = [
         Confirmations(coordinator.run_id, walk.me, (bytes(32),) * 2),
-        Ready(coordinator.run_id, walk.me, "setup", coordinator.transcript.head),
+        Ready(coordinator.run_id, walk.me, "setup", coordinator.transcript.head, 0),
     ]
     for message in early:
         with pytest.raises(UnexpectedMessageError):
@@ -383,7 +403,7 @@ def test_a_party_is_ready_with_the_stage_and_the_history_of_now() -> None:
         ("closing", head, UnexpectedMessageError),
         ("setup", bytes(32), HistoryError),
     ):
-        frame = wire.sign(Ready(coordinator.run_id, walk.me, stage, other_head), identity).frame
+        frame = wire.sign(Ready(coordinator.run_id, walk.me, stage, other_head, 0), identity).frame
         with pytest.raises(error) as caught:
             coordinator.receive(frame, peer=walk.me)
         assert caught.value.peer == walk.me.hex()

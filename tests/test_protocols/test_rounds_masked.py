@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Collection, Sequence
 from itertools import combinations, product
 from typing import Any
@@ -38,6 +39,7 @@ from protocols.messages import (
 )
 from protocols.rounds import CoordinatorState, PartyState, holding
 from protocols.rounds.opening import ShareFault
+from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
@@ -233,14 +235,59 @@ def test_the_transcript_of_a_released_sum_says_whose_vectors_it_holds() -> None:
         run.sum(vectors_of(N), absent=absent)
         run.settle()
         kinds = [entry.kind for entry in run.coordinator.transcript.entries]
-        assert kinds == ["run record", "setup", "plan", "survivors", "settlement"]
+        assert kinds == ["run record", "setup", "plan", "survivor set", "settlement"]
         heads.add(run.coordinator.transcript.entries[3].digest)
         assert {p.transcript for p in run.parties.values()} == {run.coordinator.transcript}
     assert len(heads) == 3
     run = ready()
     run.open_plan(6)
     run.settle(released=False)
-    assert "survivors" not in [entry.kind for entry in run.coordinator.transcript.entries]
+    assert "survivor set" not in [entry.kind for entry in run.coordinator.transcript.entries]
+
+
+def test_a_written_transcript_with_survivor_sets_is_good_and_an_edited_one_is_not() -> None:
+    run, vectors = ready(), vectors_of(N)
+    for batch, absent in enumerate(([], [1], [4])):
+        run.sum(vectors, batch=batch, absent=absent)
+        run.settle()
+    run.open_plan(6, batch=3)
+    run.settle(released=False)
+    run.close()
+    lines = [json.dumps(line, sort_keys=True) for line in run.coordinator.signed_transcript()]
+    assert verify_transcript("\n".join(lines) + "\n").is_good
+    sets = [place for place, line in enumerate(lines) if '"survivor set"' in line]
+    assert len(sets) == 3
+    swapped = list(lines)
+    swapped[sets[0]], swapped[sets[1]] = lines[sets[1]], lines[sets[0]]
+    dropped = [*lines[: sets[0]], *lines[sets[0] + 1 :]]
+    for changed in (swapped, dropped):
+        assert verify_transcript("\n".join(changed) + "\n").line == sets[0] + 1
+
+
+def test_a_restarted_party_sends_the_same_shares_and_y_and_reveals_nothing() -> None:
+    """Its keys are gone: for the others it is one that dropped out after its y."""
+    run, vectors = ready(), vectors_of(N)
+    plan = run.open_plan(6)
+    me = run.coordinator.seats[2]
+    for fp, vector in zip(run.coordinator.seats, vectors, strict=True):
+        run.to_party("plan", fp, plan)
+        sent = run.parties[fp].contribute(vector)
+        if fp == me:
+            party = run.restart(me)
+            assert party.receive(plan, now=NOW).replies == sent
+        run.to_coordinator("y", fp, list(sent))
+    frames = run.coordinator.fix_survivors()
+    for frame in frames[me]:
+        with pytest.raises(UnexpectedMessageError):
+            run.parties[me].receive(frame, now=NOW)
+    for fp in but_one(run.coordinator.seats, me):
+        for frame in frames[fp]:
+            run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
+    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+
+
+def but_one(seats: Sequence[bytes], lost: bytes) -> list[bytes]:
+    return [seat for seat in seats if seat != lost]
 
 
 # What a holder reveals -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import seal
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey, seal
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -23,6 +23,7 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
     RemoteProtocolError,
+    SuiteError,
     TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
@@ -50,6 +51,8 @@ from tests.support.rounds import EXPIRES_AT, NOW, ListJournal, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector
 
 Spoil = Callable[[Walk, bytes], bytes]
+STRANGE_KEY = SealingKey().public_bytes
+"""A usable key of the suite, whose private half no party of a run has."""
 
 
 def at(state: PartyState) -> tuple[Walk, PartyRound]:
@@ -129,7 +132,6 @@ def test_an_offer_that_names_another_key_is_refused() -> None:
     "changed",
     [
         {"form": "unknown"},
-        {"suite": "x25519-none"},
         {"ring_bits": 16},
         {"ring_bits": 8},
         {"expires_at": int(NOW)},
@@ -158,7 +160,7 @@ def _stranger(walk: Walk, record: RunRecord) -> dict[str, Any]:
         record.statements[1],
         stranger,
         identity_key=stranger.public.key,
-        sealing_key=bytes(range(32)),
+        sealing_key=STRANGE_KEY,
     )
     return {"statements": _seated((*record.statements, forged))}
 
@@ -173,14 +175,12 @@ def _fingerprint_of(frame: bytes) -> bytes:
 
 def _forged_statement(walk: Walk, record: RunRecord) -> dict[str, Any]:
     """Another sealing key in a pinned party's name: the coordinator would read its envelopes."""
-    forged = altered(
-        record.statements[1], walk.run.coordinator_identity, sealing_key=bytes(range(32))
-    )
+    forged = altered(record.statements[1], walk.run.coordinator_identity, sealing_key=STRANGE_KEY)
     return {"statements": (record.statements[0], forged, record.statements[2])}
 
 
 def _my_statement_changed(walk: Walk, record: RunRecord) -> dict[str, Any]:
-    mine = altered(record.statements[0], walk.run.identities[walk.me], sealing_key=bytes(range(32)))
+    mine = altered(record.statements[0], walk.run.identities[walk.me], sealing_key=STRANGE_KEY)
     return {"statements": (mine, *record.statements[1:])}
 
 
@@ -237,7 +237,9 @@ def _field(**changed: Any) -> Callable[[Walk, RunRecord], dict[str, Any]]:
         ),
         pytest.param(_field(form="plain"), UnexpectedMessageError, id="another form"),
         pytest.param(_field(ring_bits=8), UnexpectedMessageError, id="another ring"),
-        pytest.param(_field(suite="none"), UnexpectedMessageError, id="another suite"),
+        pytest.param(_field(suite="none"), SuiteError, id="another suite"),
+        pytest.param(_field(suite=SUITE_X25519), SuiteError, id="a weaker suite"),
+        pytest.param(_old_statement(sealing_key=bytes(range(32))), SuiteError, id="mixed suites"),
         pytest.param(_field(simulated=False), UnexpectedMessageError, id="simulated no more"),
         pytest.param(_field(expires_at=EXPIRES_AT + 1), UnexpectedMessageError, id="longer life"),
         pytest.param(_field(offer_digest=bytes(32)), UnexpectedMessageError, id="another offer"),
@@ -427,12 +429,31 @@ def _record_again(walk: Walk) -> bytes:
     return wire.sign(record, walk.run.coordinator_identity).frame
 
 
+@pytest.mark.parametrize(
+    ("offered", "accepted"),
+    [
+        pytest.param(SUITE_X25519, SUITE_MLKEM768_X25519, id="a weaker one"),
+        pytest.param(SUITE_MLKEM768_X25519, SUITE_X25519, id="a stronger one"),
+        pytest.param("none", SUITE_MLKEM768_X25519, id="an unknown one"),
+    ],
+)
+def test_a_party_takes_part_in_suites_that_it_accepts_only(offered: str, accepted: str) -> None:
+    run = MemoryRun(3, suite=accepted)
+    party = run.parties[run.coordinator.seats[0]]
+    offer = altered(run.coordinator.offer(), run.coordinator_identity, suite=offered)
+    with pytest.raises(SuiteError) as caught:
+        party.receive(offer, now=NOW)
+    assert caught.value.peer == "coordinator"
+    assert party.state is PartyState.NEW
+    party.receive(run.coordinator.offer(), now=NOW)
+
+
 def test_a_peers_weak_sealing_key_is_named() -> None:
     walk, party = at(PartyState.STATED)
     true = next_frame(walk, "record")
     record = wire.expect(wire.decode(true), RunRecord)
     peer = walk.run.coordinator.seats[1]
-    weak = altered(record.statements[1], walk.run.identities[peer], sealing_key=bytes(32))
+    weak = altered(record.statements[1], walk.run.identities[peer], sealing_key=bytes(1216))
     changed = (record.statements[0], weak, record.statements[2])
     party.receive(altered(true, walk.run.coordinator_identity, statements=changed), now=NOW)
     with pytest.raises(MalformedMessageError) as caught:

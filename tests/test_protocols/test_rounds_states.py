@@ -84,7 +84,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
     """A message of this run that nobody sent before, as good as its type allows."""
     made: dict[type[Message], Message] = {
         RunOffer: RunOffer(fresh(), fresh(), "additive", 32, "s", EXPIRES_AT, True),
-        KeyStatement: KeyStatement(fresh(), fresh(), fresh(), fresh(), "party", EXPIRES_AT),
+        KeyStatement: KeyStatement(fresh(), fresh(), fresh(), fresh(), "party", EXPIRES_AT, 0),
         RunRecord: RunRecord(
             fresh(), fresh(), (b"x",), "additive", 32, "s", 3, 1, 0, EXPIRES_AT, True, b""
         ),
@@ -92,13 +92,13 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         EnvelopeBundle: EnvelopeBundle(run_id, (b"x", b"y")),
         Confirmations: Confirmations(run_id, sender, (fresh(), fresh())),
         SetupClosing: SetupClosing(run_id, (fresh(), fresh()), (fresh(), fresh(), fresh())),
-        Ready: Ready(run_id, sender, "elsewhere", head),
+        Ready: Ready(run_id, sender, "elsewhere", head, 0),
         Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
         MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
         Refusal: Refusal(fresh(), sender, "PF-300"),
         Settlement: Settlement(run_id, fresh(), "void", (b"", b"", b""), b""),
         Closing: Closing(run_id, fresh()),
-        HeadStatement: HeadStatement(run_id, sender, head, 0),
+        HeadStatement: HeadStatement(run_id, sender, head, 0, 0),
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
         Dealing: Dealing(fresh(), sender, fresh(), (fresh(),) * 5, (fresh(),) * 5),
         ShareBundle: ShareBundle(fresh(), (b"x",), (b"y",) * 4),
@@ -234,7 +234,7 @@ def message_from(walk: Walk, kind: type[Message]) -> bytes:
     run_id = coordinator.run_id or fresh()
     message = message_of(kind, run_id=run_id, sender=walk.me, head=coordinator.transcript.head)
     if kind is KeyStatement:
-        message = KeyStatement(fresh(), identity.public.key, fresh(), fresh(), "party", 1)
+        message = KeyStatement(fresh(), identity.public.key, fresh(), fresh(), "party", 1, 0)
     return framed(message, identity)
 
 

@@ -317,11 +317,11 @@ def _item_bytes(kind: type[Message]) -> int:
         (lambda: Refusal(DIGEST, DIGEST, "PF\n301"), "a line break"),
         (lambda: Refusal(DIGEST, DIGEST, "\x1b[2J"), "a terminal's control sequence"),
         (lambda: Refusal(DIGEST, DIGEST, "P\u0415"), "a letter that looks like another"),
-        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, -1), "negative count"),
-        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 2**32), "count of 2^32"),
-        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, True), "bool for a count"),
-        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 1.0), "float for a count"),  # type: ignore[arg-type]
-        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, np.int64(1)), "numpy count"),  # type: ignore[arg-type]
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, -1, 0), "negative count"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 2**32, 0), "count of 2^32"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, True, 0), "bool for a count"),
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 1.0, 0), "float for a count"),  # type: ignore[arg-type]
+        (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, np.int64(1), 0), "numpy count"),  # type: ignore[arg-type]
         (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, 0, 1, b""), "no words"),
         (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, MAX_WORDS + 1, 1, b""), "too many words"),
         (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, 1, 1, bytes(512 * KIB + 1)), "long terms"),

@@ -1,0 +1,71 @@
+"""Checks the transcript of a run directory against itself, and against the run's manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coordinator.errors import BrokenTranscriptError
+from pate_fed.errors import RunDirectoryError
+from protocols.transcript_verifier import MAX_BYTES, Verdict, verify_transcript
+
+
+def check_transcript(
+    run_dir: Path, *, coordinator: str | None = None, parties: Sequence[str] = ()
+) -> Verdict:
+    """Check the transcript of a run.
+
+    Args:
+        run_dir: A finished run's directory.
+        coordinator: Fingerprint that the coordinator must have, in hex; None: any.
+        parties: Fingerprints that must be those of all parties, in hex; none: any.
+
+    Returns:
+        The verdict, a good one.
+
+    Raises:
+        RunDirectoryError: the transcript or the manifest cannot be read.
+        BrokenTranscriptError: it is broken; names the first bad line.
+    """
+    text = _read(run_dir / "transcript.jsonl")
+    verdict = verify_transcript(text, coordinator=coordinator, parties=parties)
+    if verdict.line is not None:
+        raise BrokenTranscriptError(verdict.must, verdict.got, line=verdict.line, kind=verdict.kind)
+    _require_manifest(run_dir, verdict)
+    return verdict
+
+
+def transcript_table(verdict: Verdict) -> dict[str, Any]:
+    """Return a good verdict as plain data."""
+    return {
+        "good": verdict.is_good,
+        "entries": verdict.entries,
+        "run_id": verdict.run_id,
+        "head": verdict.head,
+        "coordinator": verdict.coordinator,
+        "parties": list(verdict.parties),
+    }
+
+
+def _require_manifest(run_dir: Path, verdict: Verdict) -> None:
+    """Check that the transcript is this run's, and not another one that is good too."""
+    try:
+        manifest = json.loads(_read(run_dir / "manifest.json"))
+        named = manifest["run_id"], manifest["transcript_head"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise RunDirectoryError("manifest.json must name its run", "another content") from error
+    if named != (verdict.run_id, verdict.head):
+        raise BrokenTranscriptError(
+            "the transcript must be that of the manifest's run", "another run's", line=1, kind=""
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise RunDirectoryError(f"{path.name} must have at most {MAX_BYTES} bytes", "more")
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise RunDirectoryError(f"{path.name} must be readable", error.strerror) from error

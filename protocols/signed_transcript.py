@@ -1,0 +1,122 @@
+"""A run's transcript as it is written down, for whoever wants to check it later (rule R8).
+
+Lines of plain data: public keys, hashes and signatures, never content. `transcript_verifier`
+reads them, and needs nothing of this package. The coordinator signs every head when it writes, so
+that nobody else can change the order; the parties' own signed heads stand at the end of the setup
+and of the run, so that the coordinator cannot either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.transcript import Entry, Transcript
+
+FORMAT_VERSION = 1
+_IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSignature:
+    """A party's signature over the head that it remembers.
+
+    Attributes:
+        sender: Fingerprint of the party.
+        journal_counter: Counter of its journal, which it signed with the head.
+        signature: 64 bytes.
+    """
+
+    sender: bytes
+    journal_counter: int
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsRecord:
+    """Heads that parties signed at the end of a stage.
+
+    Attributes:
+        stage: "setup" (`Ready` messages) or "closing" (`HeadStatement` messages).
+        after: Number of entries before it.
+        epoch: Epoch of the run then.
+        signatures: One per party, in seat order.
+    """
+
+    stage: str
+    after: int
+    epoch: int
+    signatures: tuple[HeadSignature, ...]
+
+
+def transcript_lines(
+    transcript: Transcript,
+    heads: Sequence[HeadsRecord],
+    *,
+    parties: Sequence[PublicIdentity],
+    coordinator: SigningIdentity,
+) -> list[dict[str, Any]]:
+    """Return a transcript as lines of plain data.
+
+    Args:
+        transcript: The coordinator's chain.
+        heads: What the parties signed of it, in order.
+        parties: All parties, in seat order.
+        coordinator: Signs every head.
+    """
+    waiting = list(heads)
+    lines = [_identities(parties, coordinator)]
+    for place, entry in enumerate(transcript.entries, start=1):
+        lines.append(_entry(entry, coordinator))
+        while waiting and waiting[0].after == place:
+            lines.append(_heads(waiting.pop(0), entry.head))
+    return lines
+
+
+def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, Any]:
+    keys = [coordinator.public.key, *(party.key for party in parties)]
+    digest = hashlib.sha256(_IDENTITIES_DOMAIN + b"".join(keys)).digest()
+    return {
+        "kind": "identities",
+        "version": FORMAT_VERSION,
+        "coordinator": keys[0].hex(),
+        "parties": [key.hex() for key in keys[1:]],
+        "signature": coordinator.sign(purpose="transcript identities", digest=digest).hex(),
+    }
+
+
+def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "digest": entry.digest.hex(),
+        "head": entry.head.hex(),
+        "head_signature": coordinator.sign(purpose="transcript head", digest=entry.head).hex(),
+        "signatures": [
+            {
+                "sender": item.sender.hex(),
+                "digest": item.digest.hex(),
+                "signature": item.signature.hex(),
+            }
+            for item in entry.signatures
+        ],
+    }
+
+
+def _heads(record: HeadsRecord, head: bytes) -> dict[str, Any]:
+    return {
+        "kind": "heads",
+        "stage": record.stage,
+        "head": head.hex(),
+        "epoch": record.epoch,
+        "signatures": [
+            {
+                "sender": item.sender.hex(),
+                "journal_counter": item.journal_counter,
+                "signature": item.signature.hex(),
+            }
+            for item in record.signatures
+        ],
+    }

@@ -1,0 +1,372 @@
+"""Checks a written transcript on its own: needs the file, `cryptography`, and nothing else of ours.
+
+Run ``python -m protocols.transcript_verifier FILE``, or copy this file anywhere and run it there.
+Exit code 0: good. 5: broken, and the first bad line is named. 2: wrong usage.
+
+A file is good if every entry follows from the one before (so none was edited), the coordinator
+signed every head (so nobody else moved, dropped or spliced any), each message's sender signed it,
+and all parties signed the head at the end of the setup and, in the last line, of the run (so the
+coordinator did not either, and nothing is missing at the end). The keys stand in the file: compare
+their fingerprints with those that you know, or give them as ``--coordinator`` and ``--party``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+EXIT_GOOD, EXIT_USAGE, EXIT_BROKEN = 0, 2, 5
+MAX_BYTES = 2**28
+"""Largest file that is read."""
+
+FOLLOWERS: Mapping[str, tuple[str, ...]] = {
+    "": ("identities",),
+    "identities": ("run record",),
+    "run record": ("setup",),
+    "setup": ("heads setup",),
+    "heads setup": ("plan", "heads closing"),
+    "plan": ("survivor set", "settlement"),
+    "survivor set": ("settlement",),
+    "settlement": ("plan", "heads closing"),
+    "heads closing": (),
+}
+"""Which line may come after which."""
+
+_DOMAIN = b"pate-fed/1/"
+_VERSION, _READY, _HEAD_STATEMENT = 1, 8, 14
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a check.
+
+    Attributes:
+        line: Number of the first bad line, from 1; None if the transcript is good.
+        kind: What that line is, as far as it can be read.
+        must: What must hold there.
+        got: What came instead.
+        entries: Good entries before it.
+        run_id: The run's id, in hex; empty if no run record was good.
+        head: Head after the last good entry, in hex.
+        coordinator: Fingerprint of the coordinator's key in the file, in hex.
+        parties: Fingerprints of the parties' keys in the file, in seat order.
+    """
+
+    line: int | None = None
+    kind: str = ""
+    must: str = ""
+    got: str = ""
+    entries: int = 0
+    run_id: str = ""
+    head: str = ""
+    coordinator: str = ""
+    parties: tuple[str, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.line is None
+
+
+def verify_transcript(
+    text: str, *, coordinator: str | None = None, parties: Sequence[str] = ()
+) -> Verdict:
+    """Check a transcript.
+
+    Args:
+        text: Content of a `transcript.jsonl`.
+        coordinator: Fingerprint that the coordinator must have, in hex; None: any.
+        parties: Fingerprints that must be those of all parties, in hex; none: any.
+
+    Returns:
+        The verdict. Never raises because of what is in `text`.
+    """
+    chain = _Chain(coordinator, frozenset(parties))
+    *lines, rest = text.split("\n")
+    number = 0
+    try:
+        for line in lines:
+            number, chain.kind = number + 1, ""
+            chain.take(line)
+        number, chain.kind = number + 1, ""
+        _require(not rest, "every line must have its end", "a line cut short")
+        _require(chain.last == "heads closing", "the parties' last signed heads must come", "none")
+    except ValueError as error:
+        must, got = error.args if len(error.args) == 2 else ("a line must be readable", "another")
+        return chain.verdict(line=number, must=must, got=got)
+    return chain.verdict()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="transcript_verifier", description="Check the transcript of a federation's run."
+    )
+    parser.add_argument("file", metavar="FILE", help="transcript.jsonl of a run directory")
+    parser.add_argument("--coordinator", metavar="FINGERPRINT", help="whose it must be")
+    parser.add_argument(
+        "--party", metavar="FINGERPRINT", action="append", default=[], help="one of all parties"
+    )
+    given = parser.parse_args(arguments)
+    path = Path(given.file)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            parser.error(f"FILE must have at most {MAX_BYTES} bytes")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        parser.error(f"FILE must be readable, got {error.strerror}")
+    verdict = verify_transcript(text, coordinator=given.coordinator, parties=given.party)
+    print(render_verdict(verdict))
+    return EXIT_GOOD if verdict.is_good else EXIT_BROKEN
+
+
+def render_verdict(verdict: Verdict) -> str:
+    """Say a verdict to people."""
+    if verdict.is_good:
+        lines = [f"good: {verdict.entries} entries, head {verdict.head}", f"run {verdict.run_id}"]
+    else:
+        name = f" ({verdict.kind})" if verdict.kind else ""
+        lines = [f"broken: line {verdict.line}{name}: {verdict.must}, got {verdict.got}"]
+    lines += [f"coordinator {verdict.coordinator}"] if verdict.coordinator else []
+    return "\n".join([*lines, *(f"party {party}" for party in verdict.parties)])
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The check so far.
+
+    Attributes:
+        pinned: Fingerprint that the coordinator must have, or None.
+        pinned_parties: Fingerprints that the parties must have, or none.
+        kind: Kind of the line at hand, as far as it was read.
+        last: Kind of the last good line.
+    """
+
+    pinned: str | None
+    pinned_parties: frozenset[str]
+    kind: str = ""
+    last: str = ""
+    entries: int = 0
+    run_id: bytes = b""
+    head: bytes = field(default_factory=lambda: _sha256(_DOMAIN + b"transcript\0"))
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    coordinator: bytes = b""
+    seats: tuple[bytes, ...] = ()
+
+    def take(self, line: str) -> None:
+        """Check one line; a ValueError of (must, got) if it is bad."""
+        content = _object(line)
+        kind = content.get("kind")
+        stage = content.get("stage") if kind == "heads" else None
+        name = kind if stage is None else f"{kind} {stage}"
+        # What stands in a verdict reaches screens: known names only.
+        self.kind = name if type(name) is str and name in FOLLOWERS else ""
+        allowed = FOLLOWERS[self.last]
+        _require(
+            bool(self.kind) and self.kind in allowed,
+            f"a line must be: {' or '.join(allowed) or 'the end'}",
+            self.kind or "another kind",
+        )
+        readers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "identities": self._identities,
+            "heads": self._heads,
+        }
+        readers.get(str(kind), self._entry)(content)
+        self.last = self.kind
+
+    def verdict(self, *, line: int | None = None, must: str = "", got: str = "") -> Verdict:
+        """Return the verdict as things stand."""
+        return Verdict(
+            line=line,
+            kind="" if line is None else self.kind,
+            must=must,
+            got=got,
+            entries=self.entries,
+            run_id=self.run_id.hex(),
+            head=self.head.hex(),
+            coordinator=self.coordinator.hex(),
+            parties=tuple(seat.hex() for seat in self.seats),
+        )
+
+    def _identities(self, content: dict[str, Any]) -> None:
+        _fields(content, {"kind", "version", "coordinator", "parties", "signature"})
+        _require(_count(content["version"]) == 1, "the version must be 1", "another")
+        mine = _hex(content["coordinator"], 32)
+        keys = [_hex(key, 32) for key in _list(content["parties"])]
+        digest = _sha256(_DOMAIN + b"transcript identities\0" + mine + b"".join(keys))
+        _verify(mine, "transcript identities", digest, _hex(content["signature"], 64))
+        seats = [_fingerprint(key) for key in keys]
+        _require(
+            bool(seats) and seats == sorted(set(seats)),
+            "parties must be in the order of fingerprints, none twice",
+            "others",
+        )
+        _require(
+            self.pinned in (None, _fingerprint(mine).hex()),
+            "the coordinator must be the one that was given",
+            "another",
+        )
+        _require(
+            not self.pinned_parties or self.pinned_parties == {seat.hex() for seat in seats},
+            "the parties must be those that were given",
+            "others",
+        )
+        self.coordinator, self.seats = _fingerprint(mine), tuple(seats)
+        self.keys = {self.coordinator: mine, **dict(zip(seats, keys, strict=True))}
+
+    def _entry(self, content: dict[str, Any]) -> None:
+        _fields(content, {"kind", "digest", "head", "head_signature", "signatures"})
+        digest, head = _hex(content["digest"], 32), _hex(content["head"], 32)
+        name = self.kind.encode()
+        link = _sha256(_DOMAIN + b"transcript\0" + self.head + bytes([len(name)]) + name + digest)
+        _require(head == link, "a head must follow from the entries before it", "another head")
+        signature = _hex(content["head_signature"], 64)
+        _verify(self.keys[self.coordinator], "transcript head", head, signature)
+        self._signatures(content["signatures"], digest)
+        if self.kind == "run record":
+            self.run_id = digest
+        self.head = head
+        self.entries += 1
+
+    def _signatures(self, items: Any, digest: bytes) -> None:
+        """Check who signed an entry: the coordinator its message, or each party its own."""
+        by_all = self.kind == "setup"
+        purpose = "confirmations" if by_all else self.kind
+        digests = []
+        for sender, item in self._by(self.seats if by_all else (self.coordinator,), items):
+            _fields(item, {"sender", "digest", "signature"})
+            digests.append(_hex(item["digest"], 32))
+            _verify(self.keys[sender], purpose, digests[-1], _hex(item["signature"], 64))
+        if by_all:
+            told = b"\x82" + _text("setup") + _head_of(4, len(digests))
+            expected = _sha256(_DOMAIN + b"message\0" + told + b"".join(map(_bytes, digests)))
+        else:
+            (expected,) = digests
+        _require(digest == expected, "an entry must be what its senders signed", "another digest")
+
+    def _heads(self, content: dict[str, Any]) -> None:
+        _fields(content, {"kind", "stage", "head", "epoch", "signatures"})
+        _require(
+            _hex(content["head"], 32) == self.head,
+            "the parties must have signed the head of this chain",
+            "another head",
+        )
+        epoch = _count(content["epoch"])
+        # The setup's statements do not sign it, and nothing was attempted yet.
+        _require(content["stage"] != "setup" or epoch == 0, "a setup must be before epoch 1", "not")
+        for sender, item in self._by(self.seats, content["signatures"]):
+            _fields(item, {"sender", "journal_counter", "signature"})
+            counter = _head_of(0, _count(item["journal_counter"]))
+            said = _bytes(self.run_id) + _bytes(sender)
+            if content["stage"] == "setup":
+                purpose, number = "ready", _READY
+                said += _text("setup") + _bytes(self.head) + counter
+            else:
+                purpose, number = "head statement", _HEAD_STATEMENT
+                said += _bytes(self.head) + _head_of(0, epoch) + counter
+            told = bytes((0x83, _VERSION, number, 0x85)) + said
+            digest = _sha256(_DOMAIN + b"message\0" + told)
+            _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
+
+    def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, Any]]]:
+        """Pair signatures with those who must have made them, in order."""
+        listed = _list(items)
+        _require(
+            [item.get("sender") for item in listed if isinstance(item, dict)]
+            == [sender.hex() for sender in senders],
+            "each who must sign must have signed, in order",
+            "others",
+        )
+        return list(zip(senders, listed, strict=True))
+
+
+def _object(line: str) -> dict[str, Any]:
+    """Read one line in the one form that it may have, so that no byte of it can differ."""
+    try:
+        content = json.loads(line)
+        again = json.dumps(content, sort_keys=True)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("a line must be JSON", "another") from error
+    _require(type(content) is dict, "a line must be a JSON object", "another")
+    _require(again == line, "a line must be written with sorted keys and no other space", "another")
+    return dict(content)
+
+
+def _fields(content: Any, names: set[str]) -> None:
+    _require(
+        type(content) is dict and set(content) == names, "a line must have its fields", "others"
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    _require(type(value) is list, "a list must be a list", "another")
+    return list(value)
+
+
+def _count(value: Any) -> int:
+    _require(type(value) is int and 0 <= value < 2**32, "a count must be from 0 below 2^32", "not")
+    return int(value)
+
+
+def _hex(value: Any, size: int) -> bytes:
+    good = (
+        type(value) is str and len(value) == 2 * size and not set(value) - set("0123456789abcdef")
+    )
+    _require(good, f"a value must be {size} bytes in lower-case hex", "another")
+    return bytes.fromhex(value)
+
+
+def _verify(key: bytes, purpose: str, digest: bytes, signature: bytes) -> None:
+    message = _DOMAIN + b"signature\0" + purpose.encode() + b"\0" + digest
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (InvalidSignature, ValueError) as error:
+        raise ValueError(f"the signature of the {purpose} must be its sender's", "another") from (
+            error
+        )
+
+
+def _fingerprint(key: bytes) -> bytes:
+    return _sha256(_DOMAIN + b"identity\0" + key)
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+# The few forms of deterministic CBOR (RFC 8949, section 4.2) that signed statements need.
+
+
+def _bytes(value: bytes) -> bytes:
+    return _head_of(2, len(value)) + value
+
+
+def _text(value: str) -> bytes:
+    return _head_of(3, len(value.encode())) + value.encode()
+
+
+def _head_of(major: int, number: int) -> bytes:
+    if number < 24:
+        return bytes([major << 5 | number])
+    for extra, size in ((24, 1), (25, 2), (26, 4)):
+        if number < 1 << (8 * size):
+            return bytes([major << 5 | extra]) + number.to_bytes(size, "big")
+    raise ValueError("a number must be below 2^32", "a larger one")
+
+
+def _require(holds: bool, must: str, got: str) -> None:
+    if not holds:
+        raise ValueError(must, got)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,384 @@
+"""Writes vectors of whole formats: packets, y's, envelopes, written transcripts, journals.
+
+From second implementations only, as `make_protocol_vectors`. Envelopes are drawn at random, since
+ML-KEM is: they are made where their file is missing, and checked by the second implementation.
+Run from the repository root: ``python -m tests.support.make_format_vectors``.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from tests.support.make_protocol_vectors import FOLDER
+from tests.support.reference_crypto import cbor, counter_stream, hpke_seal_hybrid, hpke_seal_x25519
+
+Row = dict[str, Any]
+
+
+def some_bytes(label: str, size: int = 32) -> bytes:
+    return hashlib.shake_256(b"format vectors, " + label.encode()).digest(size)
+
+
+# Packets ---------------------------------------------------------------------------------------
+
+
+def packets() -> Row:
+    frames = [b"one frame", some_bytes("frame", 300)]
+    good = {"none": [], "one": frames[:1], "two": frames, "sixteen": [b"f"] * 16}
+    one = cbor(frames[:1])
+    return {
+        "what": "packets, and packets that must be refused",
+        "good": {
+            name: {"packet": cbor(items).hex(), "frames": [item.hex() for item in items]}
+            for name, items in good.items()
+        },
+        "spoiled": {
+            "empty": "",
+            "seventeen frames": cbor([b"f"] * 17).hex(),
+            "a frame is a text": cbor(["frame"]).hex(),
+            "a frame is a list": cbor([[b"frame"]]).hex(),
+            "no list": cbor(b"frame").hex(),
+            "trailing byte": (one + b"\0").hex(),
+            "cut short": one[:-1].hex(),
+            "indefinite list": (b"\x9f" + one[1:] + b"\xff").hex(),
+            "long list head": (b"\x98\x01" + one[1:]).hex(),
+            "long bytes head": (b"\x81\x58\x09" + frames[0]).hex(),
+            "a tag": (b"\xc1" + one).hex(),
+        },
+    }
+
+
+# y's -------------------------------------------------------------------------------------------
+
+
+def masked_vectors() -> Row:
+    vectors = [[3, 0, -1, 2**31 - 1, 25], [0, 4, 7, -(2**31), 25], [1, 1, 1, 1, 200]]
+    keys = {pair: some_bytes(f"key of {pair}") for pair in ("0 1", "0 2", "1 2")}
+    ys = []
+    for seat, vector in enumerate(vectors):
+        words = list(vector)
+        for peer in set(range(3)) - {seat}:
+            key = keys[f"{min(seat, peer)} {max(seat, peer)}"]
+            stream = counter_stream(key, 4 * len(words))
+            for place in range(len(words)):
+                word = int.from_bytes(stream[4 * place : 4 * place + 4], "little")
+                words[place] += word if seat < peer else -word
+        ys.append(b"".join((word % 2**32).to_bytes(4, "little") for word in words))
+    total = [sum(column) for column in zip(*vectors, strict=True)]
+    wrapped = [(value + 2**31) % 2**32 - 2**31 for value in total]
+    return {
+        "what": "the additive form: y of each party, and the sum that they open",
+        "pair_keys": {pair: key.hex() for pair, key in keys.items()},
+        "vectors": vectors,
+        "ys": [y.hex() for y in ys],
+        "sum": wrapped,
+    }
+
+
+# Envelopes -------------------------------------------------------------------------------------
+
+
+def envelopes() -> Row:
+    half, seed, private = some_bytes("half"), some_bytes("ml-kem", 64), some_bytes("x25519")
+    run, sender, receiver, other = (some_bytes(name) for name in ("run", "me", "you", "they"))
+    info = b"pate-fed/1/envelope\0pair root\0" + run + sender + receiver
+    curve = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    lattice = MLKEM768PrivateKey.from_seed_bytes(seed).public_key().public_bytes_raw()
+    publics = {"x25519": curve, "mlkem768-x25519": lattice + curve}
+
+    def seal(name: str, **changed: bytes) -> bytes:
+        used = changed.get("info", info)
+        if name == "x25519":
+            return hpke_seal_x25519(half, curve, info=used, ephemeral=some_bytes("ephemeral"))
+        return hpke_seal_hybrid(half, lattice, curve, info=used, ephemeral=some_bytes("ephemeral"))
+
+    def spoiled(name: str) -> dict[str, str]:
+        true = seal(name)
+        head = len(true) - 48
+
+        def flipped(place: int) -> str:
+            return (true[:place] + bytes([true[place] ^ 1]) + true[place + 1 :]).hex()
+
+        domain = b"pate-fed/1/envelope\0pair root\0"
+        return {
+            "empty": "",
+            "encapsulated key only": true[:head].hex(),
+            "cut by one byte": true[:-1].hex(),
+            "one byte more": (true + b"\0").hex(),
+            "encapsulated key changed": flipped(0),
+            "ciphertext changed": flipped(head),
+            "tag changed": flipped(len(true) - 1),
+            "sealed for another run": seal(name, info=domain + other + sender + receiver).hex(),
+            "sealed by another sender": seal(name, info=domain + run + other + receiver).hex(),
+            "sealed to another receiver": seal(name, info=domain + run + sender + other).hex(),
+            "sender and receiver swapped": seal(name, info=domain + run + receiver + sender).hex(),
+            "sealed for another role": seal(
+                name, info=b"pate-fed/1/envelope\0pair key\0" + run + sender + receiver
+            ).hex(),
+        }
+
+    return {
+        "what": "envelopes of both suites around one half of a root, and envelopes that never open",
+        "run_id": run.hex(),
+        "sender": sender.hex(),
+        "receiver": receiver.hex(),
+        "info": info.hex(),
+        "plaintext": half.hex(),
+        "mlkem768_private_seed": seed.hex(),
+        "x25519_private_key": private.hex(),
+        "suites": {
+            f"{name}-hkdf-sha256-aes-256-gcm": {
+                "public_key": public.hex(),
+                "sealed": seal(name).hex(),
+                "spoiled": spoiled(name),
+            }
+            for name, public in publics.items()
+        },
+    }
+
+
+# Written transcripts ---------------------------------------------------------------------------
+
+
+def _key(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(some_bytes(f"identity of {name}"))
+
+
+def _public(key: Ed25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes_raw()
+
+
+def _fingerprint(key: Ed25519PrivateKey) -> bytes:
+    return hashlib.sha256(b"pate-fed/1/identity\0" + _public(key)).digest()
+
+
+def _sign(key: Ed25519PrivateKey, purpose: str, digest: bytes) -> str:
+    return key.sign(b"pate-fed/1/signature\0" + purpose.encode() + b"\0" + digest).hex()
+
+
+def _digest(told: bytes) -> bytes:
+    return hashlib.sha256(b"pate-fed/1/message\0" + told).digest()
+
+
+def transcript_rows() -> list[Row]:
+    coordinator = _key("coordinator")
+    parties = sorted((_key(f"party {place}") for place in range(3)), key=_fingerprint)
+    keys = b"".join(map(_public, (coordinator, *parties)))
+    named = hashlib.sha256(b"pate-fed/1/transcript identities\0" + keys).digest()
+    rows: list[Row] = [
+        {
+            "kind": "identities",
+            "version": 1,
+            "coordinator": _public(coordinator).hex(),
+            "parties": [_public(party).hex() for party in parties],
+            "signature": _sign(coordinator, "transcript identities", named),
+        }
+    ]
+    head = hashlib.sha256(b"pate-fed/1/transcript\0").digest()
+    run = some_bytes("run record")
+
+    def add(kind: str, digest: bytes, signatures: list[Row]) -> None:
+        nonlocal head
+        name = bytes([len(kind)]) + kind.encode()
+        head = hashlib.sha256(b"pate-fed/1/transcript\0" + head + name + digest).digest()
+        rows.append(
+            {
+                "kind": kind,
+                "digest": digest.hex(),
+                "head": head.hex(),
+                "head_signature": _sign(coordinator, "transcript head", head),
+                "signatures": signatures,
+            }
+        )
+
+    def by_coordinator(kind: str, digest: bytes) -> None:
+        signature = _sign(coordinator, kind, digest)
+        item = {"sender": _fingerprint(coordinator).hex(), "digest": digest.hex()}
+        add(kind, digest, [{**item, "signature": signature}])
+
+    def heads(stage: str, number: int, purpose: str, epoch: int, told: list[Any]) -> None:
+        signatures = []
+        for place, party in enumerate(parties):
+            counter = 10 * place + number
+            fields = cbor([run, _fingerprint(party), *told, counter])
+            digest = _digest(b"\x83\x01" + bytes([number]) + fields)
+            item = {"sender": _fingerprint(party).hex(), "journal_counter": counter}
+            signatures.append({**item, "signature": _sign(party, purpose, digest)})
+        row = {"kind": "heads", "stage": stage, "head": head.hex(), "epoch": epoch}
+        rows.append({**row, "signatures": signatures})
+
+    by_coordinator("run record", run)
+    said = [some_bytes(f"confirmations {place}") for place in range(3)]
+    add(
+        "setup",
+        _digest(cbor(["setup", said])),
+        [
+            {
+                "sender": _fingerprint(party).hex(),
+                "digest": digest.hex(),
+                "signature": _sign(party, "confirmations", digest),
+            }
+            for party, digest in zip(parties, said, strict=True)
+        ],
+    )
+    heads("setup", 8, "ready", 0, ["setup", head])
+    for batch in range(2):
+        by_coordinator("plan", some_bytes(f"plan {batch}"))
+        by_coordinator("settlement", some_bytes(f"settlement {batch}"))
+    heads("closing", 14, "head statement", 2, [head, 2])
+    return rows
+
+
+def _text(rows: list[Row]) -> str:
+    return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+
+
+def written_transcripts() -> Row:
+    rows = transcript_rows()
+    good = _text(rows)
+
+    def changed(place: int, change: Callable[[Row], None]) -> Row:
+        row = copy.deepcopy(rows[place])
+        change(row)
+        return {"line": place + 1, "text": _text([*rows[:place], row, *rows[place + 1 :]])}
+
+    def without(*places: int) -> Row:
+        left = [row for place, row in enumerate(rows) if place not in places]
+        return {"line": min(places) + 1, "text": _text(left)}
+
+    swapped = rows.copy()
+    swapped[4], swapped[6] = swapped[6], swapped[4]
+    return {
+        "what": "a written transcript, and transcripts that are broken at a line",
+        "good": good,
+        "spoiled": {
+            "digest changed": changed(4, lambda row: row.update(digest="00" * 32)),
+            "head changed": changed(5, lambda row: row.update(head="00" * 32)),
+            "head's signature changed": changed(4, lambda r: r.update(head_signature="00" * 64)),
+            "sender's signature changed": changed(
+                1, lambda row: row["signatures"][0].update(signature="00" * 64)
+            ),
+            "sender changed": changed(1, lambda row: row["signatures"][0].update(sender="00" * 32)),
+            "a party's signature is missing": changed(8, lambda row: row["signatures"].pop()),
+            "a party's journal counter changed": changed(
+                8, lambda row: row["signatures"][1].update(journal_counter=0)
+            ),
+            "epoch changed": changed(8, lambda row: row.update(epoch=3)),
+            "coordinator's key changed": changed(0, lambda row: row.update(coordinator="00" * 32)),
+            "parties in another order": changed(0, lambda row: row["parties"].reverse()),
+            "another version": changed(0, lambda row: row.update(version=2)),
+            "an extra field": changed(4, lambda row: row.update(extra=1)),
+            "a plan and its settlement dropped": {**without(6, 7), "line": 7},
+            "a settlement dropped": without(5),
+            "the setup dropped": without(2),
+            "two plans swapped": {"line": 5, "text": _text(swapped)},
+            "last line cut off": without(8),
+            "last line end cut off": {"line": 9, "text": good[:-1]},
+            "cut in the middle of a line": {"line": 5, "text": _text(rows[:4]) + '{"digest": "'},
+            "empty": {"line": 1, "text": ""},
+            "a line twice": {"line": 6, "text": _text([*rows[:5], *rows[4:]])},
+            "an empty line at the end": {"line": 10, "text": good + "\n"},
+            "other spaces": {"line": 1, "text": good.replace(", ", ",", 1)},
+        },
+    }
+
+
+# Journals --------------------------------------------------------------------------------------
+
+FIRST_LINE = b"pate-fed journal 1\n"
+_JOURNAL = b"pate-fed/1/journal\0"
+
+
+def _journal_record(link: bytes, body: bytes) -> tuple[bytes, bytes]:
+    length = len(body).to_bytes(4, "big")
+    check = hashlib.sha256(_JOURNAL + b"length\0" + link + length).digest()[:8]
+    following = hashlib.sha256(_JOURNAL + b"record\0" + link + length + body).digest()
+    return length + check + body + following, following
+
+
+def journals() -> Row:
+    run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
+    y = some_bytes("y", 100)
+    bodies: list[list[Any]] = [
+        ["claim", [some_bytes("query 0"), some_bytes("query 1")]],
+        ["begin", run, 1, plan],
+        ["keep", plan, hashlib.sha256(y).digest()],
+        ["witness", [[peer, 12]]],
+        ["erase", plan],
+        ["halt", 100],
+        ["resume"],
+        ["begin", run, 2, some_bytes("plan 2")],
+    ]
+    link = hashlib.sha256(_JOURNAL + FIRST_LINE).digest()
+    records = []
+    for body in bodies:
+        record, link = _journal_record(link, cbor(body))
+        records.append(record)
+
+    def file_of(*pieces: bytes) -> bytes:
+        return FIRST_LINE + b"".join(pieces)
+
+    whole = file_of(*records)
+    last = len(whole) - len(records[-1])
+
+    def flipped(place: int) -> bytes:
+        return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+
+    unknown, _ = _journal_record(link, cbor(["dance"]))
+    no_list, _ = _journal_record(link, cbor(b"begin"))
+    not_canonical, _ = _journal_record(link, b"\x98\x01" + cbor("resume"))
+    return {
+        "what": "a party's journal, journals that a crash left unfinished, and damaged ones",
+        "good": {"file": whole.hex(), "counter": 102, "head": link.hex()},
+        "unfinished": {
+            "nothing": {"file": "", "counter": 0},
+            "first line cut short": {"file": FIRST_LINE[:7].hex(), "counter": 0},
+            "header cut short": {"file": whole[: last + 11].hex(), "counter": 101},
+            "body cut short": {"file": whole[: last + 20].hex(), "counter": 101},
+            "link cut short": {"file": whole[:-1].hex(), "counter": 101},
+            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 102},
+            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 101},
+        },
+        "spoiled": {
+            "first line changed": flipped(0).hex(),
+            "length changed": flipped(len(FIRST_LINE) + 3).hex(),
+            "last length changed": flipped(last + 3).hex(),
+            "check changed": flipped(last + 4).hex(),
+            "body changed": flipped(len(FIRST_LINE) + 20).hex(),
+            "last body changed": flipped(last + 20).hex(),
+            "last link changed": flipped(len(whole) - 1).hex(),
+            "a record dropped": file_of(*records[:2], *records[3:]).hex(),
+            "a record twice": file_of(*records[:2], *records[1:]).hex(),
+            "two records swapped": file_of(records[0], records[2], records[1], *records[3:]).hex(),
+            "bytes after the end": (whole + b"some more bytes").hex(),
+            "a kind that nobody knows": file_of(*records, unknown).hex(),
+            "a body that is no list": file_of(*records, no_list).hex(),
+            "a body that is not canonical": file_of(*records, not_canonical).hex(),
+        },
+    }
+
+
+def main() -> None:
+    vectors: dict[str, Callable[[], Row]] = {
+        "packets": packets,
+        "masked_vectors": masked_vectors,
+        "written_transcripts": written_transcripts,
+        "journals": journals,
+    }
+    if not (FOLDER / "envelopes.json").exists():
+        vectors["envelopes"] = envelopes
+    for name, make in vectors.items():
+        text = json.dumps(make(), indent=1) + "\n"
+        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Writes the tables of messages in the wire format's page, from the types in the code.
+
+Run from the repository root: ``python -m tests.support.wire_format_tables``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from protocols.messages import MESSAGE_TYPES, Message, Range, Size, field_types
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "wire-format.md"
+BEGIN, END = "<!-- messages: written by a program -->\n", "<!-- end of messages -->\n"
+
+
+def tables() -> str:
+    """One section per message type, in the order of their numbers."""
+    return "\n".join(_section(kind) for kind in MESSAGE_TYPES.values())
+
+
+def written_tables(page: str) -> str:
+    """What stands between the marks."""
+    return page.partition(BEGIN)[2].partition(END)[0]
+
+
+def _section(kind: type[Message]) -> str:
+    purpose = f'signed for "{kind.PURPOSE}"' if kind.PURPOSE else "a container, with no signature"
+    lines = [
+        f"### {kind.TYPE} {kind.__name__}",
+        "",
+        f"Type {kind.TYPE}, {purpose}; a frame has at most {kind.MAX_BYTES:,} bytes.",
+        "",
+        "| place | field | type |",
+        "|---|---|---|",
+    ]
+    for place, (name, hint) in enumerate(field_types(kind).items()):
+        lines.append(f"| {place} | `{name}` | {_described(hint)} |")
+    return "\n".join([*lines, ""])
+
+
+def _described(hint: Any) -> str:
+    base, bound = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
+    if get_origin(base) is tuple:
+        return f"array of {_span(bound)} items, each: {_described(get_args(base)[0])}"
+    if base is bool:
+        return "true or false"
+    if isinstance(bound, Range):
+        return f"unsigned integer, {bound.least:,} to {bound.most:,}"
+    assert isinstance(bound, Size)
+    if base is str:
+        return f"text of {_span(bound)} printable ASCII characters"
+    return f"byte string of {_span(bound)} bytes"
+
+
+def _span(size: Size) -> str:
+    return f"{size.least:,}" if size.least == size.most else f"{size.least:,} to {size.most:,}"
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    PAGE.write_text(before + BEGIN + tables() + END + rest.partition(END)[2], encoding="utf-8")

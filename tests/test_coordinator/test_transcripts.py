@@ -1,0 +1,123 @@
+"""`pate-fed transcript verify`: good, or broken at a line that is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command import Command, pate_fed, small_run, write_table
+from tests.support.rounds import MemoryRun
+
+__all__ = ["pate_fed"]
+
+
+@pytest.fixture
+def run() -> MemoryRun:
+    run = MemoryRun(3)
+    run.set_up()
+    run.sum([np.arange(3)] * 3)
+    run.settle()
+    run.close()
+    return run
+
+
+@pytest.fixture
+def run_dir(run: MemoryRun, tmp_path: Path) -> Path:
+    write(run, tmp_path)
+    return tmp_path
+
+
+def write(run: MemoryRun, folder: Path) -> None:
+    lines = [json.dumps(line, sort_keys=True) for line in run.coordinator.signed_transcript()]
+    (folder / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    named = {
+        "run_id": run.coordinator.run_id.hex(),
+        "transcript_head": run.coordinator.transcript.head.hex(),
+    }
+    (folder / "manifest.json").write_text(json.dumps(named))
+
+
+def test_a_simulated_run_is_good(pate_fed: Command, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table.csv")
+    out = tmp_path / "run"
+    assert pate_fed(*small_run(table, out)).code == 0
+    ended = pate_fed("transcript", "verify", out)
+    assert ended.code == 0
+    assert ended.out.startswith("good: ")
+    assert ended.err == ""
+    manifest = json.loads((out / "manifest.json").read_text())
+    shown = pate_fed("transcript", "verify", out, "--format", "json")
+    assert shown.code == 0
+    assert shown.json["good"] is True
+    assert shown.json["run_id"] == manifest["run_id"]
+    assert shown.json["head"] == manifest["transcript_head"]
+    assert len(shown.json["parties"]) >= 3
+
+
+def test_people_can_pin_whose_run_it_must_be(
+    pate_fed: Command, run: MemoryRun, run_dir: Path
+) -> None:
+    mine = run.coordinator_identity.fingerprint.hex()
+    parties = [part for seat in run.coordinator.seats for part in ("--party", seat.hex())]
+    right = pate_fed("transcript", "verify", run_dir, "--coordinator", mine, *parties)
+    assert right.code == 0
+    for wrong in (["--coordinator", "00" * 32], parties[:2], ["--party", "00" * 32]):
+        ended = pate_fed("transcript", "verify", run_dir, *wrong)
+        assert (ended.code, ended.error_code) == (5, "PF-414")
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_a_line_that_is_gone_is_named(pate_fed: Command, run_dir: Path, place: int) -> None:
+    file = run_dir / "transcript.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    assert len(lines) == 7
+    file.write_text("".join(lines[:place] + lines[place + 1 :]))
+    ended = pate_fed("transcript", "verify", run_dir)
+    assert (ended.code, ended.error_code, ended.out) == (5, "PF-414", "")
+    assert f"line {place + 1}" in ended.err
+
+
+def test_a_broken_transcript_is_one_json_object_where_json_was_asked_for(
+    pate_fed: Command, run_dir: Path
+) -> None:
+    file = run_dir / "transcript.jsonl"
+    file.write_text(file.read_text()[:-1])
+    ended = pate_fed("transcript", "verify", run_dir, "--format", "json")
+    assert (ended.code, ended.out) == (5, "")
+    error = json.loads(ended.err)
+    assert error["code"] == "PF-414"
+    assert "line 7 of the transcript: every line must have its end" in error["must"]
+
+
+def test_a_good_transcript_of_another_run_is_broken(pate_fed: Command, run_dir: Path) -> None:
+    other = MemoryRun(3)
+    other.set_up()
+    other.close()
+    lines = [json.dumps(line, sort_keys=True) for line in other.coordinator.signed_transcript()]
+    (run_dir / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    ended = pate_fed("transcript", "verify", run_dir)
+    assert (ended.code, ended.error_code) == (5, "PF-414")
+    assert "another run" in ended.err
+
+
+@pytest.mark.parametrize("name", ["transcript.jsonl", "manifest.json"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"[]", b"{}", b"[" * 100_000])
+def test_files_that_cannot_be_read_are_one_line(
+    pate_fed: Command, run_dir: Path, name: str, content: bytes | None
+) -> None:
+    (run_dir / name).unlink()
+    if content is not None:
+        (run_dir / name).write_bytes(content)
+    ended = pate_fed("transcript", "verify", run_dir)
+    assert ended.code == 5
+    assert ended.error_code == (
+        "PF-414" if name == "transcript.jsonl" and content is not None else "PF-140"
+    )
+
+
+def test_a_directory_that_is_none_is_one_line(pate_fed: Command, tmp_path: Path) -> None:
+    ended = pate_fed("transcript", "verify", tmp_path / "none")
+    assert (ended.code, ended.error_code) == (5, "PF-140")

@@ -1,0 +1,402 @@
+"""200,000 broken inputs: every door answers with a value or a coded error, in bounded memory.
+
+Hypothesis chooses seeds, and shrinks to one that fails; each seed stands for a batch of inputs that
+`mutations` makes. The input that did it is in the error's text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from party import file_journal
+from party.errors import PartyError
+from party.file_journal import FileJournal
+from pate_fed.errors import PateFedError
+from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.envelope import SUITES, SealingKey, seal
+from protocols.errors import ConflictingMessageError, ProtocolError
+from protocols.identity import PublicIdentity
+from protocols.messages import MESSAGE_TYPES
+from protocols.rounds import PartyState
+from protocols.transcript_verifier import verify_transcript
+from tests.support.federation import Federation
+from tests.support.mutations import encoded, mutated, mutated_value
+from tests.support.rounds import NOW, MemoryRun
+from tests.support.vectors import read_vectors
+
+CODED = (ProtocolError, PateFedError, PartyError)
+BATCH = 250
+QUOTAS = {
+    "frames": 70_000,
+    "messages": 30_000,
+    "packets": 20_000,
+    "values": 30_000,
+    "run terms": 10_000,
+    "batch terms": 10_000,
+    "releases": 10_000,
+    "envelopes": 8_000,
+    "sealing keys": 2_000,
+    "signatures": 2_000,
+    "a party": 3_000,
+    "a coordinator": 3_000,
+    "a node": 2_000,
+    "transcripts": 3_000,
+    "journals": 3_000,
+}
+"""Inputs for each door."""
+
+FRAMES = [bytes.fromhex(item["frame"]) for item in read_vectors("wire_frames")["good"].values()]
+FRAMES += [bytes.fromhex(frame) for frame in read_vectors("wire_frames")["spoiled"].values()]
+Door = Callable[[bytes], object]
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        pytest.param(lambda data: {}[data], id="an error with no code"),
+        pytest.param(lambda data: bytes(4 * 2**20), id="too much memory"),
+    ],
+)
+def test_a_door_that_breaks_is_found(door: Door) -> None:
+    with pytest.raises(AssertionError):
+        fuzz("signatures", door, lambda chance: b"x")
+
+
+def test_there_are_200_000_inputs() -> None:
+    assert sum(QUOTAS.values()) >= 200_000
+    assert all(quota % BATCH == 0 for quota in QUOTAS.values())
+
+
+def fuzz(name: str, door: Door, make: Callable[[random.Random], bytes]) -> None:
+    """Put a door's quota of inputs through it."""
+    seen = 0
+
+    def batch(seed: int) -> None:
+        nonlocal seen
+        chance = random.Random(seed)  # noqa: S311 - picks what to break
+        inputs = [make(chance) for _ in range(BATCH)]
+        for data in inputs:
+            knock(door, data)
+        # The same inputs again, a few of them, with an eye on memory.
+        for data in inputs[:5]:
+            assert memory_of(door, data) <= 300 * len(data) + 2**20, data.hex()
+        seen += len(inputs)
+
+    batches = QUOTAS[name] // BATCH
+    run = settings(
+        max_examples=batches,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )(given(st.integers(0, 2**64 - 1))(batch))
+    run()
+    # Hypothesis may end early where it thinks that it saw all: the rest of the quota is ours.
+    for seed in range(max(0, batches - seen // BATCH)):
+        batch(seed)
+    assert seen >= QUOTAS[name]
+
+
+def knock(door: Door, data: bytes) -> None:
+    """Hand one input to a door; anything but a value or a coded error fails and shows the input."""
+    try:
+        with contextlib.suppress(*CODED):
+            door(data)
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__} for {data[:2_000].hex()}") from error
+
+
+def memory_of(door: Door, data: bytes) -> int:
+    tracemalloc.start()
+    try:
+        knock(door, data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+# The wire --------------------------------------------------------------------------------------
+
+
+def test_frames() -> None:
+    def door(data: bytes) -> None:
+        signed = wire.decode(data)
+        # What is taken is what would have been written.
+        assert wire.digest_of(signed.message) == signed.digest
+
+    fuzz("frames", door, lambda chance: mutated(chance, FRAMES))
+
+
+def test_fields_of_every_message() -> None:
+    corpus = [cbor2.loads(frame) for frame in FRAMES[: len(MESSAGE_TYPES)]]
+
+    def make(chance: random.Random) -> bytes:
+        version, number, fields, signature = chance.choice(corpus)
+        changed = mutated_value(chance, fields)
+        if chance.random() < 0.3:
+            changed = mutated_value(chance, changed)
+        return encoded([version, number, changed, signature])
+
+    fuzz("messages", wire.decode, make)
+
+
+def test_packets() -> None:
+    vectors = read_vectors("packets")
+    corpus = [bytes.fromhex(item["packet"]) for item in vectors["good"].values()]
+    corpus += [bytes.fromhex(packet) for packet in vectors["spoiled"].values()]
+    fuzz(
+        "packets",
+        lambda data: wire.unpack(data, max_bytes=10_000),
+        lambda chance: mutated(chance, corpus),
+    )
+
+
+TERMS = RunTerms(
+    bytes(32), 3, (200, 200, 200), "confident", 360.0, 20.0, 20.0, "coordinator", "record", 1,
+    "separate", 100, 100, 5.0, 1e-5,
+)  # fmt: skip
+BATCH_TERMS = BatchTerms(TERMS, (4, 1, 9))
+RELEASE = NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2]))
+RECORDS: list[dict[str, Any]] = [
+    TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record()
+]  # fmt: skip
+
+
+def test_values() -> None:
+    corpus = [wire.encode_value(record) for record in RECORDS]
+    corpus += [wire.encode_value([1.5, None, True, {"a": [b"x", "y", -7]}]), *FRAMES[:4]]
+
+    def door(data: bytes) -> None:
+        assert wire.encode_value(wire.decode_value(data)) == data
+
+    fuzz("values", door, lambda chance: mutated(chance, corpus))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "record"),
+    [
+        pytest.param("run terms", RunTerms, RECORDS[0], id="run terms"),
+        pytest.param("batch terms", BatchTerms, RECORDS[1], id="batch terms"),
+        pytest.param("releases", NoisyRelease, RECORDS[2], id="releases"),
+    ],
+)
+def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
+    def make(chance: random.Random) -> bytes:
+        changed = mutated_value(chance, record)
+        if chance.random() < 0.3:
+            changed = mutated_value(chance, changed)
+        return encoded(changed)
+
+    fuzz(name, lambda data: kind.from_record(wire.decode_value(data)), make)
+
+
+# Keys ------------------------------------------------------------------------------------------
+
+IDS = {"run_id": bytes(32), "sender": b"s" * 32, "receiver": b"r" * 32}
+
+
+def test_envelopes() -> None:
+    keys = [SealingKey(suite) for suite in sorted(SUITES)]
+    corpus = [seal(bytes(32), key.public_bytes, suite=key.suite, **IDS) for key in keys]
+
+    def door(data: bytes) -> None:
+        # What opens is what was sealed: no change of an envelope opens to something else.
+        for key in keys:
+            try:
+                assert key.open(data, **IDS) == bytes(32)
+            except ProtocolError:
+                continue
+            assert data in corpus
+
+    fuzz("envelopes", door, lambda chance: mutated(chance, corpus))
+
+
+def test_sealing_keys() -> None:
+    keys = [SealingKey(suite) for suite in sorted(SUITES)]
+    corpus = [key.public_bytes for key in keys]
+
+    def door(data: bytes) -> None:
+        for key in keys:
+            knock(lambda data: seal(bytes(32), data, suite=key.suite, **IDS), data)  # noqa: B023
+
+    fuzz("sealing keys", door, lambda chance: mutated(chance, corpus))
+
+
+def test_signatures() -> None:
+    def door(data: bytes) -> None:
+        identity = PublicIdentity(data[:32])
+        identity.verify(purpose="plan", digest=data[32:64], signature=data[64:])
+
+    fuzz("signatures", door, lambda chance: mutated(chance, [bytes(128), bytes(range(128))]))
+
+
+# Both ends -------------------------------------------------------------------------------------
+
+
+def resigned(chance: random.Random, frame: bytes, signer: Any) -> bytes:
+    """A frame with changed fields and a true signature, where a message can be made of them."""
+    version, number, fields, _ = cbor2.loads(frame)
+    changed = encoded([version, number, mutated_value(chance, fields), bytes(64)])
+    try:
+        message = wire.decode(changed).message
+    except ProtocolError:
+        return changed
+    return wire.sign(message, signer).frame if message.PURPOSE else wire.contain(message).frame
+
+
+def test_a_party() -> None:
+    run = MemoryRun(3)
+    run.set_up()
+    corpus = [run.open_plan(4), run.coordinator.offer(), *FRAMES]
+    me, rebuilt = run.coordinator.seats[0], 0
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, corpus)
+        return resigned(chance, chance.choice(corpus[:2]), run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        nonlocal run, me, rebuilt
+        if run.parties[me].state is PartyState.STOPPED and rebuilt < 100:
+            # A conflict stopped it, as it must: the next input meets a party that is ready again.
+            run, rebuilt = MemoryRun(3), rebuilt + 1
+            run.set_up()
+            me = run.coordinator.seats[0]
+            corpus[:2] = [run.open_plan(4), run.coordinator.offer()]
+        event = run.parties[me].receive(data, now=NOW).event
+        if event is not None:  # a plan that the coordinator truly signed
+            run.parties[me].refuse("PF-301")
+
+    fuzz("a party", door, make)
+    assert run.journals[me].steps == []
+    assert rebuilt
+
+
+def test_a_coordinator() -> None:
+    run = MemoryRun(3)
+    run.set_up()
+    seats = run.coordinator.seats
+    plan = run.open_plan(4)
+    ys = []
+    for seat in seats:
+        run.to_party("plan", seat, plan)
+        ys += run.parties[seat].contribute(np.arange(4))
+    identities = [run.identities[seat] for seat in seats]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, [*ys, *FRAMES])
+        place = chance.randrange(2)
+        version, number, fields, _ = cbor2.loads(ys[place])
+        changed = encoded([version, number, mutated_value(chance, fields), bytes(64)])
+        try:
+            message: Any = wire.decode(changed).message
+        except ProtocolError:
+            return changed
+        if getattr(message, "body", b"1") == cbor2.loads(ys[place])[2][2]:
+            return changed
+        return wire.sign(message, identities[place]).frame
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=seats[data[-1] % 2] if data else seats[0])
+
+    fuzz("a coordinator", door, make)
+    # Whatever came: the three true y's still open the exact sum, or one liar's y is in it.
+    for seat, y in zip(seats, ys, strict=True):
+        with contextlib.suppress(ConflictingMessageError):
+            run.coordinator.receive(y, peer=seat)
+    assert run.coordinator.open_total().shape == (4,)
+
+
+def test_a_node() -> None:
+    federation = Federation()
+    federation.run.set_up()
+    node = federation.nodes[0]
+    corpus = [wire.pack([frame]) for frame in FRAMES] + federation.transport.packets[:12]
+
+    def door(data: bytes) -> None:
+        answers = wire.unpack(node.receive(data), max_bytes=2**20)
+        assert all(wire.decode(answer) for answer in answers)
+
+    fuzz("a node", door, lambda chance: mutated(chance, corpus))
+    assert federation.steps[0] == []  # nothing was charged, noted or voted on
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+def test_transcripts() -> None:
+    vectors = read_vectors("written_transcripts")
+    good = vectors["good"].encode()
+    corpus = [good, *(item["text"].encode() for item in vectors["spoiled"].values())]
+    rows = [json.loads(line) for line in vectors["good"].splitlines()]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, corpus)
+        place = chance.randrange(len(rows))
+        changed = json.loads(json.dumps(rows))
+        changed[place] = _json_of(mutated_value(chance, changed[place]))
+        return "".join(json.dumps(row, sort_keys=True) + "\n" for row in changed).encode()
+
+    def door(data: bytes) -> None:
+        verdict = verify_transcript(data.decode("utf-8", errors="replace"))
+        assert verdict.is_good == (data == good)
+
+    fuzz("transcripts", door, make)
+
+
+def _json_of(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        return [_json_of(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _json_of(item) for key, item in value.items()}
+    return value
+
+
+def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_journal.os, "fsync", lambda file: None)  # the disk is not the point
+    vectors = read_vectors("journals")
+    corpus = [bytes.fromhex(vectors["good"]["file"])]
+    corpus += [bytes.fromhex(item["file"]) for item in vectors["unfinished"].values()]
+    corpus += [bytes.fromhex(file) for file in vectors["spoiled"].values()]
+    bodies = [
+        ["claim", [bytes(32), b"q" * 32]], ["begin", bytes(32), 1, bytes(32)],
+        ["keep", bytes(32), bytes(32)], ["erase", bytes(32)], ["witness", [[bytes(32), 12]]],
+        ["halt", 100], ["resume"],
+    ]  # fmt: skip
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, corpus)
+        data, link = file_journal.FIRST_LINE, file_journal._first_link()
+        for _ in range(chance.randrange(1, 5)):
+            body = chance.choice(bodies)
+            body = mutated_value(chance, body) if chance.random() < 0.6 else body
+            record, link = file_journal._record(link, encoded(body))
+            data += record
+        return data
+
+    def door(data: bytes) -> None:
+        (tmp_path / "journal").write_bytes(data)
+        with FileJournal(tmp_path) as journal:
+            assert journal.counter >= 0
+            journal.claim([b"goes on"])
+
+    fuzz("journals", door, make)

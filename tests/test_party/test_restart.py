@@ -1,0 +1,276 @@
+"""A party that comes back: with its journal, with an older one, with none (rule R4)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.errors import VoidBatchError
+from party.file_journal import FileJournal
+from party.node import PartyNode
+from protocols import wire
+from protocols.errors import (
+    BadSignatureError,
+    HistoryError,
+    KeyReuseError,
+    RestoredJournalError,
+    UnexpectedMessageError,
+)
+from protocols.messages import Plan, Ready
+from protocols.rounds import PartyState
+from tests.support.federation import Federation, holds_vector
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.walk import altered
+
+WORDS = 5
+ONES = np.ones(WORDS, dtype=np.int64)
+
+
+def run_on_disk(folder: Path) -> MemoryRun:
+    run = MemoryRun(3, journal=lambda place: FileJournal(folder / str(place)))
+    run.set_up()
+    return run
+
+
+def serve(run: MemoryRun, batch: int) -> None:
+    assert np.array_equal(run.sum([ONES] * 3, batch=batch), 3 * ONES)
+    run.settle()
+
+
+def reopened(run: MemoryRun, party: bytes) -> FileJournal:
+    folder: Path = run.journals[party]._folder
+    run.journals[party].close()
+    return FileJournal(folder)
+
+
+class TestRestarted:
+    def test_a_restarted_party_sends_the_very_same_bytes_again(self, tmp_path: Path) -> None:
+        run = run_on_disk(tmp_path)
+        me = run.coordinator.seats[0]
+        plan = run.open_plan(WORDS)
+        run.to_party("plan", me, plan)
+        (sent,) = run.parties[me].contribute(ONES)
+        for _ in range(3):
+            party = run.restart(me, reopened(run, me))
+            assert party.receive(plan, now=NOW).replies == (sent,)
+            assert party.receive(plan, now=NOW).event is None  # nothing to vote on again
+        run.to_coordinator("y", me, [sent])
+        for seat in run.coordinator.seats[1:]:
+            run.to_party("plan", seat, plan)
+            run.to_coordinator("y", seat, list(run.parties[seat].contribute(ONES)))
+        assert np.array_equal(run.coordinator.open_total(), 3 * ONES)
+
+    def test_once_it_is_settled_the_y_is_gone(self, tmp_path: Path) -> None:
+        run = run_on_disk(tmp_path)
+        me = run.coordinator.seats[0]
+        plan = run.open_plan(WORDS)
+        for seat, party in run.parties.items():
+            run.to_party("plan", seat, plan)
+            run.to_coordinator("y", seat, list(party.contribute(ONES)))
+        run.coordinator.open_total()
+        settlement = run.coordinator.settle(released=True, result=b"")
+        party = run.restart(me, reopened(run, me))
+        assert party.receive(settlement, now=NOW).replies == ()
+        assert run.journals[me].find(wire.decode(plan).digest) is None
+        for frame in (plan, settlement):
+            with pytest.raises(UnexpectedMessageError):
+                party.receive(frame, now=NOW)
+        assert party.state is PartyState.NEW
+
+    def test_an_expired_plan_is_not_answered_again(self, tmp_path: Path) -> None:
+        run = run_on_disk(tmp_path)
+        me = run.coordinator.seats[0]
+        plan = run.open_plan(WORDS)
+        run.to_party("plan", me, plan)
+        run.parties[me].contribute(ONES)
+        party = run.restart(me, reopened(run, me))
+        with pytest.raises(UnexpectedMessageError):
+            party.receive(plan, now=EXPIRES_AT)
+        assert not list((run.journals[me]._folder / "vectors").iterdir())  # and it is gone
+        with pytest.raises(UnexpectedMessageError):
+            party.receive(plan, now=NOW)
+
+    def test_who_died_between_begin_and_keep_stays_silent_for_ever(self, tmp_path: Path) -> None:
+        run = run_on_disk(tmp_path)
+        me = run.coordinator.seats[0]
+        plan = run.open_plan(WORDS)
+        digest = wire.decode(plan).digest
+        run.journals[me].begin(run_id=run.coordinator.run_id, epoch=1, plan_digest=digest)
+        party = run.restart(me, reopened(run, me))
+        with pytest.raises(UnexpectedMessageError):
+            party.receive(plan, now=NOW)
+        with pytest.raises(KeyReuseError):
+            run.journals[me].begin(run_id=run.coordinator.run_id, epoch=2, plan_digest=digest)
+
+    def test_a_plan_that_nobody_signed_gets_no_stored_y(self, tmp_path: Path) -> None:
+        run = run_on_disk(tmp_path)
+        me = run.coordinator.seats[0]
+        plan = run.open_plan(WORDS)
+        run.to_party("plan", me, plan)
+        run.parties[me].contribute(ONES)
+        party = run.restart(me, reopened(run, me))
+        with pytest.raises(BadSignatureError):
+            party.receive(altered(plan, run.identities[me]), now=NOW)
+        other = altered(plan, run.coordinator_identity, terms=b"another")
+        with pytest.raises(UnexpectedMessageError):
+            party.receive(other, now=NOW)
+        assert wire.expect(wire.decode(plan), Plan).words == WORDS
+
+    def test_a_run_goes_on_with_a_party_that_starts_anew_with_new_roots(
+        self, tmp_path: Path
+    ) -> None:
+        run = run_on_disk(tmp_path)
+        serve(run, 0)
+        run.close()
+        for party in list(run.parties):
+            run.journals[party] = reopened(run, party)
+        run.new_run()
+        run.set_up()
+        serve(run, 0)
+        run.close()
+        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+
+class TestRestartedNode:
+    """The whole party: guard, ledger, teachers; what must not happen is a second vote."""
+
+    def test_a_restarted_node_answers_a_plan_with_the_same_bytes_and_asks_no_teacher(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        packets: list[bytes] = []
+
+        def on_query(node: int, packet: bytes) -> bytes:
+            if node == 0:
+                packets.append(packet)
+            return packet
+
+        federation.transport.on_query = on_query
+        federation.ask(0, 1)
+        (answer,) = [a for node, a in federation.transport.answers if node == 0 and holds_vector(a)]
+        old, steps = federation.nodes[0], federation.steps[0].copy()
+        node = PartyNode(
+            identity=old._identity,
+            coordinator=old._coordinator,
+            pins=old._pins,
+            guard=old._guard,
+            pool=old._pool,
+            vote=old._vote,
+            forms=old._forms,
+            journal=old._journal,
+            ledger=old._ledger,
+            random_bytes=old._random_bytes,
+            clock=lambda: federation.now,
+        )
+        for _ in range(3):
+            assert node.receive(packets[-1]) == answer
+        assert federation.steps[0] == steps
+
+    def test_a_y_that_was_lost_on_the_way_is_kept_and_its_plan_never_begun_again(self) -> None:
+        federation = Federation()
+        federation.run.set_up()
+        federation.on_vectors_of(0, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        old = federation.nodes[0]
+        (plan,) = old._journal._plans
+        assert old._journal.find(plan) is not None  # it was sent, and lost on the way
+        with pytest.raises(KeyReuseError):
+            old._journal.begin(run_id=bytes(32), epoch=9, plan_digest=plan)
+
+
+class TestRestored:
+    """Somebody puts a backup of the journal in its place: it would answer everything again."""
+
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> MemoryRun:
+        run = run_on_disk(tmp_path)
+        serve(run, 0)
+        run.close()
+        return run
+
+    def restored(self, run: MemoryRun, tmp_path: Path) -> FileJournal:
+        """A journal as it was before the run; `run` goes on with it."""
+        me = run.coordinator.seats[0]
+        run.journals[me].close()
+        shutil.rmtree(run.journals[me]._folder)
+        return FileJournal(tmp_path / "restored")
+
+    def test_its_own_signed_counter_stops_it(self, run: MemoryRun, tmp_path: Path) -> None:
+        me = run.coordinator.seats[0]
+        shown = run.coordinator.statements[me]
+        journal = self.restored(run, tmp_path)
+        party = run.restart(me, journal)
+        with pytest.raises(RestoredJournalError) as caught:
+            party.receive(shown, now=NOW)
+        assert caught.value.code == "PF-214"
+        assert caught.value.shown > caught.value.counter
+        assert party.state is PartyState.STOPPED
+        # For good: also a new process, in a new run, begins nothing.
+        journal.close()
+        journal = FileJournal(tmp_path / "restored")
+        with pytest.raises(RestoredJournalError):
+            journal.begin(run_id=bytes(32), epoch=1, plan_digest=bytes(32))
+
+    def test_the_true_journal_is_not_stopped(self, run: MemoryRun) -> None:
+        me = run.coordinator.seats[0]
+        party = run.restart(me, reopened(run, me))
+        for _ in range(2):
+            assert party.receive(run.coordinator.statements[me], now=NOW).replies == ()
+        assert party.state is PartyState.NEW
+        run.new_run()
+        run.set_up()
+        serve(run, 1)
+
+    def test_nobody_can_stop_it_with_a_counter_that_it_did_not_sign(self, run: MemoryRun) -> None:
+        me, peer = run.coordinator.seats[:2]
+        party = run.restart(me, reopened(run, me))
+        true = run.coordinator.statements[me]
+        for frame in (
+            altered(true, run.coordinator_identity, journal_counter=10**6),
+            altered(true, run.identities[peer], journal_counter=10**6),
+            altered(true, run.identities[peer], sender=peer, journal_counter=10**6),
+        ):
+            with pytest.raises((BadSignatureError, UnexpectedMessageError)):
+                party.receive(frame, now=NOW)
+        assert party.state is PartyState.NEW
+        assert not run.journals[me]._halted_at
+
+    def test_its_peers_remember_its_counter(self, run: MemoryRun, tmp_path: Path) -> None:
+        """Also where the coordinator would rather have forgotten."""
+        me = run.coordinator.seats[0]
+        counter = run.journals[me].counter
+        run.journals[me] = self.restored(run, tmp_path)
+        for peer in run.coordinator.seats[1:]:
+            assert 0 < run.journals[peer].witnessed(me) <= counter
+        run.new_run()
+        run.coordinator = run.new_coordinator({})
+        run.broadcast("offer", run.coordinator.offer())
+        record = run.coordinator.record(terms=b"", colluders=1, dropouts=0)
+        for peer in run.coordinator.seats[1:]:
+            with pytest.raises(HistoryError) as caught:
+                run.parties[peer].receive(record, now=NOW)
+            assert caught.value.peer == me.hex()
+
+    def test_an_honest_coordinator_remembers_too(self, run: MemoryRun, tmp_path: Path) -> None:
+        me = run.coordinator.seats[0]
+        run.journals[me] = self.restored(run, tmp_path)
+        run.new_run()
+        with pytest.raises(HistoryError) as caught:
+            run.broadcast("offer", run.coordinator.offer())
+        assert caught.value.peer == me.hex()
+        assert me in run.coordinator.missing
+
+    def test_a_lie_about_the_counter_is_seen_at_the_end_by_who_looks(self, run: MemoryRun) -> None:
+        """Each statement of a run carries the counter, and none goes back."""
+        run.new_run()
+        run.set_up()
+        serve(run, 1)
+        run.close()
+        for seat in run.coordinator.seats:
+            last = wire.decode(run.coordinator.statements[seat]).message
+            assert isinstance(last, Ready)
+            assert last.journal_counter <= run.journals[seat].counter
+            assert last.journal_counter >= run.journals[seat].counter - 1

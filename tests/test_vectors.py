@@ -1,0 +1,175 @@
+"""Every test vector, good and spoiled, through the code that would meet it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
+
+from party.errors import JournalDamagedError
+from party.file_journal import FileJournal
+from protocols import wire
+from protocols.additive import AdditiveSum
+from protocols.envelope import SUITE_X25519, SUITES, SealingKey
+from protocols.errors import BrokenEnvelopeError, MalformedMessageError
+from protocols.transcript_verifier import verify_transcript
+from tests.support.make_format_vectors import journals, masked_vectors, packets, written_transcripts
+from tests.support.reference_crypto import hpke_open_hybrid, hpke_open_x25519
+from tests.support.vectors import read_vectors
+
+PACKETS = read_vectors("packets")
+MASKED = read_vectors("masked_vectors")
+ENVELOPES = read_vectors("envelopes")
+TRANSCRIPTS = read_vectors("written_transcripts")
+JOURNALS = read_vectors("journals")
+
+
+def named(table: dict[str, Any]) -> list[Any]:
+    return [pytest.param(value, id=name) for name, value in table.items()]
+
+
+def test_vectors_are_what_the_second_implementations_write() -> None:
+    made = {
+        "packets": packets,
+        "masked_vectors": masked_vectors,
+        "written_transcripts": written_transcripts,
+        "journals": journals,
+    }
+    for name, make in made.items():
+        assert read_vectors(name) == make(), name
+
+
+# Packets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", named(PACKETS["good"]))
+def test_a_good_packet_holds_its_frames(vector: dict[str, Any]) -> None:
+    frames = [bytes.fromhex(frame) for frame in vector["frames"]]
+    packet = bytes.fromhex(vector["packet"])
+    assert wire.unpack(packet, max_bytes=1000) == frames
+    assert wire.pack(frames) == packet
+
+
+@pytest.mark.parametrize("packet", named(PACKETS["spoiled"]))
+def test_a_spoiled_packet_is_malformed(packet: str) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.unpack(bytes.fromhex(packet), max_bytes=1000)
+
+
+# y's -------------------------------------------------------------------------------------------
+
+
+def test_each_party_writes_the_known_y_and_they_open_the_known_sum() -> None:
+    form = AdditiveSum()
+    keys = {tuple(map(int, name.split())): bytes.fromhex(key)
+            for name, key in MASKED["pair_keys"].items()}  # fmt: skip
+    total = form.empty_total(5)
+    for seat, (vector, y) in enumerate(zip(MASKED["vectors"], MASKED["ys"], strict=True)):
+        pair_keys = {
+            peer: keys[min(seat, peer), max(seat, peer)] for peer in range(3) if peer != seat
+        }
+        words = form.shard(np.array(vector), seat=seat, pair_keys=pair_keys)
+        assert words.tobytes().hex() == y
+        form.merge(total, words)
+    assert form.unshard(total).tolist() == MASKED["sum"]
+
+
+# Envelopes -------------------------------------------------------------------------------------
+
+
+def sealing_key(suite: str) -> SealingKey:
+    """The vectors' private key, in the place of a fresh one."""
+    curve = X25519PrivateKey.from_private_bytes(bytes.fromhex(ENVELOPES["x25519_private_key"]))
+    seed = bytes.fromhex(ENVELOPES["mlkem768_private_seed"])
+    key = SealingKey(suite)
+    key._private_key = (
+        curve
+        if suite == SUITE_X25519
+        else MLKEM768X25519PrivateKey(MLKEM768PrivateKey.from_seed_bytes(seed), curve)
+    )
+    return key
+
+
+def opened(suite: str, sealed: str) -> bytes:
+    return sealing_key(suite).open(
+        bytes.fromhex(sealed),
+        run_id=bytes.fromhex(ENVELOPES["run_id"]),
+        sender=bytes.fromhex(ENVELOPES["sender"]),
+        receiver=bytes.fromhex(ENVELOPES["receiver"]),
+    )
+
+
+def test_there_are_envelopes_of_every_suite() -> None:
+    assert set(ENVELOPES["suites"]) == SUITES
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_a_known_envelope_opens_here_and_in_a_second_implementation(suite: str) -> None:
+    sealed = ENVELOPES["suites"][suite]["sealed"]
+    half = bytes.fromhex(ENVELOPES["plaintext"])
+    private, info = (bytes.fromhex(ENVELOPES[n]) for n in ("x25519_private_key", "info"))
+    seed = bytes.fromhex(ENVELOPES["mlkem768_private_seed"])
+    assert opened(suite, sealed) == half
+    if suite == SUITE_X25519:
+        assert hpke_open_x25519(bytes.fromhex(sealed), private, info=info) == half
+    else:
+        assert hpke_open_hybrid(bytes.fromhex(sealed), seed, private, info=info) == half
+
+
+@pytest.mark.parametrize(
+    ("suite", "sealed"),
+    [
+        pytest.param(suite, sealed, id=f"{suite[:6]} {name}")
+        for suite, table in ENVELOPES["suites"].items()
+        for name, sealed in table["spoiled"].items()
+    ],
+)
+def test_a_spoiled_envelope_does_not_open(suite: str, sealed: str) -> None:
+    with pytest.raises(BrokenEnvelopeError):
+        opened(suite, sealed)
+
+
+# Written transcripts ---------------------------------------------------------------------------
+
+
+def test_the_known_transcript_is_good() -> None:
+    assert verify_transcript(TRANSCRIPTS["good"]).is_good
+
+
+@pytest.mark.parametrize("vector", named(TRANSCRIPTS["spoiled"]))
+def test_a_spoiled_transcript_is_broken_at_its_line(vector: dict[str, Any]) -> None:
+    assert verify_transcript(vector["text"]).line == vector["line"]
+
+
+# Journals --------------------------------------------------------------------------------------
+
+
+def on_disk(folder: Path, file: str) -> Path:
+    (folder / "journal").write_bytes(bytes.fromhex(file))
+    return folder
+
+
+def test_the_known_journal_is_whole(tmp_path: Path) -> None:
+    vector = JOURNALS["good"]
+    with FileJournal(on_disk(tmp_path, vector["file"])) as journal:
+        assert (journal.counter, journal.head.hex()) == (vector["counter"], vector["head"])
+        assert journal.count() == 2
+    assert (tmp_path / "journal").read_bytes().hex() == vector["file"]
+
+
+@pytest.mark.parametrize("vector", named(JOURNALS["unfinished"]))
+def test_an_unfinished_record_is_dropped(tmp_path: Path, vector: dict[str, Any]) -> None:
+    with FileJournal(on_disk(tmp_path, vector["file"])) as journal:
+        assert journal.counter == vector["counter"]
+
+
+@pytest.mark.parametrize("file", named(JOURNALS["spoiled"]))
+def test_a_spoiled_journal_is_damaged(tmp_path: Path, file: str) -> None:
+    with pytest.raises(JournalDamagedError):
+        FileJournal(on_disk(tmp_path, file))
+    assert (tmp_path / "journal").read_bytes().hex() == file
