@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import PRICINGS, affordable_queries, cheapest_pricing, priced
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
 from pate_fed.federation import Pricing, RunTerms
+from pate_fed.mechanisms import DistributedNoise, vote_threshold_for
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
@@ -72,8 +75,14 @@ RULES: Final[Mapping[str, Rule]] = {
 
 DISTRIBUTED_RULES: Final[Mapping[str, Rule]] = {
     "gnmax": Rule(("sigma2",), False, ("renyi",)),
+    "confident": Rule(("vote_threshold", "sigma1", "sigma2"), True, ("renyi",)),
+    "interactive": Rule(("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("renyi",)),
 }
 """Every mechanism that can be simulated with noise at the parties."""
+
+FLAT_CHANCE: Final = 0.05
+"""Chance that a query on which teachers do not agree at all passes the check of noise at the
+parties: the threshold follows from it, because that check is biased upward."""
 
 
 def usual_mechanism(noise: str) -> str:
@@ -340,10 +349,11 @@ class SimulationSettings:
                 f"--colluders must leave one of {parties} hospitals that is honest and present",
                 settled.colluders,
             )
-        return settled._with_mechanism(known)._with_queries(
+        classes = len(dataset.class_names)
+        return settled._with_mechanism(known, classes=classes)._with_queries(
             known,
             pool=len(QueryPool(dataset.pool.features).distinct),
-            classes=len(dataset.class_names),
+            classes=classes,
         )
 
     def terms(self, *, classes: int, pool_digest: bytes) -> RunTerms:
@@ -392,7 +402,7 @@ class SimulationSettings:
             return PRICINGS
         return frozenset({self.pricing})  # type: ignore[arg-type]  # checked by `check`
 
-    def _with_mechanism(self, known: Defaults) -> SimulationSettings:
+    def _with_mechanism(self, known: Defaults, *, classes: int) -> SimulationSettings:
         """Fill in the parameters that the mechanism has."""
         votes = self.votes
         is_known_size = (self.parties, self.teachers, votes) == (
@@ -411,16 +421,34 @@ class SimulationSettings:
             usual["vote_threshold"] = INTERACTIVE_THRESHOLD_SHARE * votes
         if self.mechanism.startswith("stable-"):
             usual["sigma1"] = max(1.0, STABLE_SIGMA_SHARE * votes / self._most_unit_votes)
+        elif self.noise == "parties":
+            usual |= self._usual_at_parties(usual, classes=classes)
+            if self.mechanism == "gnmax" and is_known_size:
+                usual["sigma2"] = known.gnmax_at_parties or usual["sigma2"]
         elif self.mechanism in ("confident", "interactive") and is_known_size and known.confident:
             usual.update(zip(("vote_threshold", "sigma1", "sigma2"), known.confident, strict=True))
-        elif self.mechanism == "gnmax" and is_known_size:
-            chosen_before = known.gnmax_at_parties if self.noise == "parties" else known.gnmax
-            usual["sigma2"] = chosen_before or usual["sigma2"]
-        if self.noise == "parties":  # narrower shares are refused
-            usual["sigma2"] = max(usual["sigma2"], float(math.ceil(math.sqrt(self._shares))))
+        elif self.mechanism == "gnmax" and is_known_size and known.gnmax:
+            usual["sigma2"] = known.gnmax
         needed = self._rule.parameters
         chosen: dict[str, Any] = {name: _first(getattr(self, name), usual[name]) for name in needed}
         return replace(self, **chosen)
+
+    def _usual_at_parties(self, usual: dict[str, float], *, classes: int) -> dict[str, float]:
+        """Return noise that is wide enough to be shared, and a threshold for the biased check."""
+        least = float(math.ceil(math.sqrt(self._shares)))
+        found = {"sigma2": max(usual["sigma2"], least)}
+        # Here both kinds of row cost alike, and the check's noise decides twice over.
+        found["sigma1"] = _first(self.sigma1, found["sigma2"])
+        if self.mechanism == "gnmax":
+            return found
+        noise = DistributedNoise(
+            found["sigma1"], self.parties or 0, self.colluders or 0, self._dropouts
+        )
+        flat = np.zeros(classes, dtype=np.int64)
+        if self.mechanism == "confident":  # a student's share is taken off the other's rows
+            flat += self.votes // classes
+        found["vote_threshold"] = float(vote_threshold_for(flat, chance=FLAT_CHANCE, noise=noise))
+        return found
 
     @property
     def _most_unit_votes(self) -> int:
@@ -449,7 +477,7 @@ class SimulationSettings:
 
     def _preview(self, classes: int) -> Preview | None:
         """Look at simulated votes where a cap on refusals makes a run cheaper."""
-        joint = self.mechanism == "confident" and self.valid_votes
+        joint = self.mechanism == "confident" and self.valid_votes and self.noise != "parties"
         if not joint or "joint" not in self.wanted_pricings or self.max_refusals is not None:
             return None
         return preview_confident(

@@ -17,6 +17,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +34,13 @@ from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
 from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import (
+    DistributedConfidentMax,
     DistributedGaussianMax,
+    DistributedInteractiveMax,
     DistributedMechanism,
+    FirstPhase,
     InteractiveGaussianMax,
     Mechanism,
     NoisePlan,
@@ -96,6 +100,14 @@ class Settings:
     simulated: bool
     lifetime_s: int = 24 * 3600
     suite: str = DEFAULT_SUITE
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A batch: its number and its terms."""
+
+    batch: int
+    terms: BatchTerms
 
 
 class SilenceError(Exception):
@@ -159,10 +171,12 @@ class LabelingRun:
         self.terms = settings.terms(self.members)
         self.mechanism: Mechanism | DistributedMechanism = rule_of(self.terms)
         if self.terms.at_parties:
-            noise_of(self.terms).require_room(self.terms.total_votes)
+            for phase in range(self.terms.phases):
+                noise_of(self.terms, phase=phase).require_room(self.terms.total_votes)
         self._store = store(RunLedger.of(self.terms))
         self._nodes: dict[bytes, int] = {}
         self._settlement: bytes | None = None
+        self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self._round.seats}
         self._batch = 0
         self._words = 0
         self._voids = 0
@@ -228,6 +242,8 @@ class LabelingRun:
     ) -> NoisyRelease:
         """Ask one batch; one exchange, or two where the form survives drop-outs.
 
+        With noise at the parties a check opens rows of its own, hence as many exchanges again.
+
         Args:
             indices: Positions in the pool, none of which was asked before.
             predictions: For Interactive-GNMax, the student's chances of each class, from released
@@ -250,23 +266,24 @@ class LabelingRun:
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
         rule = self._rule_for(indices, predictions)
         digest = b"" if predictions is None else _digest_of(predictions)
-        terms = BatchTerms(self.terms, indices, digest)
         entry_id = f"batch {self._batch}"
         ledger = self._store.ledger()
         left = ledger.left
         self._store.save_ledger(ledger.reserve(entry_id, ledger.worst_case(len(indices))))
         self._asked.update(indices)
         batch, self._batch = self._batch, self._batch + 1
+        asked = _Asked(batch, BatchTerms(self.terms, indices, digest))
         try:
-            opened = self._collect(batch, terms)
+            if isinstance(rule, DistributedConfidentMax):
+                release = self._ask_in_two_phases(asked, rule, left=left)
+            else:
+                release = self._decide(rule, self._open_first(asked), left=left)
         except (ProtocolError, CoordinatorError, PateFedError) as error:
             raise self._void(entry_id, error) from error
-        release = self._decide(rule, opened, left=left)
         ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
         self._store.save_release(ledger, batch=batch, indices=indices, release=release)
-        self._settlement = self._round.settle(
-            released=True, result=wire.encode_value(release.as_record())
-        )
+        if self._round.has_open_plan:  # else the first phase has said it all
+            self._settle(release)
         return release
 
     def close(self) -> None:
@@ -275,7 +292,7 @@ class LabelingRun:
         Raises:
             PartyFailedError: a party failed, was silent or remembers another run; says which.
         """
-        self._require(self._broadcast(self._settled_then(self._round.close())))
+        self._require(self._tell(self._round.close()))
         self._require(self._broadcast([self._round.compare()]))
 
     @property
@@ -287,6 +304,35 @@ class LabelingRun:
         return None if self._meter is None else self._meter.cost
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _ask_in_two_phases(
+        self, asked: _Asked, rule: DistributedConfidentMax, *, left: Outcomes
+    ) -> NoisyRelease:
+        """Open the check's rows, say what passed, and open fresh rows of that; as many exchanges.
+
+        Everything that a cap may stop is cut off before: what is opened is paid for.
+        """
+        noisy = self._open_first(asked)
+        assert isinstance(noisy, NoisyHistogram)
+        first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
+        first_plan = self._round.plan_digest
+        self._settle(first)
+        if not len(first.passed):
+            return first.as_release()
+        terms = PhaseTerms(first_plan, tuple(first.passed.tolist()), first.digest)
+        words = self._collect(
+            asked.batch,
+            terms.as_record(),
+            words=len(terms.rows) * self.terms.classes,
+            phase=1,
+        )
+        return rule.phase_two(first, self._noisy(words, queries=len(terms.rows), phase=1))
+
+    def _settle(self, result: NoisyRelease | FirstPhase) -> None:
+        """Close the open plan; parties hear of it with the next message."""
+        self._settlement = self._round.settle(
+            released=True, result=wire.encode_value(result.as_record())
+        )
 
     def _decide(
         self,
@@ -317,7 +363,7 @@ class LabelingRun:
         """Return the mechanism of one batch; the student's predictions are public."""
         if predictions is None:
             return self.mechanism
-        if not isinstance(self.mechanism, InteractiveGaussianMax):
+        if not isinstance(self.mechanism, InteractiveGaussianMax | DistributedInteractiveMax):
             raise InvalidParameterError(
                 "predictions must be for 'interactive'", self.terms.mechanism
             )
@@ -349,23 +395,41 @@ class LabelingRun:
                 f"{len(self._round.seats) - len(missing)} of them ({first})",
             )
 
-    def _collect(self, batch: int, terms: BatchTerms) -> SummedHistogram | NoisyHistogram:
+    def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
+        """Ask a batch, and open the sum of its first vector."""
+        terms = asked.terms
+        words = self._collect(asked.batch, terms.as_record(), words=terms.words, phase=0)
+        if self.terms.at_parties:
+            return self._noisy(words, queries=len(terms.indices), phase=0)
+        return open_sum(
+            words,
+            queries=len(terms.indices),
+            classes=self.terms.classes,
+            total_votes=self._votes_in_sum,
+        )
+
+    def _collect(
+        self, batch: int, terms: dict[str, Any], *, words: int, phase: int
+    ) -> NDArray[np.int64]:
+        """Ask for one vector and add it up. Secret where the parties add no noise."""
         plan = self._round.plan(
             batch=batch,
             attempt=0,
-            words=terms.words,
+            words=words,
             expires_at=self._expires_at,
-            terms=wire.encode_value(terms.as_record()),
+            terms=wire.encode_value(terms),
+            phase=phase,
         )
-        self._words = terms.words
-        self._reveal(self._broadcast(self._settled_then(plan)))
-        shape = {"queries": len(terms.indices), "classes": self.terms.classes}
-        if not self.terms.at_parties:
-            words = self._round.open_total()
-            return open_sum(words, **shape, total_votes=self._votes_in_sum)
-        noise, senders = noise_of(self.terms), len(self._round.survivors)
+        self._words = words
+        self._reveal(self._tell(plan))
+        return self._round.open_total()
+
+    def _noisy(self, words: NDArray[np.int64], *, queries: int, phase: int) -> NoisyHistogram:
+        """Check the rows of a sum that holds the parties' noise."""
+        noise, senders = noise_of(self.terms, phase=phase), len(self._round.survivors)
+        shape = {"queries": queries, "classes": self.terms.classes}
         return open_noisy_sum(
-            self._round.open_total(),
+            words,
             **shape,
             total_votes=self._votes_in_sum,
             sigma=noise.sum_sigma(senders),
@@ -407,7 +471,7 @@ class LabelingRun:
         # Else the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         ledger = self._store.ledger()
-        nothing_left = self._round.nothing_was_shared
+        nothing_left = self._round.nothing_was_shared and not self._round.phase
         settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
         self._store.save_ledger(settled)
         self._settlement = self._round.settle(released=False, result=b"")
@@ -438,10 +502,27 @@ class LabelingRun:
     def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
         return self._exchange(dict.fromkeys(self._round.seats, frames))
 
-    def _settled_then(self, frame: bytes) -> list[bytes]:
-        """Let the last batch's settlement travel with the next message."""
+    def _tell(self, frame: bytes) -> list[PartyFailedError]:
+        """Send a frame to all, behind the settlements that each may not have heard of."""
+        frames = {seat: [*told, frame] for seat, told in self._settled().items()}
+        failures = self._exchange(frames)
+        failed = {failure.party for failure in failures}
+        for seat, told in self._unheard.items():
+            if self._members[seat].name not in failed:
+                told.clear()
+        return failures
+
+    def _settled(self) -> dict[bytes, list[bytes]]:
+        """Return by party the settlements that travel with the next message.
+
+        Who missed a batch needs them all: its history has to be the others'. One that comes twice
+        changes nothing.
+        """
         settlement, self._settlement = self._settlement, None
-        return [frame] if settlement is None else [settlement, frame]
+        if settlement is not None:
+            for told in self._unheard.values():
+                told.append(settlement)
+        return self._unheard
 
     def _frames(self, answer: bytes | Silence) -> list[bytes]:
         if isinstance(answer, Silence):

@@ -21,7 +21,8 @@ from pate_fed.errors import (
     OutcomeCapError,
     UnsupportedEventError,
 )
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, PhaseTerms, RunTerms
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
@@ -33,7 +34,7 @@ from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
 from protocols.wire import decode_value
 
-T = TypeVar("T", RunTerms, BatchTerms)
+T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
 
 _FORMS: Mapping[str, type[SecureSum]] = {
@@ -199,6 +200,45 @@ class Guard:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         return batch, worst
 
+    def review_phase(
+        self,
+        plan: Plan,
+        *,
+        first_plan: bytes,
+        first: FirstPhase,
+        batch: QueryBatch,
+        pool: QueryPool,
+        classes: int,
+    ) -> QueryBatch:
+        """Decide on the second phase of a batch, which was charged and noted with the first.
+
+        Nobody but the coordinator sees the rows of the first phase: a party holds it to what it
+        signed that they had decided.
+
+        Args:
+            plan: Of the second phase, whose history was verified.
+            first_plan: Digest of the first phase's plan.
+            first: What the coordinator signed that it decided.
+            batch: What the first phase asked.
+            pool: The public queries that this party holds.
+            classes: Number of classes.
+
+        Returns:
+            What is asked: the queries that passed.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms = _read(PhaseTerms, plan.terms)
+        bound = (terms.first_plan, terms.first_result) == (first_plan, first.digest)
+        if not bound or plan.words != len(terms.rows) * classes:
+            raise RefusalError(Reason.TERMS, "a second phase must be of the first", "another")
+        if list(terms.rows) != first.passed.tolist():
+            raise RefusalError(
+                Reason.QUERIES, "exactly the rows that passed may be opened again", "others"
+            )
+        return pool.ask(tuple(batch.indices[row] for row in terms.rows))
+
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
         policy = self.policy
         if record.simulated != policy.simulated:
@@ -281,7 +321,8 @@ class Guard:
                 Reason.FORM, "noise shares must be hidden: each alone is too narrow", record.form
             )
         try:
-            noise_of(terms).require_room(terms.total_votes)
+            for phase in range(terms.phases):
+                noise_of(terms, phase=phase).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
 

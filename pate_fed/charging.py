@@ -468,8 +468,9 @@ class RunLedger:
     def paid_for(self, entry_id: str, released: Outcomes) -> Outcomes:
         """Return what a batch counts for in the budgets once it is released.
 
-        With noise at the coordinator, what was released. With noise at the parties, all that was
-        reserved: its rows were opened, whatever became of them (rule R13: no refunds).
+        With noise at the coordinator, what was released. With noise at the parties, all rows that
+        were opened, whatever became of them (rule R13: no refunds): every query of the batch, and
+        where there is a second phase those that passed.
 
         Args:
             entry_id: A reservation.
@@ -477,8 +478,10 @@ class RunLedger:
         """
         if not self.terms.at_parties:
             return released
-        reserved = {entry.entry_id: entry.reserved for entry in self.outcomes.entries}
-        return reserved[entry_id]
+        [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
+        if self.terms.phases == 1:
+            return held
+        return Outcomes(held.asks, released.answers, held.asks)
 
     def cancel(self, entry_id: str) -> Self:
         """Give a reservation back to the budgets. Only while nothing has left a party.

@@ -175,7 +175,7 @@ def test_what_is_left_without_colluders_and_the_lost_has_the_promised_variance(
         budgets=dict.fromkeys(range(parties), 1e4),
     )
     for place in range(colluders):
-        federation.nodes[place]._draw_noise = lambda queries: None  # type: ignore[method-assign]
+        federation.nodes[place]._draw_noise = lambda queries, phase: None  # type: ignore[method-assign]
     federation.run.set_up()
     lose(federation, range(parties - lost, parties))
     federation.ask(*range(queries))
@@ -424,11 +424,12 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
         pytest.param({"pricing": "gdp", "orders": []}, {}, Reason.TERMS, id="Gaussian price"),
         pytest.param({"pricing": "label"}, {}, Reason.TERMS, id="the public's price"),
         pytest.param({"pricing": "joint"}, {}, Reason.TERMS, id="a joint price"),
+        pytest.param({"mechanism": "lnmax"}, {}, Reason.TERMS, id="noise of another law"),
         pytest.param(
-            {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 9.0, "max_refusals": 9},
+            {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 1.9, "max_refusals": 9},
             {},
-            Reason.TERMS,
-            id="a mechanism of two phases",
+            Reason.MECHANISM,
+            id="narrow shares in the check",
         ),
         pytest.param(
             {"dropouts": 0},

@@ -36,7 +36,12 @@ from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import InteractiveGaussianMax, RandomBytes, keyed_stream
+from pate_fed.mechanisms import (
+    DistributedInteractiveMax,
+    InteractiveGaussianMax,
+    RandomBytes,
+    keyed_stream,
+)
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -337,7 +342,8 @@ class _Rehearsal:
         """Ask one batch; under Interactive-GNMax with what the student believes so far."""
         predictions = self._beliefs(batch, labels)
         release = run.ask(batch, predictions=predictions)
-        if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
+        interactive = InteractiveGaussianMax | DistributedInteractiveMax
+        if predictions is None or not isinstance(run.mechanism, interactive):
             return
         asked = run.mechanism.with_predictions(predictions, total_votes=run.terms.total_votes)
         for index, outcome, label in zip(

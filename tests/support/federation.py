@@ -180,8 +180,8 @@ class LyingNode(PartyNode):
 
     lie: NDArray[np.int64] | None = None
 
-    def _vector(self, batch: QueryBatch) -> NDArray[np.int64]:
-        vector = super()._vector(batch)
+    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
+        vector = super()._vector(batch, phase=phase)
         return vector if self.lie is None else wrapped(vector + self.lie.ravel())
 
 

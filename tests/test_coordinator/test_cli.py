@@ -156,7 +156,6 @@ class TestWrongUsage:
     @pytest.mark.parametrize(
         "arguments",
         [
-            pytest.param(["--noise", "parties"], id="noise at the parties"),
             pytest.param(["--select", "least-confident"], id="least confident"),
         ],
     )

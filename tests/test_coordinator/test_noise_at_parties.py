@@ -240,7 +240,6 @@ class TestSettings:
             pytest.param(["--pricing", "joint"], "--pricing", id="the joint price"),
             pytest.param(["--pricing", "gdp"], "--pricing", id="the price of Gaussian noise"),
             pytest.param(["--pricing", "label"], "--pricing", id="the public's price"),
-            pytest.param(["--mechanism", "confident"], "--mechanism", id="two phases"),
             pytest.param(["--mechanism", "lnmax"], "--mechanism", id="Laplace noise"),
             pytest.param(["--sum", "plain"], "--sum plain", id="shares in the clear"),
             pytest.param(["--colluders", 0], "--colluders", id="nobody colludes"),
@@ -305,6 +304,7 @@ class TestTerms:
             lambda: distributed_mechanism_of(coordinators),
             lambda: noise_of(coordinators),
             lambda: noise_of(at_parties, phase=1),
+            lambda: noise_of(at_parties, phase=-1),
         ):
             with pytest.raises(InvalidParameterError):
                 wrong()
