@@ -437,8 +437,8 @@ class SimulationSettings:
         """Return noise that is wide enough to be shared, and a threshold for the biased check."""
         least = float(math.ceil(math.sqrt(self._shares)))
         found = {"sigma2": max(usual["sigma2"], least)}
-        # Here both kinds of row cost alike, and the check's noise decides twice over.
-        found["sigma1"] = _first(self.sigma1, found["sigma2"])
+        # Rows of both kinds cost alike here.
+        found["sigma1"] = _first(self.sigma1, self.sigma2, found["sigma2"])
         if self.mechanism == "gnmax":
             return found
         noise = DistributedNoise(

@@ -37,6 +37,7 @@ from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
     FILTER_METHOD,
     NO_BOUND_METHOD,
+    PUBLIC_VIEW,
     RENYI_FILTER_METHOD,
     RENYI_METHOD,
 )
@@ -353,7 +354,8 @@ def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     at_caps = bounds.get(terms.pricing)  # a joint price is not known for all parameters
     if at_caps is not None and (at_caps.epsilon <= budget or terms.pricing == "none"):
         return at_caps
-    return FormalCost(budget, FILTER_METHOD if terms.pricing == "gdp" else RENYI_FILTER_METHOD)
+    method = FILTER_METHOD if terms.pricing == "gdp" else RENYI_FILTER_METHOD
+    return FormalCost(budget, method, PUBLIC_VIEW if at_caps is None else at_caps.holds_for)
 
 
 def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:

@@ -218,6 +218,23 @@ def test_masked_goes_on_without_a_hospital_that_misses_a_phase_or_both(
     assert charged == [*first, event(1, 1, shares=3)]
 
 
+@pytest.mark.parametrize("batches", [2, 3])
+def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
+    federation = ready("masked")
+    federation.ask(0, 4)
+    lose(federation, [1])
+    for batch in range(batches):
+        federation.ask(6 + 2 * batch, 7 + 2 * batch)
+    lose(federation, [])
+    assert federation.ask(18).answered == 1
+    federation.run.close()
+    assert {node.state for node in federation.nodes} == {PartyState.DONE}
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+    assert {node._agreed_run.ledger.left for node in federation.nodes} == {federation.run.left}
+    charged = [entry.charged for entry in federation.nodes[1].ledger.entries]
+    assert charged == [event(2, 2, shares=3), event(1, 1, shares=3)]
+
+
 # A coordinator that cheats --------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ from pate_fed.charging import (
     formal_cost_at,
     ledger_of,
     noise_of,
+    outcomes_of,
     public_cost_at,
 )
 from pate_fed.data import Dataset
@@ -279,7 +280,10 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
         return None
     counts = terms.max_asks * terms.classes
     if terms.at_parties:
-        drawn = counts * len(terms.weights) * noise_of(terms).variation
+        drawn = sum(
+            counts * len(terms.weights) * noise_of(terms, phase=phase).variation
+            for phase in range(terms.phases)
+        )
         return (1 + math.exp(min(epsilon, 700.0))) * drawn
     drawn = 0.0
     if terms.sigma2 is not None:
@@ -324,8 +328,8 @@ def trust(form: str, terms: RunTerms) -> str:
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
     """Return epsilon charged after each step to the party that the run may cost most.
 
-    An odometer, no guarantee. A step is a query that was looked at, or a void batch whose
-    reservation was forfeited.
+    An odometer, no guarantee. A step is a query that was looked at (with noise at the parties a
+    batch), or a void batch whose reservation was forfeited.
     """
     if terms.pricing == "none":
         return []
@@ -344,7 +348,17 @@ def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]
             continue
         _, release = releases[batch]
         before = ledger
-        for place in range(release.asked):
+        if terms.at_parties:  # all rows of a batch are opened at once
+            paid = store.ledger().paid_for(name, outcomes_of(release))
+            ledger = before.reserve(name, charge_of(terms, paid, weight=weight))
+            rows.append(
+                {
+                    "asked": asked + release.asked,
+                    "answered": answered + release.answered,
+                    "epsilon": ledger.charged_epsilon(),
+                }
+            )
+        for place in range(0 if terms.at_parties else release.asked):
             looked_at = release.outcomes[: place + 1]
             answers = int((looked_at == Outcome.ANSWERED).sum())
             charge = charge_of(terms, Outcomes(place + 1 - answers, answers), weight=weight)

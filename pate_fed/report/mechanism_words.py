@@ -60,6 +60,13 @@ def _lnmax(mechanism: Mapping[str, Any]) -> str:
 
 
 def _confident(mechanism: Mapping[str, Any]) -> str:
+    if mechanism.get("shares") is not None:
+        return (
+            f"A query is answered only if the highest of its vote counts, each with noise of its "
+            f"own of standard deviation {_number(mechanism, 'sigma1')} votes, reaches "
+            f"{_number(mechanism, 'vote_threshold')} votes. Then the votes on it are added up "
+            f"again, with fresh noise: {_pick(mechanism)}. All other queries get no answer."
+        )
     return (
         f"A query is answered only if its highest vote count, with noise of standard deviation "
         f"{_number(mechanism, 'sigma1')} votes added, reaches "
