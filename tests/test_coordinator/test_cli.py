@@ -173,8 +173,6 @@ class TestWrongUsage:
         ]
         assert arguments[0] in choices
         assert not set(choices) & {"least-confident"}
-        assert "[parties]" not in shown.out
-        assert "|parties" not in shown.out
 
     def test_unknown_command_is_one_line(self, pate_fed: Command) -> None:
         ended = pate_fed("simulat")
