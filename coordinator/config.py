@@ -16,7 +16,7 @@ import numpy as np
 
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
-from pate_fed.charging import PRICINGS, affordable_queries, cheapest_pricing, priced
+from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
 from pate_fed.federation import Pricing, RunTerms
@@ -24,6 +24,7 @@ from pate_fed.mechanisms import DistributedNoise, vote_threshold_for
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
+from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols.additive import AdditiveSum
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
@@ -460,9 +461,17 @@ class SimulationSettings:
             raise InvalidSettingError(
                 f"--queries must be at most the pool's {pool} distinct inputs", self.queries
             )
-        preview = self._preview(classes)
-        queries = self.queries or self._affordable(min(known.queries, pool), classes, preview)
+        if self.votes > MAX_TOTAL_VOTES:
+            raise InvalidSettingError(
+                f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes", self.votes
+            )
+        preview, most = self._preview(classes), min(known.queries, pool)
+        queries = self.queries or self._affordable(most, classes, preview)
         caps = self._caps(queries, preview)
+        if preview is not None and self._priced(self._draft(classes, caps)).pricing != "joint":
+            # A cap on refusals makes the joint price smaller and no other one.
+            queries = self.queries or self._affordable(most, classes, None)
+            caps = self._caps(queries, None)
         return replace(
             self,
             queries=queries,
@@ -548,14 +557,13 @@ class SimulationSettings:
         )
         if found:
             return found
-        _, need = cheapest_pricing(
+        requested, budget = tightest_cost(
             terms_of(1), votes_are_valid=self.valid_votes, wanted=self.wanted_pricings
         )
-        smallest = min(self.party_epsilons or ())
         noise = _first(self.sigma2, self.sigma1)
         raise BudgetExhaustedError(
-            requested=need * smallest,
-            budget=smallest,
+            requested=requested,
+            budget=budget,
             advice=f"{self.votes} votes a query and noise of {noise:g} votes leave nothing to ask; "
             "take more teachers, more noise or a larger budget",
         )

@@ -19,10 +19,10 @@ from pate_fed.accounting import neighbors
 from pate_fed.charging import (
     PRICINGS,
     affordable_queries,
-    cheapest_pricing,
     formal_bounds,
     formal_cost_at,
     priced,
+    tightest_cost,
 )
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
 from pate_fed.federation import Pricing, RunTerms
@@ -33,9 +33,10 @@ from pate_fed.mechanisms.preview import (
     simulated_votes,
 )
 from pate_fed.report.plots import price_plot, standalone
-from pate_fed.votes import TeacherWeights
+from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 MOST_QUERIES: Final = 10_000
+MOST_CLASSES: Final = 10_000
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
 _SIGMA1S: Final = (0.2, 0.3)
 _SIGMA2S: Final = (0.12, 0.16, 0.24)
@@ -97,14 +98,30 @@ class PlanRequest:
                 )
             if not all(least <= each < math.inf and each > 0 for each in given):
                 raise InvalidSettingError(f"{option} must be above 0 and finite", "others")
-        if self.classes < 2:
-            raise InvalidSettingError("--classes must be at least 2", self.classes)
+        if not 2 <= self.classes <= MOST_CLASSES:
+            raise InvalidSettingError(f"--classes must be from 2 to {MOST_CLASSES}", self.classes)
+        if self.queries is not None and self.queries < 1:
+            raise InvalidSettingError("--queries must be at least 1", self.queries)
+        if self.votes > MAX_TOTAL_VOTES:
+            raise InvalidSettingError(
+                f"all hospitals together must cast at most {MAX_TOTAL_VOTES} votes", self.votes
+            )
+        self._check_mechanism()
         if not 0 < self.epsilon < math.inf or not 0 < self.delta < 1:
             raise InvalidSettingError("--epsilon must be above 0 and --delta in (0, 1)", "others")
         if not 1 / self.classes < self.teacher_accuracy < 1:
             raise InvalidSettingError(
                 "--teacher-accuracy must lie between that of guessing and 1", self.teacher_accuracy
             )
+
+    def _check_mechanism(self) -> None:
+        for name in ("sigma1", "sigma2"):
+            sigma = getattr(self, name)
+            if sigma is not None and not 0 < sigma < math.inf:
+                raise InvalidSettingError(f"--{name} must be above 0 and finite", sigma)
+        threshold = self.vote_threshold
+        if threshold is not None and not 0 <= threshold < math.inf:
+            raise InvalidSettingError("--vote-threshold must be at least 0 and finite", threshold)
 
     @property
     def votes(self) -> int:
@@ -152,15 +169,14 @@ def plan(request: PlanRequest) -> dict[str, Any]:
     found = {choice: _offer(choice, request) for choice in choices[:_CANDIDATES]}
     offers = {choice: offer for choice, offer in found.items() if offer["queries"]}
     if not offers:
-        _, need = cheapest_pricing(
+        requested, budget = tightest_cost(
             _terms(choices[0], request, 1), votes_are_valid=request.votes_are_valid
         )
-        smallest = min(request.budgets)
-        raise BudgetExhaustedError(requested=need * smallest, budget=smallest)
+        raise BudgetExhaustedError(requested=requested, budget=budget)
     chosen = max(offers, key=lambda choice: float(offers[choice]["expected_right"]))
     best = offers.pop(chosen)
-    best["epsilon_over_answers"] = _curve(chosen, request, best["queries"])
-    terms = _terms(chosen, request, 1)
+    place = int(best["decides"]["party"].removeprefix("party-")) - 1
+    best["epsilon_over_answers"] = _curve(chosen, request, best["queries"], seat=place)
     return {
         "schema_version": 1,
         "parties": request.parties,
@@ -168,8 +184,9 @@ def plan(request: PlanRequest) -> dict[str, Any]:
         "votes": request.votes,
         "classes": request.classes,
         "budget": {"epsilon": max(request.budgets), "delta": request.delta},
+        "requested_queries": request.queries,
         "unit": request.unit,
-        "neighbors": neighbors(terms.unit, weight=terms.unit_votes),
+        "neighbors": best["decides"]["neighbors"],
         "view": 'public: labels and "no answer"s',
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "best": best,
@@ -183,8 +200,9 @@ def render_plan(found: dict[str, Any]) -> str:
     rule = best["mechanism"]
     lines = [
         f"{found['parties']} hospitals, {found['votes']} votes a query, "
-        f"{found['classes']} classes; budget epsilon {found['budget']['epsilon']:g} "
+        f"{found['classes']} classes; budget epsilon {_budgets(best['parties'])} "
         f"at delta {found['budget']['delta']:g}",
+        *_unfit(found),
         "",
         f"Ask {best['queries']:,} queries with",
         f"  --vote-threshold {rule['vote_threshold']:g} --sigma1 {rule['sigma1']:g} "
@@ -193,13 +211,13 @@ def render_plan(found: dict[str, Any]) -> str:
         f"and expect {best['expected_answered']:.0f} answers, {best['expected_right']:.0f} of them "
         f"right, if teachers are right {found['assumed_teacher_accuracy']:.0%} of the time.",
         "",
-        f"It costs epsilon {_up(epsilon['smallest'])} at most; unit {found['unit']};",
+        f"It costs {_whom(best)}epsilon {_up(epsilon['smallest'])} at most; unit {found['unit']};",
         f"view {found['view']};",
         *textwrap.wrap(f"method: {epsilon['method']}.", 80),
         *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
         *_party_lines(best["parties"]),
         "",
-        "formal epsilon of a run that expects so many answers:",
+        f"formal epsilon {_for_whom(best)}of a run that expects so many answers:",
     ]
     points = [(point["answers"], _least(point)) for point in best["epsilon_over_answers"]]
     largest = max(epsilon for _, epsilon in points)
@@ -227,7 +245,7 @@ def draw_plan(found: dict[str, Any]) -> str:
         f"Formal epsilon, unit {found['unit']}, public view, delta {found['budget']['delta']:g}, "
         f"of runs that expect up to {best['expected_answered']:.0f} answers."
     )
-    budget = min(row["budget"] for row in best["parties"])
+    budget = best["decides"]["budget"]
     return standalone(
         price_plot(
             {name: points for name, points in lines.items() if points}, budget=budget, summary=says
@@ -248,14 +266,52 @@ def _least(point: dict[str, Any]) -> float:
 
 
 def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Say what each hospital's units may be charged, where hospitals differ."""
-    kinds = {(row["votes"], row["budget"], row["epsilon"]) for row in rows}
+    """Say what each hospital's units may be charged, where hospitals differ; alike ones once."""
+    kinds: dict[tuple[int, int, float, float], list[str]] = {}
+    for row in rows:
+        kind = (row["votes"], row["unit_votes"], row["budget"], row["epsilon"])
+        kinds.setdefault(kind, []).append(row["party"])
     if len(kinds) == 1:
         return []
-    return ["hospital by hospital: votes, budget, cost at most:"] + [
-        f"{row['party']:8} {row['votes']:6} {row['budget']:10g} {_up(row['epsilon'])}"
-        for row in rows[:12]
-    ]
+    tightest_first = sorted(kinds.items(), key=lambda item: -item[0][3] / item[0][2])
+    lines = ["hospital by hospital (same delta, unit and view), the tightest first:"]
+    for (votes, moved, budget, epsilon), names in tightest_first:
+        who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        lines.append(
+            f"  {who:22} {votes:5} votes, {moved} of one unit; epsilon {_up(epsilon)} of {budget:g}"
+        )
+    return lines
+
+
+def _budgets(rows: list[dict[str, Any]]) -> str:
+    budgets = [row["budget"] for row in rows]
+    least, most = min(budgets), max(budgets)
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}, each hospital its own,"
+
+
+def _whom(best: dict[str, Any]) -> str:
+    """Name the hospital that a number is for, where hospitals differ."""
+    kinds = {(row["unit_votes"], row["budget"]) for row in best["parties"]}
+    if len(kinds) == 1:
+        return ""
+    decides = best["decides"]
+    return f"{decides['party']}, the closest to its budget of {decides['budget']:g}, "
+
+
+def _for_whom(best: dict[str, Any]) -> str:
+    return f"for {best['decides']['party']} " if _whom(best) else ""
+
+
+def _unfit(found: dict[str, Any]) -> list[str]:
+    """Say so where the queries that were wanted cost too much."""
+    wanted, fit = found["requested_queries"], found["best"]["queries"]
+    if wanted is None or wanted <= fit:
+        return []
+    return textwrap.wrap(
+        f"{wanted:,} queries do not fit this budget: {fit:,} do. More teachers, more noise or a "
+        "larger budget would allow more.",
+        80,
+    )
 
 
 def _up(epsilon: float) -> str:
@@ -333,8 +389,11 @@ def _offer(choice: Choice, request: PlanRequest) -> dict[str, Any]:
         return {"queries": 0, "expected_right": 0.0}
     terms = priced(_terms(choice, request, queries), votes_are_valid=request.votes_are_valid)
     costs = [formal_cost_at(terms, seat) for seat in range(request.parties)]
-    most = max(costs, key=lambda cost: cost.epsilon)
-    bounds = formal_bounds(terms, weight=terms.unit_votes, votes_are_valid=request.votes_are_valid)
+    shares = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
+    decides = shares.index(max(shares))
+    bounds = formal_bounds(
+        terms, weight=terms.unit_votes_at(decides), votes_are_valid=request.votes_are_valid
+    )
     return {
         "queries": queries,
         "queries_by_gdp": by_gdp,
@@ -352,12 +411,12 @@ def _offer(choice: Choice, request: PlanRequest) -> dict[str, Any]:
         },
         "epsilon": {
             **{f"formal_{bound}": _epsilon(bounds, bound) for bound in _BOUNDS},
-            "smallest": most.epsilon,
-            "method": most.method,
+            "smallest": costs[decides].epsilon,
+            "method": costs[decides].method,
         },
         "parties": [
             {
-                "party": str(seat + 1),
+                "party": f"party-{seat + 1}",
                 "votes": terms.quotas[seat],
                 "unit_votes": terms.unit_votes_at(seat),
                 "budget": terms.budgets[seat],
@@ -365,6 +424,12 @@ def _offer(choice: Choice, request: PlanRequest) -> dict[str, Any]:
             }
             for seat, cost in enumerate(costs)
         ],
+        "decides": {
+            "party": f"party-{decides + 1}",
+            "budget": terms.budgets[decides],
+            "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(decides)),
+        },
+        "epsilon_over_answers": [],
     }
 
 
@@ -373,13 +438,15 @@ def _epsilon(bounds: Any, bound: Pricing) -> float | None:
     return None if cost is None or not math.isfinite(cost.epsilon) else cost.epsilon
 
 
-def _curve(choice: Choice, request: PlanRequest, queries: int) -> list[dict[str, float | None]]:
-    """Return what runs of ever more queries cost, by every bound, for the heaviest unit."""
+def _curve(
+    choice: Choice, request: PlanRequest, queries: int, *, seat: int
+) -> list[dict[str, float | None]]:
+    """Return what runs of ever more queries cost one hospital's units, by every bound."""
     points: list[dict[str, float | None]] = []
     for asked in sorted({max(1, queries * step // _STEPS) for step in range(1, _STEPS + 1)}):
         terms = _terms(choice, request, asked)
         bounds = formal_bounds(
-            terms, weight=terms.unit_votes, votes_are_valid=request.votes_are_valid
+            terms, weight=terms.unit_votes_at(seat), votes_are_valid=request.votes_are_valid
         )
         points.append(
             {

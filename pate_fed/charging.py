@@ -35,10 +35,9 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
-    FILTER_METHOD,
+    FILTER_METHODS,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
-    RENYI_FILTER_METHOD,
     RENYI_METHOD,
 )
 from pate_fed.errors import InvalidParameterError
@@ -236,11 +235,12 @@ def cheapest_pricing(
     Raises:
         InvalidParameterError: none of `wanted` is known for these parameters.
     """
-    needs = {
-        pricing: _need(terms, pricing, votes_are_valid=votes_are_valid)
+    found = {
+        pricing: _needs(terms, pricing, votes_are_valid=votes_are_valid)
         for pricing in _QUICKEST_FIRST
         if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid)
     }
+    needs = {pricing: max(shares)[0] for pricing, shares in found.items() if shares}
     if not needs:
         raise InvalidParameterError(
             f"a price must be known for {terms.mechanism} with these parameters",
@@ -248,6 +248,22 @@ def cheapest_pricing(
         )
     chosen = min(needs, key=lambda pricing: needs[pricing])
     return chosen, needs[chosen]
+
+
+def tightest_cost(
+    terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> tuple[float, float]:
+    """Return what a run at its caps costs the party that comes closest to its budget.
+
+    Returns:
+        Epsilon by the cheapest pricing, and that party's budget.
+
+    Raises:
+        InvalidParameterError: as for `cheapest_pricing`.
+    """
+    chosen, _ = cheapest_pricing(terms, votes_are_valid=votes_are_valid, wanted=wanted)
+    _, epsilon, budget = max(_needs(terms, chosen, votes_are_valid=votes_are_valid))
+    return epsilon, budget
 
 
 def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
@@ -261,19 +277,23 @@ def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
     return frozenset({"gdp", "label"})
 
 
-def _need(terms: RunTerms, pricing: Pricing, *, votes_are_valid: bool) -> float:
-    """Return the largest share of its budget that any party needs; infinite where unknown."""
+def _needs(
+    terms: RunTerms, pricing: Pricing, *, votes_are_valid: bool
+) -> list[tuple[float, float, float]]:
+    """Return share of its budget, epsilon and budget of each kind of party; none where unknown."""
     budgets: dict[int, float] = {}
     for seat, budget in enumerate(terms.budgets):
         weight = terms.unit_votes_at(seat)
         budgets[weight] = min(budget, budgets.get(weight, budget))
-    shares = []
+    found = []
     for weight, budget in budgets.items():
         bounds = formal_bounds(
             terms, weight=weight, votes_are_valid=votes_are_valid, wanted=frozenset({pricing})
         )
-        shares.append(bounds[pricing].epsilon / budget if pricing in bounds else math.inf)
-    return max(shares)
+        if pricing not in bounds:
+            return []
+        found.append((bounds[pricing].epsilon / budget, bounds[pricing].epsilon, budget))
+    return found
 
 
 def affordable_queries(
@@ -299,7 +319,8 @@ def affordable_queries(
         terms, least = terms_of(queries), math.inf
         for pricing in _QUICKEST_FIRST:
             if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid):
-                least = min(least, _need(terms, pricing, votes_are_valid=votes_are_valid))
+                shares = _needs(terms, pricing, votes_are_valid=votes_are_valid)
+                least = min(least, max(shares)[0] if shares else math.inf)
             if least * _ROUNDING <= 1:  # one that fits is enough
                 break
         # A ledger adds batches up and rounds up: what is afforded here must not fail there.
@@ -354,8 +375,9 @@ def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     at_caps = bounds.get(terms.pricing)  # a joint price is not known for all parameters
     if at_caps is not None and (at_caps.epsilon <= budget or terms.pricing == "none"):
         return at_caps
-    method = FILTER_METHOD if terms.pricing == "gdp" else RENYI_FILTER_METHOD
-    return FormalCost(budget, method, PUBLIC_VIEW if at_caps is None else at_caps.holds_for)
+    order = terms.orders[seat] if terms.orders else None
+    holds_for = PUBLIC_VIEW if at_caps is None else at_caps.holds_for
+    return FormalCost(budget, FILTER_METHODS[terms.pricing], holds_for, order=order)
 
 
 def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
@@ -375,7 +397,7 @@ def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     public = distributed_costs(event, delta=terms.delta).public
     if public.epsilon <= charged.epsilon:
         return public
-    return FormalCost(charged.epsilon, charged.method, public.holds_for)
+    return FormalCost(charged.epsilon, charged.method, public.holds_for, order=charged.order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,10 +165,9 @@ def test_packets() -> None:
     )
 
 
-TERMS = RunTerms(
-    bytes(32), 3, (200, 200, 200), "confident", 360.0, 20.0, 20.0, "coordinator", "record", 1,
-    "separate", 100, 100, 5.0, 1e-5,
-)  # fmt: skip
+TERMS = Federation(
+    weights={1: (1, 1, 3)}, terms={"pricing": "joint", "orders": (9.0, 9.0, 9.0)}
+).run.terms
 BATCH_TERMS = BatchTerms(TERMS, (4, 1, 9))
 RELEASE = NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2]))
 RECORDS: list[dict[str, Any]] = [

@@ -148,8 +148,8 @@ def privacy_table(
         "simulated": True,
         "delta": terms.delta,
         "unit": terms.unit,
-        "unit_weight": terms.unit_votes,
-        "neighbors": neighbors(terms.unit, weight=terms.unit_votes),
+        "unit_weight": terms.unit_votes_at(seat),
+        "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(seat)),
         "mechanism": {
             **run.mechanism.parameters(),
             "max_asks": terms.max_asks,
@@ -217,7 +217,8 @@ def guarantee(terms: RunTerms, formal: FormalCost) -> str:
     """Say the guarantee in words, with what it rests on."""
     if not math.isfinite(formal.epsilon):
         return f"None: {formal.method}."
-    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=terms.unit_votes)
+    weight = terms.unit_votes_at(_most_exposed(terms))
+    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=weight)
     return f"{said} {VALID_VOTES}" if terms.pricing == "joint" else said
 
 
@@ -251,17 +252,24 @@ def _bounds(terms: RunTerms, seat: int, *, valid_votes: bool) -> dict[str, Any]:
 def _parties(run: LabelingRun) -> list[dict[str, Any]]:
     """Return, for each party, what the run may cost its own units; sorted by name."""
     terms = run.terms
-    rows = [
-        {
-            "party": member.name,
-            "teachers": member.weights.teachers,
-            "votes": member.weights.votes,
-            "unit_votes": terms.unit_votes_at(seat),
-            "budget": terms.budgets[seat],
-            "epsilon": _number(formal_cost_at(terms, seat))["epsilon"],
-        }
-        for seat, member in enumerate(run.members)
-    ]
+    rows = []
+    for seat, member in enumerate(run.members):
+        weight = terms.unit_votes_at(seat)
+        bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)
+        unconditional = min((cost.epsilon for cost in bounds.values()), default=math.inf)
+        rows.append(
+            {
+                "party": member.name,
+                "teachers": member.weights.teachers,
+                "votes": member.weights.votes,
+                "unit_votes": weight,
+                "neighbors": neighbors(terms.unit, weight=weight),
+                "budget": terms.budgets[seat],
+                **_number(formal_cost_at(terms, seat)),
+                # What holds at the caps even where somebody sends votes that are not valid.
+                "epsilon_without_trust": (unconditional if math.isfinite(unconditional) else None),
+            }
+        )
     return sorted(rows, key=lambda row: str(row["party"]))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.config import SimulationSettings
-from coordinator.errors import CoordinatorError, VoidBatchError
+from coordinator.errors import CoordinatorError, InvalidSettingError, VoidBatchError
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.simulation import results
 from coordinator.simulation.engines import require_engine, run_engine
@@ -174,6 +174,7 @@ class _Rehearsal:
             for hospital, seat in zip(self._hospitals, _by_party(terms), strict=True)
         }
         self._drafted = terms
+        self._require_fine_noise(terms)
         policy = simulation_policy(
             terms=terms,
             form=settings.form,
@@ -247,6 +248,18 @@ class _Rehearsal:
         return Simulation(out, metrics, privacy, labels.stopped_by)
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _require_fine_noise(self, terms: RunTerms) -> None:
+        """Refuse a run whose noise may differ from the ideal one with a chance of delta or more.
+
+        What that could add to delta is larger by e^epsilon: a warning, as delta is not its own.
+        """
+        slack = results.delta_slack(terms, epsilon=0.0)
+        if slack is not None and slack >= terms.delta:
+            raise InvalidSettingError(
+                f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
+                terms.delta,
+            )
 
     def _price_warnings(self, privacy: dict[str, Any]) -> list[str]:
         """Say so where a cap, not a choice, ended the run, or where nothing is protected."""
@@ -490,12 +503,18 @@ def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
 
 def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list[str]:
     """Say so where small hospitals turned the privacy unit into a whole hospital."""
-    small = resolved.partition == "column" and resolved.teachers == 1
-    if not small or asked.teachers is not None or asked.unit is not None:
+    if resolved.partition != "column" or asked.teachers is not None:
         return []
+    notes = [
+        "The number of teachers was chosen by the smallest hospital's number of patients, which "
+        "is private and which the guarantee does not count. Choose --teachers."
+    ]
+    if resolved.teachers != 1 or asked.unit is not None:
+        return notes
     return [
+        *notes,
         "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
-        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise."
+        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
     ]
 
 

@@ -60,7 +60,7 @@ def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArra
     """
     grid, ratio = renyi_orders(orders), _ratio("sigma", sigma, weight)
     certified = _certified(_label, grid, ratio, largest=LARGEST_THREE_WAY / 2)
-    return np.minimum(grid * ratio**2, certified)
+    return np.minimum(grid * (ratio * ratio), certified)
 
 
 def threshold_bit_rdp(
@@ -84,7 +84,7 @@ def threshold_bit_rdp(
     """
     grid, ratio = renyi_orders(orders), _ratio("sigma1", sigma1, weight)
     certified = _certified(largest_two_way, grid, ratio, largest=LARGEST_TWO_WAY)
-    return np.minimum(grid * ratio**2 / 2, certified)
+    return np.minimum(grid * (ratio * ratio) / 2, certified)
 
 
 def label_level_epsilon(
@@ -163,7 +163,8 @@ def _certified(
     # Convex in the ratio and 0 at 0: below a certified value it lies under the line to 0.
     certified_ratio = max(ratio, _SMALLEST_RATIO)
     result = np.full(len(orders), np.inf)
-    usable = orders * (orders - 1) * certified_ratio**2 <= largest
+    # Products, not powers, which raise where they overflow.
+    usable = orders * (orders - 1) * (certified_ratio * certified_ratio) <= largest
     if certified_ratio <= _LARGEST_RATIO and usable.any():
         values = _cached(supremum, tuple(orders[usable].tolist()), certified_ratio)
         result[usable] = np.array(values) * (ratio / certified_ratio)

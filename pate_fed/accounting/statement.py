@@ -7,6 +7,7 @@ answered in the end does not enter it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -20,9 +21,16 @@ NoisePlace = Literal["coordinator", "parties"]
 """Who adds the noise."""
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
-FILTER_METHOD: Final = "exact Gaussian composition (GDP), GDP filter with a preset budget"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
-RENYI_FILTER_METHOD: Final = "RDP filter at an order fixed before the run, with a preset budget"
+_RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
+FILTER_METHODS: Final[Mapping[str, str]] = {
+    "gdp": "exact Gaussian composition (GDP), GDP filter with a preset budget",
+    "label": f"label-level RDP bound, {_RENYI_FILTER}",
+    "joint": f"joint price of refusals and answers, {_RENYI_FILTER}; "
+    "holds where every vote row is valid",
+    "renyi": f"RDP of the mechanism, {_RENYI_FILTER}",
+}
+"""How a run's budget holds where its caps alone would cost more, by pricing."""
 NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 

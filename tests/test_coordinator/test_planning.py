@@ -66,6 +66,13 @@ def test_a_budget_for_no_query_is_refused() -> None:
         pytest.param({"epsilon": 0.0}, id="no budget"),
         pytest.param({"delta": 1.0}, id="delta of 1"),
         pytest.param({"teacher_accuracy": 0.5}, id="teachers that guess"),
+        pytest.param({"queries": 0}, id="no query"),
+        pytest.param({"queries": -5}, id="fewer than no queries"),
+        pytest.param({"classes": 10**6}, id="more classes than memory"),
+        pytest.param({"sigma1": 0.0}, id="no noise in the check"),
+        pytest.param({"sigma1": float("nan")}, id="noise that is no number"),
+        pytest.param({"sigma2": -1.0}, id="negative noise"),
+        pytest.param({"vote_threshold": float("nan")}, id="threshold that is no number"),
         pytest.param({"teacher_accuracy": 1.0}, id="teachers that never err"),
     ],
 )
@@ -96,6 +103,8 @@ class TestHospitalsThatDiffer:
         rows = self.rows(weights=(2, 1, 1, 1, 1, 1, 1, 1, 1, 1), party_epsilons=budgets)
         assert [row["budget"] for row in rows] == list(budgets)
         assert all(row["epsilon"] <= row["budget"] for row in rows)
+        # Not by the budget's filter, which every number is cut at: the caps alone fit.
+        assert all(row["epsilon"] < 0.999 * row["budget"] for row in rows[:1] + rows[5:])
         assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
 
     def test_a_heavier_hospital_pays_more(self) -> None:
@@ -121,6 +130,22 @@ class TestHospitalsThatDiffer:
     def test_lists_that_do_not_fit_are_refused(self, changed: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettingError):
             plan(request(**changed))
+
+
+def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> None:
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 1, "--queries", 500)
+    text = " ".join(pate_fed(*arguments).out.split())
+    assert "500 queries do not fit this budget: " in text
+
+
+def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
+    budgets = ",".join(["9"] * 13 + ["1.5", "9"])
+    arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
+    mechanism = ("--sigma1", 20, "--sigma2", 24, "--unit", "record")
+    text = pate_fed(*arguments, *mechanism, "--party-epsilons", budgets).out
+    tightest, others = [line for line in text.splitlines() if "of one unit" in line]
+    assert "party-14" in tightest
+    assert "party-1 and 13 more" in others
 
 
 def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: Command) -> None:

@@ -31,9 +31,8 @@ from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.statement import (
     CAPS_METHOD,
-    FILTER_METHOD,
+    FILTER_METHODS,
     NO_BOUND_METHOD,
-    RENYI_FILTER_METHOD,
 )
 from pate_fed.charging import (
     PRICINGS,
@@ -450,7 +449,7 @@ class TestFormalCost:
         smaller = math.nextafter(at_caps.epsilon, 0)
         filtered = formal_cost_at(replace(run, budgets=(smaller,) * 3), 0)
         assert filtered.epsilon == smaller
-        assert filtered.method == (FILTER_METHOD if way == "gdp" else RENYI_FILTER_METHOD)
+        assert filtered.method == FILTER_METHODS[way]
 
     def test_each_party_has_its_own(self) -> None:
         run = priced(terms(**MIXED), votes_are_valid=True)
