@@ -211,15 +211,16 @@ def simulate(  # noqa: PLR0917 - one argument per option
         ),
     ] = "medoids",
     mechanism: Annotated[
-        str,
+        str | None,
         typer.Option(
             click_type=_choice(*_MECHANISMS),
             help="From votes to labels: refuse where teachers disagree (confident), answer always "
             "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
-            "stable winner (stable-*); immutable protects nobody and is for comparison.",
+            "stable winner (stable-*); immutable protects nobody and is for comparison. "
+            "[default: confident; with --noise parties gnmax]",
             rich_help_panel=_MECHANISM,
         ),
-    ] = "confident",
+    ] = None,
     vote_threshold: Annotated[
         float | None,
         typer.Option(
@@ -251,9 +252,18 @@ def simulate(  # noqa: PLR0917 - one argument per option
     noise: Annotated[
         str,
         typer.Option(
-            click_type=_choice("coordinator"), help="Who adds it.", rich_help_panel=_MECHANISM
+            click_type=_choice("coordinator", "parties"),
+            help="Who adds it; with parties the coordinator sees noisy counts only.",
+            rich_help_panel=_MECHANISM,
         ),
     ] = "coordinator",
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(
@@ -358,9 +368,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     Splits the records over hospitals, trains teachers, lets them vote under additive secret
     sharing, adds noise, releases labels within the budget, trains a student and writes a report.
     """
-    del noise  # one place so far; the option says so
     _single_threaded_kernels()
-    from coordinator.config import SimulationSettings  # noqa: PLC0415 - keeps --help fast
+    from coordinator.config import SimulationSettings, usual_mechanism  # noqa: PLC0415 - fast --help
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
 
@@ -371,12 +380,14 @@ def simulate(  # noqa: PLR0917 - one argument per option
         partition=partition,  # type: ignore[arg-type]  # one of the choices above
         queries=queries,
         select=select,
-        mechanism=mechanism,
+        mechanism=mechanism or usual_mechanism(noise),
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
         confidence=confidence,
         test_delta=test_delta,
+        noise=noise,
+        colluders=colluders,
         form=form,
         unit=unit,
         weights=_numbers("--weights", weights, int),

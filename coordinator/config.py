@@ -6,10 +6,13 @@ once the data are known, and refuses what contradicts itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
@@ -17,6 +20,7 @@ from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cos
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
 from pate_fed.federation import Pricing, RunTerms
+from pate_fed.mechanisms import DistributedNoise, vote_threshold_for
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
@@ -24,6 +28,7 @@ from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols.additive import AdditiveSum
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
+from protocols.plain import PlainSum
 
 LEAST_PARTIES: Final = AdditiveSum.smallest
 
@@ -67,7 +72,23 @@ RULES: Final[Mapping[str, Rule]] = {
     "stable-laplace": Rule(("sigma1", "test_delta"), True, ("renyi",)),
     "immutable": Rule(("sigma2",), False, ("none",)),
 }
-"""Every mechanism that can be simulated."""
+"""Every mechanism that can be simulated with noise at the coordinator."""
+
+DISTRIBUTED_RULES: Final[Mapping[str, Rule]] = {
+    "gnmax": Rule(("sigma2",), False, ("renyi",)),
+    "confident": Rule(("vote_threshold", "sigma1", "sigma2"), True, ("renyi",)),
+    "interactive": Rule(("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("renyi",)),
+}
+"""Every mechanism that can be simulated with noise at the parties."""
+
+FLAT_CHANCE: Final = 0.05
+"""Chance that a query on which teachers do not agree at all passes the check of noise at the
+parties: the threshold follows from it, because that check is biased upward."""
+
+
+def usual_mechanism(noise: str) -> str:
+    """Return the mechanism of a run that names none: with noise at the parties one exchange."""
+    return "gnmax" if noise == "parties" else "confident"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +105,7 @@ class Defaults:
         confident: Vote threshold, sigma1 and sigma2 for this many teachers, in votes; None for
             shares of their number.
         gnmax: Sigma of GNMax, likewise.
+        gnmax_at_parties: The same where the parties add the noise.
     """
 
     parties: int
@@ -91,11 +113,14 @@ class Defaults:
     queries: int
     confident: tuple[float, float, float] | None = None
     gnmax: float | None = None
+    gnmax_at_parties: float | None = None
 
 
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": Defaults(50, 1, 30, confident=(20.0, 10.0, 7.95), gnmax=6.95),
-    "breast-cancer": Defaults(50, 1, 30, confident=(30.0, 8.0, 8.75), gnmax=6.95),
+    "digits": Defaults(50, 1, 30, confident=(20.0, 10.0, 7.95), gnmax=6.95, gnmax_at_parties=7.4),
+    "breast-cancer": Defaults(
+        50, 1, 30, confident=(30.0, 8.0, 8.75), gnmax=6.95, gnmax_at_parties=7.4
+    ),
     "mnist": Defaults(10, 25, 100),
     "csv": Defaults(10, None, 100),
 }
@@ -121,6 +146,8 @@ class SimulationSettings:
         sigma2: Standard deviation of the noise of each count, in votes.
         confidence: Chance from which Interactive-GNMax keeps the student's own label.
         test_delta: Of one test of stability.
+        noise: Who adds it: "coordinator" or "parties".
+        colluders: With noise at the parties, hospitals whose noise an attacker may know.
         form: Secure sum.
         unit: Privacy unit.
         weights: For each hospital in the data's order, the votes that each of its teachers casts;
@@ -153,6 +180,8 @@ class SimulationSettings:
     sigma2: float | None = None
     confidence: float | None = None
     test_delta: float | None = None
+    noise: str = "coordinator"
+    colluders: int | None = None
     form: str = "additive"
     unit: str | None = None
     weights: tuple[int, ...] | None = None
@@ -206,15 +235,17 @@ class SimulationSettings:
 
     def _check_parts(self) -> None:
         """Refuse options that another mechanism has, and lists that do not fit."""
-        rule = RULES[self.mechanism]
+        self._check_noise()
+        rule = self._rule
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             if getattr(self, name) is not None and name not in rule.parameters:
                 has = " and ".join(
                     f"--mechanism {other}"
-                    for other, each in RULES.items()
+                    for other, each in self._rules.items()
                     if name in each.parameters
                 )
-                raise InvalidSettingError(f"{_option(name)} is for {has}", self.mechanism)
+                must = f"is for {has}" if has else f"is not for --noise {self.noise}"
+                raise InvalidSettingError(f"{_option(name)} {must}", self.mechanism)
         if self.max_refusals is not None and not rule.may_refuse:
             raise InvalidSettingError("--max-refusals is for what refuses", self.mechanism)
         if self.confidence is not None and not 0 <= self.confidence <= 1:
@@ -233,14 +264,45 @@ class SimulationSettings:
         ):
             raise InvalidSettingError("--party-epsilons must be above 0 and finite", "others")
         if self.pricing != "auto" and self.pricing not in rule.pricings:
+            where = " with --noise parties" if self.noise == "parties" else ""
             raise InvalidSettingError(
-                f"--pricing of {self.mechanism} must be auto or {' or '.join(rule.pricings)}",
+                f"--pricing of {self.mechanism}{where} must be auto or "
+                f"{' or '.join(rule.pricings)}",
                 self.pricing,
             )
         if self.pricing == "joint" and not self.valid_votes:
             raise InvalidSettingError(
                 "--pricing joint must come with --valid-votes", "--unchecked-votes"
             )
+
+    @property
+    def _rules(self) -> Mapping[str, Rule]:
+        return DISTRIBUTED_RULES if self.noise == "parties" else RULES
+
+    @property
+    def _rule(self) -> Rule:
+        return self._rules[self.mechanism]
+
+    def _check_noise(self) -> None:
+        """Refuse what cannot be with noise at the parties, or is for it alone."""
+        if self.noise not in ("coordinator", "parties"):
+            raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
+        if self.noise == "coordinator":
+            if self.colluders is not None:
+                raise InvalidSettingError("--colluders is for --noise parties", self.noise)
+            return
+        if self.mechanism not in DISTRIBUTED_RULES:
+            raise InvalidSettingError(
+                f"--mechanism with --noise parties must be {' or '.join(DISTRIBUTED_RULES)}",
+                self.mechanism,
+            )
+        if self.form == PlainSum.name:
+            raise InvalidSettingError(
+                "--noise parties must hide the votes: one hospital's noise is too little for it",
+                "--sum plain",
+            )
+        if self.colluders is not None and self.colluders < 1:
+            raise InvalidSettingError("--colluders must be at least 1", self.colluders)
 
     def _check_data_options(self) -> None:
         data = self.data
@@ -294,6 +356,7 @@ class SimulationSettings:
             parties=parties,
             teachers=teachers,
             unit=self.unit or ("party" if teachers == 1 else "record"),
+            colluders=self.colluders or 1 if self.noise == "parties" else None,
             weights=self.weights or (1,) * parties,
             party_epsilons=self.party_epsilons or (self.epsilon,) * parties,
         )
@@ -304,10 +367,16 @@ class SimulationSettings:
                     f"{_option(name)} must have one entry for each of {parties} hospitals",
                     len(given),
                 )
-        return settled._with_mechanism(known)._with_queries(
+        if settled.noise == "parties" and settled._shares < 1:
+            raise InvalidSettingError(
+                f"--colluders must leave one of {parties} hospitals that is honest and present",
+                settled.colluders,
+            )
+        classes = len(dataset.class_names)
+        return settled._with_mechanism(known, classes=classes)._with_queries(
             known,
             pool=len(QueryPool(dataset.pool.features).distinct),
-            classes=len(dataset.class_names),
+            classes=classes,
         )
 
     def terms(self, *, classes: int, pool_digest: bytes) -> RunTerms:
@@ -334,6 +403,17 @@ class SimulationSettings:
         return MaskedSum.smallest if self.form == MaskedSum.name else LEAST_PARTIES
 
     @property
+    def _dropouts(self) -> int:
+        """Hospitals that may be lost before the sum opens; of resolved settings."""
+        parties = self.parties or 0
+        return parties - MaskedSum.threshold(parties) if self.form == MaskedSum.name else 0
+
+    @property
+    def _shares(self) -> int:
+        """Noise shares that have to suffice; of resolved settings."""
+        return (self.parties or 0) - (self.colluders or 0) - self._dropouts
+
+    @property
     def votes(self) -> int:
         """Votes per query in all; of resolved settings."""
         return sum(self.weights or ()) * (self.teachers or 0)
@@ -345,7 +425,7 @@ class SimulationSettings:
             return PRICINGS
         return frozenset({self.pricing})  # type: ignore[arg-type]  # checked by `check`
 
-    def _with_mechanism(self, known: Defaults) -> SimulationSettings:
+    def _with_mechanism(self, known: Defaults, *, classes: int) -> SimulationSettings:
         """Fill in the parameters that the mechanism has."""
         votes = self.votes
         is_known_size = (self.parties, self.teachers, votes) == (
@@ -364,13 +444,34 @@ class SimulationSettings:
             usual["vote_threshold"] = INTERACTIVE_THRESHOLD_SHARE * votes
         if self.mechanism.startswith("stable-"):
             usual["sigma1"] = max(1.0, STABLE_SIGMA_SHARE * votes / self._most_unit_votes)
+        elif self.noise == "parties":
+            usual |= self._usual_at_parties(usual, classes=classes)
+            if self.mechanism == "gnmax" and is_known_size:
+                usual["sigma2"] = known.gnmax_at_parties or usual["sigma2"]
         elif self.mechanism in ("confident", "interactive") and is_known_size and known.confident:
             usual.update(zip(("vote_threshold", "sigma1", "sigma2"), known.confident, strict=True))
         elif self.mechanism == "gnmax" and is_known_size and known.gnmax:
             usual["sigma2"] = known.gnmax
-        needed = RULES[self.mechanism].parameters
+        needed = self._rule.parameters
         chosen: dict[str, Any] = {name: _first(getattr(self, name), usual[name]) for name in needed}
         return replace(self, **chosen)
+
+    def _usual_at_parties(self, usual: dict[str, float], *, classes: int) -> dict[str, float]:
+        """Return noise that is wide enough to be shared, and a threshold for the biased check."""
+        least = float(math.ceil(math.sqrt(self._shares)))
+        found = {"sigma2": max(usual["sigma2"], least)}
+        # Rows of both kinds cost alike here.
+        found["sigma1"] = _first(self.sigma1, self.sigma2, found["sigma2"])
+        if self.mechanism == "gnmax":
+            return found
+        noise = DistributedNoise(
+            found["sigma1"], self.parties or 0, self.colluders or 0, self._dropouts
+        )
+        flat = np.zeros(classes, dtype=np.int64)
+        if self.mechanism == "confident":  # a student's share is taken off the other's rows
+            flat += self.votes // classes
+        found["vote_threshold"] = float(vote_threshold_for(flat, chance=FLAT_CHANCE, noise=noise))
+        return found
 
     @property
     def _most_unit_votes(self) -> int:
@@ -407,7 +508,7 @@ class SimulationSettings:
 
     def _preview(self, classes: int) -> Preview | None:
         """Look at simulated votes where a cap on refusals makes a run cheaper."""
-        joint = self.mechanism == "confident" and self.valid_votes
+        joint = self.mechanism == "confident" and self.valid_votes and self.noise != "parties"
         if not joint or "joint" not in self.wanted_pricings or self.max_refusals is not None:
             return None
         return preview_confident(
@@ -420,7 +521,7 @@ class SimulationSettings:
     def _caps(self, queries: int, preview: Preview | None) -> Outcomes:
         """Return the caps of a run of so many queries."""
         answers = min(self.max_answers or queries, queries)
-        if not RULES[self.mechanism].may_refuse:
+        if not self._rule.may_refuse:
             return Outcomes(0, answers)
         usual = queries if preview is None else preview.refusals(queries)
         refusals = min(self.max_refusals or usual, queries)
@@ -429,7 +530,7 @@ class SimulationSettings:
 
     def _draft(self, classes: int, caps: Outcomes) -> RunTerms:
         """Return terms whose pool and pricing are still open."""
-        unpriced: Pricing = RULES[self.mechanism].pricings[0]
+        unpriced: Pricing = self._rule.pricings[0]
         orders = [2.0] * (self.parties or 0) if unpriced == "renyi" else []
         try:
             return RunTerms.from_record(
@@ -443,7 +544,7 @@ class SimulationSettings:
                     "sigma2": self.sigma2,
                     "confidence": self.confidence,
                     "test_delta": self.test_delta,
-                    "noise_place": "coordinator",
+                    "noise_place": self.noise,
                     "unit": self.unit,
                     "pricing": unpriced,
                     "orders": orders,
@@ -452,6 +553,8 @@ class SimulationSettings:
                     "max_refusals": caps.refusals,
                     "budgets": list(self.party_epsilons or ()),
                     "delta": self.delta,
+                    "colluders": self.colluders,
+                    "dropouts": self._dropouts if self.noise == "parties" else None,
                 }
             )
         except InvalidTermsError as error:
@@ -518,6 +621,8 @@ class SimulationSettings:
                 "sigma2": self.sigma2,
                 "confidence": self.confidence,
                 "test_delta": self.test_delta,
+                "noise": self.noise,
+                "colluders": self.colluders,
                 "max_answers": self.max_answers,
                 "max_refusals": self.max_refusals,
             },

@@ -4,7 +4,9 @@ The order is the point. The worst case is reserved before a plan leaves, so no n
 without a charge; a release is stored with its charge before it is shown; and a batch that fails
 after a share may have left a party keeps its charge and releases nothing.
 
-The coordinator sees the exact sum of each batch, in memory, between opening it and adding noise.
+Where it adds the noise, the coordinator sees the exact sum of each batch, in memory, between
+opening it and adding noise. Where the parties add it, the sum opens noisy, and the exact one exists
+nowhere.
 It never holds one party's histogram.
 """
 
@@ -15,6 +17,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +32,29 @@ from coordinator.errors import (
 from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
-from pate_fed.charging import RunLedger, mechanism_of, outcomes_of
+from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import InteractiveGaussianMax, Mechanism, NoisePlan, RandomBytes
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
+from pate_fed.mechanisms import (
+    DistributedConfidentMax,
+    DistributedGaussianMax,
+    DistributedInteractiveMax,
+    DistributedMechanism,
+    FirstPhase,
+    InteractiveGaussianMax,
+    Mechanism,
+    NoisePlan,
+    RandomBytes,
+)
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
+from pate_fed.votes import (
+    NoisyHistogram,
+    SummedHistogram,
+    TeacherWeights,
+    open_noisy_sum,
+    open_sum,
+)
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError, RefusedError
@@ -83,6 +102,14 @@ class Settings:
     suite: str = DEFAULT_SUITE
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A batch: its number and its terms."""
+
+    batch: int
+    terms: BatchTerms
+
+
 class SilenceError(Exception):
     """No packet came; `code` says why."""
 
@@ -104,11 +131,12 @@ class LabelingRun:
         store: Makes room for ledger and releases; given the run's empty ledger.
         random_bytes: Cryptographic random numbers for protocol nonces.
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
-            simulation.
+            simulation. Not used where the parties add the noise.
         clock: Unix time, in seconds.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
+        InvalidParameterError: the terms name a mechanism or noise that cannot be.
     """
 
     def __init__(
@@ -141,18 +169,24 @@ class LabelingRun:
             suite=settings.suite,
         )
         self.terms = settings.terms(self.members)
-        self.mechanism: Mechanism = mechanism_of(self.terms)
+        self.mechanism: Mechanism | DistributedMechanism = rule_of(self.terms)
+        if self.terms.at_parties:
+            for phase in range(self.terms.phases):
+                noise_of(self.terms, phase=phase).require_room(self.terms.total_votes)
         self._store = store(RunLedger.of(self.terms))
         self._nodes: dict[bytes, int] = {}
         self._settlement: bytes | None = None
+        self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self._round.seats}
         self._batch = 0
         self._words = 0
         self._voids = 0
         self._lost: list[tuple[str, ...]] = []
         self._asked: set[int] = set()
-        self._meter = PerInstanceMeter(
-            self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
-        )
+        self._meter: PerInstanceMeter | None = None
+        if isinstance(self.mechanism, Mechanism):
+            self._meter = PerInstanceMeter(
+                self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
+            )
 
     # What others may know ---------------------------------------------------------------------
 
@@ -208,6 +242,8 @@ class LabelingRun:
     ) -> NoisyRelease:
         """Ask one batch; one exchange, or two where the form survives drop-outs.
 
+        With noise at the parties a check opens rows of its own, hence as many exchanges again.
+
         Args:
             indices: Positions in the pool, none of which was asked before.
             predictions: For Interactive-GNMax, the student's chances of each class, from released
@@ -228,32 +264,26 @@ class LabelingRun:
         self._pool.ask(indices)
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
-        mechanism = self._mechanism_for(indices, predictions)
+        rule = self._rule_for(indices, predictions)
         digest = b"" if predictions is None else _digest_of(predictions)
-        terms = BatchTerms(self.terms, indices, digest)
         entry_id = f"batch {self._batch}"
         ledger = self._store.ledger()
         left = ledger.left
         self._store.save_ledger(ledger.reserve(entry_id, ledger.worst_case(len(indices))))
         self._asked.update(indices)
         batch, self._batch = self._batch, self._batch + 1
+        asked = _Asked(batch, BatchTerms(self.terms, indices, digest))
         try:
-            summed = self._collect(batch, terms)
+            if isinstance(rule, DistributedConfidentMax):
+                release = self._ask_in_two_phases(asked, rule, left=left)
+            else:
+                release = self._decide(rule, self._open_first(asked), left=left)
         except (ProtocolError, CoordinatorError, PateFedError) as error:
             raise self._void(entry_id, error) from error
-        release = mechanism.release(
-            summed,
-            noise=NoisePlan(),
-            random_bytes=self._noise_bytes,
-            max_answers=left.answers,
-            max_refusals=left.refusals,
-        )
         ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
         self._store.save_release(ledger, batch=batch, indices=indices, release=release)
-        self._meter.add(summed.counts, release, rule=mechanism)
-        self._settlement = self._round.settle(
-            released=True, result=wire.encode_value(release.as_record())
-        )
+        if self._round.has_open_plan:  # else the first phase has said it all
+            self._settle(release)
         return release
 
     def close(self) -> None:
@@ -262,23 +292,78 @@ class LabelingRun:
         Raises:
             PartyFailedError: a party failed, was silent or remembers another run; says which.
         """
-        self._require(self._broadcast(self._settled_then(self._round.close())))
+        self._require(self._tell(self._round.close()))
         self._require(self._broadcast([self._round.compare()]))
 
     @property
-    def per_instance_cost(self) -> PerInstanceCost:
-        """What the run cost on the votes that it met. Private: not to be published."""
-        return self._meter.cost
+    def per_instance_cost(self) -> PerInstanceCost | None:
+        """What the run cost on the votes that it met. Private: not to be published.
+
+        None with noise at the parties: nobody sees the votes that it would be computed from.
+        """
+        return None if self._meter is None else self._meter.cost
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _mechanism_for(
+    def _ask_in_two_phases(
+        self, asked: _Asked, rule: DistributedConfidentMax, *, left: Outcomes
+    ) -> NoisyRelease:
+        """Open the check's rows, say what passed, and open fresh rows of that; as many exchanges.
+
+        Everything that a cap may stop is cut off before: what is opened is paid for.
+        """
+        noisy = self._open_first(asked)
+        assert isinstance(noisy, NoisyHistogram)
+        first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
+        first_plan = self._round.plan_digest
+        self._settle(first)
+        if not len(first.passed):
+            return first.as_release()
+        terms = PhaseTerms(first_plan, tuple(first.passed.tolist()), first.digest)
+        words = self._collect(
+            asked.batch,
+            terms.as_record(),
+            words=len(terms.rows) * self.terms.classes,
+            phase=1,
+        )
+        return rule.phase_two(first, self._noisy(words, queries=len(terms.rows), phase=1))
+
+    def _settle(self, result: NoisyRelease | FirstPhase) -> None:
+        """Close the open plan; parties hear of it with the next message."""
+        self._settlement = self._round.settle(
+            released=True, result=wire.encode_value(result.as_record())
+        )
+
+    def _decide(
+        self,
+        rule: Mechanism | DistributedMechanism,
+        opened: SummedHistogram | NoisyHistogram,
+        *,
+        left: Outcomes,
+    ) -> NoisyRelease:
+        """Turn an opened sum into labels; adds noise only where it is the coordinator's to add."""
+        if isinstance(opened, NoisyHistogram):
+            assert isinstance(rule, DistributedGaussianMax)
+            return rule.label(opened, max_answers=left.answers)
+        assert not isinstance(rule, DistributedMechanism)
+        release = rule.release(
+            opened,
+            noise=NoisePlan(),
+            random_bytes=self._noise_bytes,
+            max_answers=left.answers,
+            max_refusals=left.refusals,
+        )
+        assert self._meter is not None
+        self._meter.add(opened.counts, release, rule=rule)
+        return release
+
+    def _rule_for(
         self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
-    ) -> Mechanism:
+    ) -> Mechanism | DistributedMechanism:
         """Return the mechanism of one batch; the student's predictions are public."""
         if predictions is None:
             return self.mechanism
-        if not isinstance(self.mechanism, InteractiveGaussianMax):
+        if not isinstance(self.mechanism, InteractiveGaussianMax | DistributedInteractiveMax):
             raise InvalidParameterError(
                 "predictions must be for 'interactive'", self.terms.mechanism
             )
@@ -310,21 +395,45 @@ class LabelingRun:
                 f"{len(self._round.seats) - len(missing)} of them ({first})",
             )
 
-    def _collect(self, batch: int, terms: BatchTerms) -> SummedHistogram:
-        plan = self._round.plan(
-            batch=batch,
-            attempt=0,
-            words=terms.words,
-            expires_at=self._expires_at,
-            terms=wire.encode_value(terms.as_record()),
-        )
-        self._words = terms.words
-        self._reveal(self._broadcast(self._settled_then(plan)))
+    def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
+        """Ask a batch, and open the sum of its first vector."""
+        terms = asked.terms
+        words = self._collect(asked.batch, terms.as_record(), words=terms.words, phase=0)
+        if self.terms.at_parties:
+            return self._noisy(words, queries=len(terms.indices), phase=0)
         return open_sum(
-            self._round.open_total(),
+            words,
             queries=len(terms.indices),
             classes=self.terms.classes,
             total_votes=self._votes_in_sum,
+        )
+
+    def _collect(
+        self, batch: int, terms: dict[str, Any], *, words: int, phase: int
+    ) -> NDArray[np.int64]:
+        """Ask for one vector and add it up. Secret where the parties add no noise."""
+        plan = self._round.plan(
+            batch=batch,
+            attempt=0,
+            words=words,
+            expires_at=self._expires_at,
+            terms=wire.encode_value(terms),
+            phase=phase,
+        )
+        self._words = words
+        self._reveal(self._tell(plan))
+        return self._round.open_total()
+
+    def _noisy(self, words: NDArray[np.int64], *, queries: int, phase: int) -> NoisyHistogram:
+        """Check the rows of a sum that holds the parties' noise."""
+        noise, senders = noise_of(self.terms, phase=phase), len(self._round.survivors)
+        shape = {"queries": queries, "classes": self.terms.classes}
+        return open_noisy_sum(
+            words,
+            **shape,
+            total_votes=self._votes_in_sum,
+            sigma=noise.sum_sigma(senders),
+            row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
         )
 
     def _reveal(self, failures: list[PartyFailedError]) -> None:
@@ -350,6 +459,8 @@ class LabelingRun:
     @property
     def _tolerated(self) -> dict[str, int]:
         """How many parties may collude with us, and how many may drop out."""
+        if self.terms.colluders is not None and self.terms.dropouts is not None:
+            return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
         parties = len(self._round.seats)
         dropouts = parties - self._form.threshold(parties)
         colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1
@@ -360,7 +471,7 @@ class LabelingRun:
         # Else the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         ledger = self._store.ledger()
-        nothing_left = self._round.nothing_was_shared
+        nothing_left = self._round.nothing_was_shared and not self._round.phase
         settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
         self._store.save_ledger(settled)
         self._settlement = self._round.settle(released=False, result=b"")
@@ -391,10 +502,27 @@ class LabelingRun:
     def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
         return self._exchange(dict.fromkeys(self._round.seats, frames))
 
-    def _settled_then(self, frame: bytes) -> list[bytes]:
-        """Let the last batch's settlement travel with the next message."""
+    def _tell(self, frame: bytes) -> list[PartyFailedError]:
+        """Send a frame to all, behind the settlements that each may not have heard of."""
+        frames = {seat: [*told, frame] for seat, told in self._settled().items()}
+        failures = self._exchange(frames)
+        failed = {failure.party for failure in failures}
+        for seat, told in self._unheard.items():
+            if self._members[seat].name not in failed:
+                told.clear()
+        return failures
+
+    def _settled(self) -> dict[bytes, list[bytes]]:
+        """Return by party the settlements that travel with the next message.
+
+        Who missed a batch needs them all: its history has to be the others'. One that comes twice
+        changes nothing.
+        """
         settlement, self._settlement = self._settlement, None
-        return [frame] if settlement is None else [settlement, frame]
+        if settlement is not None:
+            for told in self._unheard.values():
+                told.append(settlement)
+        return self._unheard
 
     def _frames(self, answer: bytes | Silence) -> list[bytes]:
         if isinstance(answer, Silence):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -21,7 +21,8 @@ from pate_fed.errors import (
     OutcomeCapError,
     UnsupportedEventError,
 )
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, PhaseTerms, RunTerms
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
@@ -33,7 +34,7 @@ from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
 from protocols.wire import decode_value
 
-T = TypeVar("T", RunTerms, BatchTerms)
+T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
 
 _FORMS: Mapping[str, type[SecureSum]] = {
@@ -53,6 +54,7 @@ class Policy:
         forms: Secure sums that it takes part in.
         suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
+        noise_places: Who may add the noise.
         units: Privacy units that it takes part under.
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
@@ -70,6 +72,7 @@ class Policy:
     forms: frozenset[str] = frozenset({"additive"})
     suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
+    noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
     units: frozenset[str] = frozenset({"record", "party"})
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
@@ -113,6 +116,7 @@ class Guard:
         if len(terms.weights) != len(seats):
             raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
         self._review_terms(terms, seat=seats.index(me))
+        self._review_noise(terms, record)
         return terms
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
@@ -183,6 +187,9 @@ class Guard:
             # Else votes would leave for a charge of nothing.
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         worst = run_ledger.worst_case(len(terms.indices))
+        if run_terms.at_parties and worst.asks < len(terms.indices):
+            # Every row that is sent is opened, whatever a cap stops afterwards.
+            raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)
         charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
         try:
@@ -192,6 +199,45 @@ class Guard:
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         return batch, worst
+
+    def review_phase(
+        self,
+        plan: Plan,
+        *,
+        first_plan: bytes,
+        first: FirstPhase,
+        batch: QueryBatch,
+        pool: QueryPool,
+        classes: int,
+    ) -> QueryBatch:
+        """Decide on the second phase of a batch, which was charged and noted with the first.
+
+        Nobody but the coordinator sees the rows of the first phase: a party holds it to what it
+        signed that they had decided.
+
+        Args:
+            plan: Of the second phase, whose history was verified.
+            first_plan: Digest of the first phase's plan.
+            first: What the coordinator signed that it decided.
+            batch: What the first phase asked.
+            pool: The public queries that this party holds.
+            classes: Number of classes.
+
+        Returns:
+            What is asked: the queries that passed.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms = _read(PhaseTerms, plan.terms)
+        bound = (terms.first_plan, terms.first_result) == (first_plan, first.digest)
+        if not bound or plan.words != len(terms.rows) * classes:
+            raise RefusalError(Reason.TERMS, "a second phase must be of the first", "another")
+        if list(terms.rows) != first.passed.tolist():
+            raise RefusalError(
+                Reason.QUERIES, "exactly the rows that passed may be opened again", "others"
+            )
+        return pool.ask(tuple(batch.indices[row] for row in terms.rows))
 
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
         policy = self.policy
@@ -256,6 +302,29 @@ class Guard:
             raise RefusalError(
                 Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", budget
             )
+
+    def _review_noise(self, terms: RunTerms, record: RunRecord) -> None:
+        """Check who adds the noise, and that the parties' shares of it are what is paid for."""
+        if terms.noise_place not in self.policy.noise_places:
+            raise RefusalError(
+                Reason.MECHANISM, "noise must be added where our owner allows", terms.noise_place
+            )
+        if not terms.at_parties:
+            return
+        # `_review_parties` has compared these with whom our people checked.
+        if (terms.colluders, terms.dropouts) != (record.colluders, record.dropouts):
+            raise RefusalError(
+                Reason.TERMS, "noise must be divided for the colluders of the run", "others"
+            )
+        if record.form == PlainSum.name:
+            raise RefusalError(
+                Reason.FORM, "noise shares must be hidden: each alone is too narrow", record.form
+            )
+        try:
+            for phase in range(terms.phases):
+                noise_of(terms, phase=phase).require_room(terms.total_votes)
+        except InvalidParameterError as error:
+            raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
 
 
 def _moved(terms: RunTerms) -> int:

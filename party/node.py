@@ -2,7 +2,8 @@
 
 The node ties the pieces together in the order that the rules ask for: the protocol checks who
 speaks and what came before, the guard decides, the charge is stored, the queries are journalled,
-then the teachers vote and y is sent. Whatever goes wrong, only a stable code leaves the site.
+then noise is drawn if the parties add it, the teachers vote and y is sent. Whatever goes wrong,
+only a stable code leaves the site.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,13 @@ from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
-from pate_fed.errors import InvalidTermsError, PateFedError
+from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
+from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import INVALID_VOTE_CLASS, VoteHistogram, count_votes
+from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -83,11 +85,29 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The plan that is open, and whether this party was charged for it."""
+    """The batch that is open.
 
-    entry_id: str
+    Attributes:
+        plan_digest: Of its plan; of two phases of the first's.
+        queries: How many it asks.
+        batch: What it asks; None if this party was not charged for it.
+        first: What its first phase decided, once that is settled and another is to come.
+    """
+
+    plan_digest: bytes
     queries: int
-    charged: bool
+    batch: QueryBatch | None = None
+    first: FirstPhase | None = None
+
+    @property
+    def entry_id(self) -> str:
+        """Its name in ledgers."""
+        return self.plan_digest.hex()
+
+    @property
+    def charged(self) -> bool:
+        """Whether this party was charged for it."""
+        return self.batch is not None
 
 
 class PartyNode:
@@ -105,6 +125,11 @@ class PartyNode:
         ledger: Where it keeps what it was charged.
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
+        noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
+            comes from `random_bytes`.
+
+    Raises:
+        InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
     """
 
     def __init__(
@@ -121,7 +146,10 @@ class PartyNode:
         ledger: LedgerStore,
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
+        noise_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
+        if noise_bytes is not None and not guard.policy.simulated:
+            raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
         self._identity = identity
         self._coordinator = coordinator
         self._pins = dict(pins)
@@ -132,6 +160,7 @@ class PartyNode:
         self._journal = journal
         self._ledger = ledger
         self._random_bytes = random_bytes
+        self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
         self._clock = clock
         self._round = self._new_round()
         self._run: _Run | None = None
@@ -213,9 +242,13 @@ class PartyNode:
         return self._round.accept_run()
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
+        if plan.phase:
+            return self._judge_phase(plan)
         run = self._agreed_run
-        entry_id, queries = wire.digest_of(plan).hex(), plan.words // run.terms.classes
-        self._asked = _Asked(entry_id, queries, charged=False)
+        if self._asked is not None:  # a second phase never came
+            self._forfeit(run, self._asked)
+        self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
+        entry_id = self._asked.entry_id
         try:
             batch, worst = self._guard.review_batch(
                 plan,
@@ -235,9 +268,31 @@ class PartyNode:
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
         self._journal.claim(batch.digests)
-        self._asked = _Asked(entry_id, queries, charged=True)
+        self._asked = replace(self._asked, batch=batch)
+        return self._contribute(plan, batch)
+
+    def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
+        """Open the rows that passed; they were charged, at the worst, with the first phase."""
+        run, asked = self._agreed_run, self._asked
+        if asked is None or asked.batch is None or asked.first is None:
+            return self._round.refuse(Reason.TERMS.value)  # it must follow one that we served
         try:
-            vector = self._count(batch).counts.ravel()
+            batch = self._guard.review_phase(
+                plan,
+                first_plan=asked.plan_digest,
+                first=asked.first,
+                batch=asked.batch,
+                pool=self._pool,
+                classes=run.terms.classes,
+            )
+        except Exception as error:
+            return self._round.refuse(_reason_of(error).value)
+        return self._contribute(plan, batch)
+
+    def _contribute(self, plan: Plan, batch: QueryBatch) -> tuple[bytes, ...]:
+        """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
+        try:
+            vector = self._vector(batch, phase=plan.phase)
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
                 return ()
@@ -245,6 +300,22 @@ class PartyNode:
         except Exception as error:
             _log.error("a vote could not be sent: %s", type(error).__name__)
             return ()
+
+    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
+        """Return what enters the secure sum: votes, and this party's noise if the parties add it.
+
+        The noise is drawn before the teachers are asked, and kept nowhere but in what is sent.
+        """
+        share = self._draw_noise(len(batch), phase=phase)
+        votes = self._count(batch)
+        return (votes if share is None else share.add_to(votes)).counts.ravel()
+
+    def _draw_noise(self, queries: int, *, phase: int) -> NoiseShare | None:
+        terms = self._agreed_run.terms
+        if not terms.at_parties:
+            return None
+        noise = noise_of(terms, phase=phase)
+        return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)
 
     def _count(self, batch: QueryBatch) -> VoteHistogram:
         weights = self._guard.weights
@@ -263,32 +334,57 @@ class PartyNode:
     def _settle(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
         run, asked, self._asked = self._agreed_run, self._asked, None
-        run.void_batches += settlement.state != "released"
-        if asked is None or not asked.charged:  # it never saw the plan, or refused
+        released = settlement.state == "released"
+        run.void_batches += not released
+        if released and run.terms.phases == 2 and (asked is None or asked.first is None):
+            self._settle_first(run, settlement, asked)
+        elif asked is None or not asked.charged:  # it never saw the plan, or refused
             self._count_without_us(run, settlement, asked)
-        elif settlement.state != "released":
-            run.ledger = run.ledger.forfeit(asked.entry_id)
-            if run.terms.pricing != "none":
-                self._ledger.save(self._ledger.load().forfeit(asked.entry_id))
+        elif not released:
+            self._forfeit(run, asked)
         else:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
             self._require_possible(release, asked)
             self._charge(run, asked, release)
 
+    def _settle_first(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
+        """Remember what a first phase decided; if nothing passed, the batch is over."""
+        first = FirstPhase.from_record(wire.decode_value(settlement.result))
+        asked = asked or _Asked(settlement.plan_digest, first.opened)
+        release = first.as_release()
+        if asked.charged:
+            self._require_possible(release, asked)
+        if len(first.passed):
+            self._asked = replace(asked, first=first)
+        elif asked.charged:
+            self._charge(run, asked, release)
+        else:
+            self._follow(run, asked.entry_id, release)
+
+    def _forfeit(self, run: _Run, asked: _Asked) -> None:
+        if not asked.charged:
+            return
+        run.ledger = run.ledger.forfeit(asked.entry_id)
+        if run.terms.pricing != "none":
+            self._ledger.save(self._ledger.load().forfeit(asked.entry_id))
+
     def _count_without_us(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
         """Count a batch against the caps as all do, though this party had no part in it."""
         if settlement.state == "released":
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-            entry_id = settlement.plan_digest.hex()
-            run.ledger = run.ledger.follow(
-                entry_id, len(release), outcomes_of(release), release.digest
-            )
+            entry_id = settlement.plan_digest.hex() if asked is None else asked.entry_id
+            self._follow(run, entry_id, release)
         elif asked is not None:
             run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
 
+    @staticmethod
+    def _follow(run: _Run, entry_id: str, release: NoisyRelease) -> None:
+        run.ledger = run.ledger.follow(entry_id, len(release), outcomes_of(release), release.digest)
+
     def _charge(self, run: _Run, asked: _Asked, release: NoisyRelease) -> None:
         released, ledger = outcomes_of(release), self._ledger.load()
-        charge = lifelong_charge(run.terms, released, weight=run.weight, ledger=ledger)
+        paid = run.ledger.paid_for(asked.entry_id, released)
+        charge = lifelong_charge(run.terms, paid, weight=run.weight, ledger=ledger)
         run.ledger = run.ledger.commit(asked.entry_id, released, release.digest)
         if charge is not None:
             self._ledger.save(ledger.commit(asked.entry_id, charge, release.digest))
@@ -302,7 +398,11 @@ class PartyNode:
             raise InvalidTermsError("labels must be classes of the run", "another")
         # Else a coordinator could look at everything and have all of it refunded.
         after = run.ledger.commit(asked.entry_id, outcomes_of(release), release.digest)
-        if release.asked < len(release) and not after.is_over:
+        if asked.first is not None and asked.first.digest != FirstPhase(release.outcomes).digest:
+            raise InvalidTermsError("a release must be what the first phase decided", "another")
+        # Where there is nothing to refuse, no row may be opened that is not answered.
+        may_stop = after.is_over and (not run.terms.at_parties or run.terms.phases == 2)
+        if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
     @property

@@ -32,15 +32,23 @@ from pate_fed.accounting import (
     event_additive_delta,
 )
 from pate_fed.accounting.calibration import most_queries
+from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
     FILTER_METHODS,
     NO_BOUND_METHOD,
+    PUBLIC_VIEW,
     RENYI_METHOD,
 )
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import Pricing, RunTerms
-from pate_fed.mechanisms import Mechanism, make_mechanism
+from pate_fed.mechanisms import (
+    DistributedMechanism,
+    DistributedNoise,
+    Mechanism,
+    make_distributed_mechanism,
+    make_mechanism,
+)
 from pate_fed.releases import NoisyRelease
 
 _QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
@@ -54,7 +62,13 @@ Bounds = Mapping[Pricing, FormalCost]
 
 
 def mechanism_of(terms: RunTerms) -> Mechanism:
-    """Build the mechanism that the terms name."""
+    """Build the mechanism that the terms name, for noise at the coordinator.
+
+    Raises:
+        InvalidParameterError: the parties add the noise.
+    """
+    if terms.at_parties:
+        raise InvalidParameterError("noise must be the coordinator's to add", terms.noise_place)
     return make_mechanism(
         terms.mechanism,
         vote_threshold=terms.vote_threshold,
@@ -65,6 +79,53 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
         unit_votes=terms.unit_votes,
         simulated=terms.pricing == "none",
     )
+
+
+def distributed_mechanism_of(terms: RunTerms) -> DistributedMechanism:
+    """Build the mechanism that the terms name, for noise at the parties.
+
+    Raises:
+        InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
+    """
+    _require_at_parties(terms)
+    assert terms.sigma2 is not None
+    return make_distributed_mechanism(
+        terms.mechanism,
+        shares=terms.shares,
+        sigma2=terms.sigma2,
+        vote_threshold=terms.vote_threshold,
+        sigma1=terms.sigma1,
+        confidence=terms.confidence,
+    )
+
+
+def rule_of(terms: RunTerms) -> Mechanism | DistributedMechanism:
+    """Build the mechanism that the terms name, whoever adds the noise."""
+    return distributed_mechanism_of(terms) if terms.at_parties else mechanism_of(terms)
+
+
+def noise_of(terms: RunTerms, *, phase: int = 0) -> DistributedNoise:
+    """Say how the noise of a phase is divided among the parties that add it.
+
+    Args:
+        terms: The run's, with noise at the parties.
+        phase: Which vector of a plan, from 0.
+
+    Raises:
+        InvalidParameterError: the coordinator adds the noise, shares of it are too narrow, or no
+            such phase exists.
+    """
+    sigmas = distributed_mechanism_of(terms).phase_sigmas
+    if not 0 <= phase < len(sigmas):
+        raise InvalidParameterError(f"a phase must be one of {len(sigmas)}", phase)
+    assert terms.colluders is not None
+    assert terms.dropouts is not None
+    return DistributedNoise(sigmas[phase], len(terms.weights), terms.colluders, terms.dropouts)
+
+
+def _require_at_parties(terms: RunTerms) -> None:
+    if not terms.at_parties:
+        raise InvalidParameterError("noise must be the parties' to add", terms.noise_place)
 
 
 def caps_of(terms: RunTerms) -> Outcomes:
@@ -86,8 +147,8 @@ def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEve
         weight: Votes that one neighboring change can move.
     """
     if terms.pricing != "joint":
-        mechanism = mechanism_of(terms)
-        return mechanism.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
+        rule = rule_of(terms)
+        return rule.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
     assert terms.vote_threshold is not None
     assert terms.sigma1 is not None
     assert terms.sigma2 is not None
@@ -112,6 +173,9 @@ def formal_bounds(
 ) -> Bounds:
     """Bound a run at its caps in every way that holds, whatever the votes.
 
+    In the view of whoever receives what a party sends, which is what a party charges (rule R13):
+    the public's with noise at the coordinator, the coordinator's with noise at the parties.
+
     Args:
         terms: The run's; its pricing, orders and budgets do not matter here.
         weight: Votes that one neighboring change can move.
@@ -125,6 +189,8 @@ def formal_bounds(
     """
     if terms.mechanism == "immutable":
         return {"none": FormalCost(math.inf, NO_BOUND_METHOD)}
+    if terms.at_parties:
+        return {"renyi": rows_cost(_whole_run(terms, weight), delta=terms.delta)}
     if terms.mechanism not in _GAUSSIAN:
         return {"renyi": _by_curve(terms, weight)}
     assert terms.sigma2 is not None
@@ -204,7 +270,7 @@ def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
     """Return the pricings that a mechanism can have; the joint one may still be out of reach."""
     if terms.mechanism == "immutable":
         return frozenset({"none"})
-    if terms.mechanism not in _GAUSSIAN:
+    if terms.at_parties or terms.mechanism not in _GAUSSIAN:
         return frozenset({"renyi"})
     if terms.mechanism == "confident" and votes_are_valid:
         return frozenset({"gdp", "label", "joint"})
@@ -297,6 +363,8 @@ def priced(
 def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     """Return what a run costs one party's units at most: at the caps, or its budget if less.
 
+    In the view that is charged; see `formal_bounds`.
+
     Args:
         terms: The run's.
         seat: Place of the party among all, from 0.
@@ -308,7 +376,28 @@ def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     if at_caps is not None and (at_caps.epsilon <= budget or terms.pricing == "none"):
         return at_caps
     order = terms.orders[seat] if terms.orders else None
-    return FormalCost(budget, FILTER_METHODS[terms.pricing], order=order)
+    holds_for = PUBLIC_VIEW if at_caps is None else at_caps.holds_for
+    return FormalCost(budget, FILTER_METHODS[terms.pricing], holds_for, order=order)
+
+
+def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
+    """Return the same for whoever sees labels and "no answer"s only.
+
+    With noise at the parties that is less than what the coordinator, who opens the noisy sums, can
+    learn; a budget that holds for the coordinator holds for the public.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+    """
+    charged = formal_cost_at(terms, seat)
+    if not terms.at_parties:
+        return charged
+    event = _whole_run(terms, terms.unit_votes_at(seat))
+    public = distributed_costs(event, delta=terms.delta).public
+    if public.epsilon <= charged.epsilon:
+        return public
+    return FormalCost(charged.epsilon, charged.method, public.holds_for, order=charged.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,15 +476,36 @@ class RunLedger:
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> Self:
         """Charge what was released; the rest of the reservation is free again.
 
+        With noise at the parties nothing is: see `paid_for`.
+
         Raises:
             LedgerError: the reservation is unknown, settled or too small.
         """
         counted = self.outcomes.commit(entry_id, released, release_digest)
+        paid = self.paid_for(entry_id, released)
         costs = tuple(
-            ledger.commit(entry_id, self._charge(seat, released), release_digest)
+            ledger.commit(entry_id, self._charge(seat, paid), release_digest)
             for seat, ledger in self._kept
         )
         return replace(self, costs=costs, outcomes=counted)
+
+    def paid_for(self, entry_id: str, released: Outcomes) -> Outcomes:
+        """Return what a batch counts for in the budgets once it is released.
+
+        With noise at the coordinator, what was released. With noise at the parties, all rows that
+        were opened, whatever became of them (rule R13: no refunds): every query of the batch, and
+        where there is a second phase those that passed.
+
+        Args:
+            entry_id: A reservation.
+            released: What the batch gave.
+        """
+        if not self.terms.at_parties:
+            return released
+        [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
+        if self.terms.phases == 1:
+            return held
+        return Outcomes(held.asks, released.answers, held.asks)
 
     def cancel(self, entry_id: str) -> Self:
         """Give a reservation back to the budgets. Only while nothing has left a party.
@@ -477,18 +587,25 @@ def lifelong_charge(
     charge = charge_of(terms, outcomes, weight=weight)
     if ledger.supports(charge):
         return charge
-    return mechanism_of(terms).worst_case_event(
-        outcomes.asks, outcomes.answers, weight=float(weight)
-    )
+    return rule_of(terms).worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
 
 
 def _additive_delta(terms: RunTerms) -> float:
-    worst = mechanism_of(terms).worst_case_event(
+    worst = rule_of(terms).worst_case_event(
         terms.max_asks, terms.max_answers, weight=float(terms.unit_votes)
     )
     own = event_additive_delta(worst)
     # Batches add up to it but for rounding.
     return own * _ROUNDING if own * _ROUNDING < terms.delta else 0.0
+
+
+def _whole_run(terms: RunTerms, weight: int) -> DistributedEvent:
+    """Return the event of a run at its caps, with noise at the parties."""
+    event = distributed_mechanism_of(terms).worst_case_event(
+        terms.max_asks, terms.max_answers, weight=float(weight)
+    )
+    assert isinstance(event, DistributedEvent)
+    return event
 
 
 def _by_curve(terms: RunTerms, weight: int) -> FormalCost:

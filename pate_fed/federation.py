@@ -18,7 +18,7 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 MechanismName = Literal[
     "confident", "gnmax", "lnmax", "interactive", "stable-gaussian", "stable-laplace", "immutable"
 ]
-NoisePlace = Literal["coordinator"]
+NoisePlace = Literal["coordinator", "parties"]
 PrivacyUnit = Literal["record", "party"]
 Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
 """How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
@@ -35,6 +35,7 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
 }
 _GAUSSIAN: Final = frozenset({"confident", "gnmax", "interactive"})
 _NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
+_PHASES_AT_PARTIES: Final[Mapping[str, int]] = {"gnmax": 1, "confident": 2, "interactive": 2}
 
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
@@ -68,6 +69,10 @@ class RunTerms:
         budgets: Epsilon that the run may cost each party's units, in seat order; above 0. It keeps
             them whatever happens.
         delta: Probability that the guarantee of `budgets` may fail; in (0, 1).
+        colluders: With noise at the parties, how many of them may tell their noise share to whoever
+            opens the sum; at least 1, because each knows its own. None with noise at the
+            coordinator, like `dropouts`.
+        dropouts: With noise at the parties, how many may be lost before the sum opens.
     """
 
     pool_digest: bytes
@@ -88,6 +93,8 @@ class RunTerms:
     max_refusals: int
     budgets: tuple[float, ...]
     delta: float
+    colluders: int | None = None
+    dropouts: int | None = None
 
     def __post_init__(self) -> None:
         _require("pool_digest", len(self.pool_digest) == 32, "have 32 bytes")
@@ -95,7 +102,7 @@ class RunTerms:
         _require("weights", bool(self.weights), "be one for each party")
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_mechanism()
-        _require("noise_place", self.noise_place == "coordinator", "be 'coordinator'")
+        self._check_noise_place()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
         self._check_pricing()
         _require("caps", min(self.max_asks, self.max_answers) >= 1, "be at least 1")
@@ -125,6 +132,20 @@ class RunTerms:
         if self.test_delta is not None:
             _require("test_delta", 0 < self.test_delta < 0.5, "be in (0, 1/2)")
 
+    def _check_noise_place(self) -> None:
+        known = self.noise_place in ("coordinator", "parties")
+        _require("noise_place", known, "be 'coordinator' or 'parties'")
+        for name, least in (("colluders", 1), ("dropouts", 0)):
+            value = getattr(self, name)
+            _require(name, (value is not None) is self.at_parties, "be given with noise at parties")
+            _require(name, value is None or value >= least, f"be at least {least}")
+        if self.at_parties:
+            possible = self.mechanism in _PHASES_AT_PARTIES
+            _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
+            # Whoever opens the sums sees every noisy row, and is charged for: no other price holds.
+            _require("pricing", self.pricing == "renyi", "be 'renyi' with noise at the parties")
+            _require("shares", self.shares >= 1, "leave an honest party that is present")
+
     def _check_pricing(self) -> None:
         _require("pricing", self.pricing in ("gdp", "label", "joint", "renyi", "none"), "be known")
         by_order = self.pricing in ("label", "joint", "renyi")
@@ -134,10 +155,27 @@ class RunTerms:
         _require("pricing", (self.pricing == "none") is immutable, "be 'none' for 'immutable' only")
         joint = self.pricing != "joint" or self.mechanism == "confident"
         _require("pricing", joint, "be 'joint' for 'confident' only")
-        gaussian = self.pricing not in ("gdp", "label") or self.mechanism in _GAUSSIAN
+        # What the parties add is discrete, and is read by who opens the sums.
+        is_gaussian = self.mechanism in _GAUSSIAN and not self.at_parties
+        gaussian = self.pricing not in ("gdp", "label") or is_gaussian
         _require("pricing", gaussian, "be 'gdp' or 'label' for Gaussian noise on votes only")
-        other = self.pricing != "renyi" or self.mechanism not in _GAUSSIAN
+        other = self.pricing != "renyi" or not is_gaussian
         _require("pricing", other, "be 'renyi' for what has no other price only")
+
+    @property
+    def at_parties(self) -> bool:
+        """Whether the parties add the noise."""
+        return self.noise_place == "parties"
+
+    @property
+    def shares(self) -> int:
+        """With noise at the parties, the honest shares that have to suffice: n - c - d."""
+        return len(self.weights) - (self.colluders or 0) - (self.dropouts or 0)
+
+    @property
+    def phases(self) -> int:
+        """Vectors of a batch: two where a check with noise at the parties opens rows of its own."""
+        return _PHASES_AT_PARTIES[self.mechanism] if self.at_parties else 1
 
     @property
     def quotas(self) -> tuple[int, ...]:
@@ -197,6 +235,8 @@ class RunTerms:
             values[name] = tuple(values[name])
         for name in ("classes", "max_asks", "max_answers", "max_refusals"):
             _require_type(name, values[name], int)
+        for name in ("colluders", "dropouts"):
+            _require_type(name, values[name], int, type(None))
         _require_type("delta", values["delta"], float)
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             _require_type(name, values[name], float, type(None))
@@ -248,6 +288,41 @@ class BatchTerms:
         values["run"] = RunTerms.from_record(values["run"])
         values["indices"] = tuple(_whole_numbers("indices", values["indices"]))
         _require_type("predictions_digest", values["predictions_digest"], bytes)
+        built: Self = _built(cls, values)
+        return built
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTerms:
+    """What the second phase of a batch asks: fresh rows of the queries that passed the first.
+
+    Attributes:
+        first_plan: Digest of the first phase's plan, 32 bytes.
+        rows: Places in the batch of that plan, ascending.
+        first_result: Digest of what the first phase decided, 32 bytes.
+    """
+
+    first_plan: bytes
+    rows: tuple[int, ...]
+    first_result: bytes
+
+    def __post_init__(self) -> None:
+        _require("first_plan", len(self.first_plan) == 32, "be a digest")
+        _require("first_result", len(self.first_result) == 32, "be a digest")
+        ascending = list(self.rows) == sorted(set(self.rows))
+        _require("rows", bool(self.rows) and self.rows[0] >= 0 and ascending, "ascend from 0")
+
+    def as_record(self) -> dict[str, Any]:
+        """Return plain data; see `RunTerms.as_record`."""
+        return {**asdict(self), "rows": list(self.rows)}
+
+    @classmethod
+    def from_record(cls, record: object) -> Self:
+        """Read plain data back; raises as `RunTerms.from_record`."""
+        values = _fields_of(record, cls)
+        values["rows"] = tuple(_whole_numbers("rows", values["rows"]))
+        for name in ("first_plan", "first_result"):
+            _require_type(name, values[name], bytes)
         built: Self = _built(cls, values)
         return built
 

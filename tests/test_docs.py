@@ -194,6 +194,7 @@ def test_the_reference_has_the_defaults_of_every_data_set() -> None:
             str(known.queries),
             confident,
             "share of n" if known.gnmax is None else f"{known.gnmax:g}",
+            "share of n" if known.gnmax_at_parties is None else f"{known.gnmax_at_parties:g}",
         ]
         assert f"| {' | '.join(cells)} |" in page
 

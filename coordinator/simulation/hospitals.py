@@ -18,6 +18,7 @@ from party.node import MemoryLedgerStore, PartyNode
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -113,6 +114,8 @@ class HospitalsBlueprint:
         pool: The queries that all owners approved.
         policy: What all owners allow.
         budgets: What each hospital may be charged over all runs: this one, in a simulation.
+        noise_seeds: What each hospital's own noise follows from, in a run that is to be repeatable;
+            None to draw it afresh.
     """
 
     hospitals: tuple[Hospital, ...]
@@ -120,6 +123,7 @@ class HospitalsBlueprint:
     pool: QueryPool
     policy: Policy
     budgets: tuple[PrivacyLedger, ...]
+    noise_seeds: tuple[bytes, ...] | None = None
 
     def open(self) -> list[PartyNode]:
         """Give every hospital its node. In a simulation all pins count as checked."""
@@ -129,10 +133,11 @@ class HospitalsBlueprint:
             identity.fingerprint: hospital.name
             for identity, hospital in zip(identities, self.hospitals, strict=True)
         }
+        seeds = self.noise_seeds or (None,) * len(identities)
         return [
-            self._open_one(hospital, budget, identity, pins, bodies)
-            for hospital, budget, identity in zip(
-                self.hospitals, self.budgets, identities, strict=True
+            self._open_one(hospital, budget, identity, pins, bodies, noise_bytes=_stream_of(seed))
+            for hospital, budget, identity, seed in zip(
+                self.hospitals, self.budgets, identities, seeds, strict=True
             )
         ]
 
@@ -143,6 +148,8 @@ class HospitalsBlueprint:
         identity: SigningIdentity,
         pins: Mapping[bytes, PublicIdentity],
         bodies: Mapping[bytes, str],
+        *,
+        noise_bytes: RandomBytes | None,
     ) -> PartyNode:
         return PartyNode(
             identity=identity,
@@ -156,6 +163,7 @@ class HospitalsBlueprint:
             ledger=MemoryLedgerStore(budget),
             random_bytes=secrets.token_bytes,
             clock=time.time,
+            noise_bytes=noise_bytes,
         )
 
 
@@ -173,6 +181,7 @@ def simulation_policy(*, terms: RunTerms, form: str, valid_votes: bool, queries:
         least_checked_peers=2,
         forms=frozenset({form}),
         mechanisms=frozenset({terms.mechanism}),
+        noise_places=frozenset({terms.noise_place}),
         # How much noise is a good idea is the person's to find out in a simulation.
         least_sigma1=0.0,
         least_sigma2=0.0,
@@ -232,3 +241,7 @@ def _accuracy_of_one(
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
     return ensemble.vote(batch.inputs)
+
+
+def _stream_of(seed: bytes | None) -> RandomBytes | None:
+    return None if seed is None else keyed_stream(seed, tag="party noise")

@@ -26,7 +26,15 @@ from pate_fed.accounting import (
     not_protected,
     trust_sentence,
 )
-from pate_fed.charging import charge_of, formal_bounds, formal_cost_at, ledger_of
+from pate_fed.charging import (
+    charge_of,
+    formal_bounds,
+    formal_cost_at,
+    ledger_of,
+    noise_of,
+    outcomes_of,
+    public_cost_at,
+)
 from pate_fed.data import Dataset
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
@@ -35,6 +43,7 @@ from pate_fed.releases import Outcome
 from protocols.masked import MaskedSum
 
 SCHEMA_VERSION = 1
+_NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
 Answers = list[tuple[int, int, Outcome]]
@@ -133,8 +142,7 @@ def privacy_table(
     """Return the content of `privacy.json`."""
     terms = run.terms
     seat = _most_exposed(terms)
-    formal = formal_cost_at(terms, seat)
-    instance = run.per_instance_cost
+    formal = public_cost_at(terms, seat)
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": True,
@@ -152,7 +160,7 @@ def privacy_table(
         "noise": {
             "place": terms.noise_place,
             "source": noise_source(settings.seed),
-            "delta_slack": delta_slack(terms, epsilon=formal.epsilon),
+            "delta_slack": delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon),
         },
         "budget": {
             "epsilon": terms.epsilon,
@@ -164,15 +172,10 @@ def privacy_table(
                 "formal": {**_number(formal), "holds_for": formal.holds_for},
                 "bounds": _bounds(terms, seat, valid_votes=settings.valid_votes),
             },
-            "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
+            "coordinator": {"formal": _coordinator_view(terms, seat)},
         },
         "parties": _parties(run),
-        "per_instance": {
-            "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
-            "order": instance.order,
-            "method": instance.method,
-            "releasable": instance.releasable,
-        },
+        "per_instance": _per_instance(run),
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
@@ -184,8 +187,29 @@ def privacy_table(
                 simulated=True,
                 votes_in_the_clear=settings.form == "plain",
                 votes_trusted_valid=terms.pricing == "joint",
+                noise_place=terms.noise_place,
             )
         ),
+    }
+
+
+def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
+    """Say what the coordinator itself can learn: no number where it is trusted with the sum."""
+    if not terms.at_parties:
+        return {"epsilon": None, "method": "trusted"}
+    cost = formal_cost_at(terms, seat)
+    return {**_number(cost), "holds_for": cost.holds_for}
+
+
+def _per_instance(run: LabelingRun) -> dict[str, Any]:
+    instance = run.per_instance_cost
+    if instance is None:
+        return {"epsilon": None, "order": None, "method": _NO_VOTES, "releasable": False}
+    return {
+        "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
+        "order": instance.order,
+        "method": instance.method,
+        "releasable": instance.releasable,
     }
 
 
@@ -213,8 +237,15 @@ def _number(cost: FormalCost) -> dict[str, Any]:
 
 
 def _bounds(terms: RunTerms, seat: int, *, valid_votes: bool) -> dict[str, Any]:
-    """Return every formal bound at the caps, whichever the run was charged by."""
-    bounds = formal_bounds(terms, weight=terms.unit_votes_at(seat), votes_are_valid=valid_votes)
+    """Return every formal bound at the caps, whichever the run was charged by.
+
+    With noise at the parties, who sees labels only sees less than what is charged for.
+    """
+    bounds = dict(
+        formal_bounds(terms, weight=terms.unit_votes_at(seat), votes_are_valid=valid_votes)
+    )
+    if terms.at_parties:
+        bounds["label"] = public_cost_at(terms, seat)
     return {name: _number(bounds[name]) for name in sorted(bounds)}
 
 
@@ -256,6 +287,12 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
     if terms.pricing == "none":
         return None
     counts = terms.max_asks * terms.classes
+    if terms.at_parties:
+        drawn = sum(
+            counts * len(terms.weights) * noise_of(terms, phase=phase).variation
+            for phase in range(terms.phases)
+        )
+        return (1 + math.exp(min(epsilon, 700.0))) * drawn
     drawn = 0.0
     if terms.sigma2 is not None:
         drawn += counts * _variation(terms, terms.sigma2)
@@ -299,8 +336,8 @@ def trust(form: str, terms: RunTerms) -> str:
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
     """Return epsilon charged after each step to the party that the run may cost most.
 
-    An odometer, no guarantee. A step is a query that was looked at, or a void batch whose
-    reservation was forfeited.
+    An odometer, no guarantee. A step is a query that was looked at (with noise at the parties a
+    batch), or a void batch whose reservation was forfeited.
     """
     if terms.pricing == "none":
         return []
@@ -319,7 +356,17 @@ def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]
             continue
         _, release = releases[batch]
         before = ledger
-        for place in range(release.asked):
+        if terms.at_parties:  # all rows of a batch are opened at once
+            paid = store.ledger().paid_for(name, outcomes_of(release))
+            ledger = before.reserve(name, charge_of(terms, paid, weight=weight))
+            rows.append(
+                {
+                    "asked": asked + release.asked,
+                    "answered": answered + release.answered,
+                    "epsilon": ledger.charged_epsilon(),
+                }
+            )
+        for place in range(0 if terms.at_parties else release.asked):
             looked_at = release.outcomes[: place + 1]
             answers = int((looked_at == Outcome.ANSWERED).sum())
             charge = charge_of(terms, Outcomes(place + 1 - answers, answers), weight=weight)

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +36,12 @@ from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import InteractiveGaussianMax, RandomBytes, keyed_stream
+from pate_fed.mechanisms import (
+    DistributedInteractiveMax,
+    InteractiveGaussianMax,
+    RandomBytes,
+    keyed_stream,
+)
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -182,6 +187,7 @@ class _Rehearsal:
             pool=self._pool,
             policy=policy,
             budgets=tuple(_life_of(terms, seat) for seat in range(len(terms.weights))),
+            noise_seeds=self._chance.noise_seeds(hospital.name for hospital in self._hospitals),
         )
         self._labels: _Labels | None = None
         with self._timed("labeling"):
@@ -378,7 +384,8 @@ class _Rehearsal:
         """Ask one batch; under Interactive-GNMax with what the student believes so far."""
         predictions = self._beliefs(batch, labels)
         release = run.ask(batch, predictions=predictions)
-        if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
+        interactive = InteractiveGaussianMax | DistributedInteractiveMax
+        if predictions is None or not isinstance(run.mechanism, interactive):
             return
         asked = run.mechanism.with_predictions(predictions, total_votes=run.terms.total_votes)
         for index, outcome, label in zip(
@@ -556,6 +563,12 @@ class _Chance:
     def of(self, purpose: str) -> np.random.Generator:
         """Return a generator for one purpose: for splitting and training, never for noise."""
         return np.random.default_rng(list(self.bytes_of(purpose)))
+
+    def noise_seeds(self, names: Iterable[str]) -> tuple[bytes, ...] | None:
+        """Return what each hospital's own noise follows from; None where it is drawn afresh."""
+        if not self._seeded:
+            return None
+        return tuple(self.bytes_of(f"noise of {name}") for name in names)
 
     def noise(self) -> RandomBytes:
         """Return the source of the noise."""

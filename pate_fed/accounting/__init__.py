@@ -17,7 +17,11 @@ from pate_fed.accounting.curves import (
     event_rdp,
 )
 from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
-from pate_fed.accounting.distributed_costs import DistributedCosts, distributed_costs
+from pate_fed.accounting.distributed_costs import (
+    DistributedCosts,
+    distributed_costs,
+    rows_cost,
+)
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
@@ -182,6 +186,7 @@ __all__ = [
     "pure_dp_rdp",
     "rdp_from_log_q",
     "require_conditions",
+    "rows_cost",
     "sanitize",
     "threshold_bit_rdp",
     "threshold_local_sensitivities",

@@ -59,15 +59,30 @@ def distributed_costs(
     """
     if pricing != "separate":
         raise InvalidParameterError('pricing must be "separate" with noise at the parties', pricing)
-    rows = convert_curve(lambda orders: event_rdp(event, orders), delta=delta, method="cks")
+    rows = rows_cost(event, delta=delta)
+    assert rows.order is not None
     labels = _convert_near(event, rows.order, delta=delta)
     return DistributedCosts(
-        coordinator=FormalCost(rows.epsilon, ROWS_METHOD, _reader_of_rows(event), order=rows.order),
+        coordinator=rows,
         # Whoever sees labels only sees no more than the rows' reader.
         public=FormalCost(
             min(labels.epsilon, rows.epsilon), LABELS_METHOD, PUBLIC_VIEW, order=labels.order
         ),
     )
+
+
+def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
+    """Compute the formal cost in the coordinator's view alone: what parties charge.
+
+    Args:
+        event: As for `distributed_costs`.
+        delta: In (0, 1).
+
+    Raises:
+        InvalidParameterError: `delta` is out of its range.
+    """
+    rows = convert_curve(lambda orders: event_rdp(event, orders), delta=delta, method="cks")
+    return FormalCost(rows.epsilon, ROWS_METHOD, _reader_of_rows(event), order=rows.order)
 
 
 def _convert_near(event: DistributedEvent, order: float, *, delta: float) -> ConvertedEpsilon:

@@ -19,7 +19,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,7 @@ from pate_fed.accounting.events import (
     PrivacyEvent,
 )
 from pate_fed.accounting.ranges import positive, whole
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms.mechanism import Parameters, assemble_release, noisy_winners
 from pate_fed.mechanisms.predictions import (
     checked_predictions,
@@ -217,6 +217,45 @@ class FirstPhase:
         """Positions in the batch whose second rows are to be opened, in order."""
         return np.flatnonzero(self.outcomes == Outcome.ANSWERED).astype(np.int64)
 
+    def as_release(self, labels: ArrayLike = 0) -> NoisyRelease:
+        """Return what is released with these labels of the rows that passed.
+
+        Args:
+            labels: One for each of `passed`, in order, or one for all.
+
+        Raises:
+            InvalidParameterError: another number of labels.
+        """
+        given = np.asarray(labels, dtype=np.int64)
+        if given.ndim and len(given) != len(self.passed):
+            raise InvalidParameterError(f"labels must be {len(self.passed)}", len(given))
+        released = np.full(self.opened, ABSTAIN, dtype=np.int64)
+        released[self.passed] = given
+        return NoisyRelease(released, self.outcomes)
+
+    def as_record(self) -> dict[str, list[int]]:
+        """Return plain data, for the signed result of the first phase."""
+        return {"outcomes": self.outcomes.tolist()}
+
+    @classmethod
+    def from_record(cls, record: object) -> Self:
+        """Read plain data back, strictly.
+
+        Raises:
+            InvalidTermsError: not exactly outcomes, or they contradict each other.
+        """
+        if not isinstance(record, dict) or set(record) != {"outcomes"}:
+            raise InvalidTermsError("a first phase must have outcomes", "others")
+        outcomes = record["outcomes"]
+        if not isinstance(outcomes, list) or not all(
+            type(value) is int and value in list(Outcome) for value in outcomes
+        ):
+            raise InvalidTermsError("outcomes must be known", "others")
+        try:
+            return cls(np.array(outcomes, dtype=np.int64))
+        except InvalidParameterError as error:
+            raise InvalidTermsError("outcomes must agree with each other", "others") from error
+
     @property
     def digest(self) -> bytes:
         """SHA-256 over the outcomes in order, 32 bytes: what the second phase is bound to."""
@@ -316,9 +355,7 @@ class DistributedConfidentMax(DistributedMechanism):
             raise InvalidParameterError(
                 f"the second phase must open {len(passed)} rows", len(noisy.counts)
             )
-        labels = np.full(first.opened, ABSTAIN, dtype=np.int64)
-        labels[passed] = noisy_winners(noisy)
-        return NoisyRelease(labels, first.outcomes)
+        return first.as_release(noisy_winners(noisy))
 
     def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
         """Return the most rows of each phase.

@@ -91,6 +91,9 @@ def render_report(run: RunRecord) -> str:
         without=price_words.without_trust(privacy),
         bounds=price_words.bounds(privacy),
         caps=price_words.caps_text(privacy),
+        at_parties=price_words.is_at_parties(privacy),
+        charged_view=price_words.charged_view(privacy),
+        charged_formal=price_words.charged_formal(privacy),
         budget_method=price_words.budget_method(privacy),
         charged_method=price_words.charged_method(privacy),
         parties=privacy["parties"],
@@ -155,13 +158,14 @@ def _charged_plot(privacy: Mapping[str, Any]) -> str:
     charged = privacy["charged"]
     if not charged:
         return ""
-    cap, last = privacy["views"]["public"]["formal"]["epsilon"], charged[-1]
+    cap, last = price_words.charged_formal(privacy)["epsilon"], charged[-1]
     order = privacy["budget"]["order"]
     says = (
         f"A line of the epsilon charged over answered queries"
         f"{'' if order is None else f', at the fixed Renyi order {order:.4g}'}. It ends at epsilon "
         f"{wording.epsilon_text(last['epsilon'])} after {last['answered']} answers; "
-        f"the formal cap, the guarantee, is {wording.epsilon_text(cap)}. Public view, unit: "
+        f"the formal cap, the guarantee, is {wording.epsilon_text(cap)}. "
+        f"{price_words.charged_view(privacy).capitalize()} view, unit: "
         f"{wording.short_unit(privacy)}."
     )
     points = [(row["answered"], row["epsilon"]) for row in charged]

@@ -60,6 +60,13 @@ def _lnmax(mechanism: Mapping[str, Any]) -> str:
 
 
 def _confident(mechanism: Mapping[str, Any]) -> str:
+    if mechanism.get("shares") is not None:
+        return (
+            f"A query is answered only if the highest of its vote counts, each with noise of its "
+            f"own of standard deviation {_number(mechanism, 'sigma1')} votes, reaches "
+            f"{_number(mechanism, 'vote_threshold')} votes. Then the votes on it are added up "
+            f"again, with fresh noise: {_pick(mechanism)}. All other queries get no answer."
+        )
     return (
         f"A query is answered only if its highest vote count, with noise of standard deviation "
         f"{_number(mechanism, 'sigma1')} votes added, reaches "
@@ -124,9 +131,16 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def _pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
+    sigma, shares = _number(mechanism, "sigma2"), mechanism.get("shares")
+    if shares is not None:
+        return (
+            f"the class with most votes is released, after every hospital added its part of {kind} "
+            f"to its own counts: so much that any {count(shares)} parts have a standard deviation "
+            f"of {sigma} votes in every count"
+        )
     return (
         f"the class with most votes is released, after {kind} of standard deviation "
-        f"{_number(mechanism, 'sigma2')} votes was added to every count"
+        f"{sigma} votes was added to every count"
     )
 
 

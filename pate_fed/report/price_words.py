@@ -55,15 +55,49 @@ _PRICES: Mapping[str, Price] = {
     "none": Price("No price", "nothing is, because no finite epsilon holds", "does not exist"),
 }
 
+_ENOUGH = "enough hospitals: to add their noise as agreed and to keep it to themselves"
 
-def price_of(pricing: str) -> Price:
+_PRICES_AT_PARTIES: Mapping[str, Price] = {
+    "renyi": Price(
+        "Opened rows",
+        "every noisy row that the coordinator opens is charged by the Renyi divergence of its "
+        "noise, whatever became of it. It holds against the coordinator too",
+        _ENOUGH,
+    ),
+    "label": Price(
+        "Label level",
+        "every label is counted for what it tells to whoever sees no row",
+        f"{_ENOUGH}; and the coordinator: to show labels only",
+    ),
+}
+"""Where the hospitals add the noise."""
+
+
+def price_of(pricing: str, *, at_parties: bool = False) -> Price:
     """Say a way to charge in words; one that is not known by its name alone."""
-    return _PRICES.get(pricing, Price(pricing, "by its own rules", "see the documentation"))
+    known = _PRICES_AT_PARTIES if at_parties else _PRICES
+    return known.get(pricing, Price(pricing, "by its own rules", "see the documentation"))
 
 
 def price(privacy: Mapping[str, Any]) -> Price:
     """Say in words how a run was charged."""
-    return price_of(privacy["mechanism"]["pricing"])
+    return price_of(privacy["mechanism"]["pricing"], at_parties=is_at_parties(privacy))
+
+
+def is_at_parties(privacy: Mapping[str, Any]) -> bool:
+    """Tell whether the hospitals added the noise."""
+    return bool(privacy["noise"]["place"] == "parties")
+
+
+def charged_view(privacy: Mapping[str, Any]) -> str:
+    """Name the view that budgets are kept in: of whoever receives what hospitals send."""
+    return "coordinator" if is_at_parties(privacy) else "public"
+
+
+def charged_formal(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the formal number of that view."""
+    formal: Mapping[str, Any] = privacy["views"][charged_view(privacy)]["formal"]
+    return formal
 
 
 def assumption(privacy: Mapping[str, Any]) -> str | None:
@@ -147,7 +181,12 @@ def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
     """List all formal bounds of a run, the smallest first."""
     charged = privacy["mechanism"]["pricing"]
     listed = [
-        Bound(price_of(name), bound["epsilon"], bound["method"], name == charged)
+        Bound(
+            price_of(name, at_parties=is_at_parties(privacy)),
+            bound["epsilon"],
+            bound["method"],
+            name == charged,
+        )
         for name, bound in privacy["views"]["public"]["bounds"].items()
     ]
     return sorted(

@@ -179,13 +179,15 @@ _PRIVACY: Mapping[str, Rule] = {
 
 
 _PRIVACY_OPTIONAL: Mapping[str, Rule] = {
+    "views.coordinator.formal.holds_for": _TEXT,
+    "mechanism.shares": _COUNT,
     "mechanism.confidence": _or_null(_SHARE),
     "mechanism.test_delta": _or_null(_SHARE),
     "mechanism.unit_votes": _or_null(_COUNT),
     "mechanism.gamma": _or_null(_NUMBER),
     "mechanism.constant": _or_null(_NUMBER),
 }
-"""Parameters that only some mechanisms have."""
+"""What only some mechanisms have, and noise at the parties."""
 
 
 def _check(

@@ -101,8 +101,8 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     else:
         lines += _row(
             "coordinator",
-            f"epsilon {wording.epsilon_text(operator['epsilon'])} in its view "
-            f"({operator['method']}), same delta, unit and neighbors",
+            f"epsilon {wording.epsilon_text(operator['epsilon'])} in its view, same delta, unit "
+            f"and neighbors; method: {operator['method']}",
         )
     lines += _row("budget", _budget(privacy))
     void = [entry for entry in privacy["ledger"] if entry["state"] != "committed"]
@@ -131,10 +131,10 @@ def _budget(privacy: Mapping[str, Any]) -> str:
     epsilon = wording.epsilon_text(budget["epsilon"])
     if price_words.differ(parties, "budget"):
         epsilon = price_words.spread(parties, "budget")
-    return (
-        f"epsilon {epsilon} at delta {wording.delta_text(budget['delta'])}, same unit, neighbors "
-        "and view"
-    )
+    delta = wording.delta_text(budget["delta"])
+    if price_words.is_at_parties(privacy):
+        return f"epsilon {epsilon} at delta {delta} in the coordinator's view, same unit, neighbors"
+    return f"epsilon {epsilon} at delta {delta}, same unit, neighbors and view"
 
 
 def _warnings(warnings: list[str], room: int) -> list[str]:

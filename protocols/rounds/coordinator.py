@@ -142,6 +142,29 @@ class CoordinatorRound:
         return self._run_id
 
     @property
+    def has_open_plan(self) -> bool:
+        """Whether a plan waits to be settled."""
+        return self._plan is not None
+
+    @property
+    def plan_digest(self) -> bytes:
+        """Digest of the open plan.
+
+        Raises:
+            WrongStateError: none is open.
+        """
+        return self._open_plan().digest
+
+    @property
+    def phase(self) -> int:
+        """Phase of the open plan.
+
+        Raises:
+            WrongStateError: none is open.
+        """
+        return wire.expect(self._open_plan(), Plan).phase
+
+    @property
     def transcript(self) -> Transcript:
         """Chain of this run."""
         return self._transcript
@@ -428,7 +451,16 @@ class CoordinatorRound:
         self._transcript = self._transcript.append("setup", setup_digest(digests), signatures)
         return frames
 
-    def plan(self, *, batch: int, attempt: int, words: int, expires_at: int, terms: bytes) -> bytes:
+    def plan(
+        self,
+        *,
+        batch: int,
+        attempt: int,
+        words: int,
+        expires_at: int,
+        terms: bytes,
+        phase: int = 0,
+    ) -> bytes:
         """Open an attempt at a batch and return its plan, the same for every party.
 
         Args:
@@ -437,6 +469,7 @@ class CoordinatorRound:
             words: Length of the vector.
             expires_at: Unix time after which nobody sends for it.
             terms: What is asked.
+            phase: Which vector of this attempt, from 0; each is a plan of its own.
 
         Raises:
             WrongStateError: the last plan is not settled.
@@ -448,7 +481,7 @@ class CoordinatorRound:
             epoch=self._epoch,
             batch=batch,
             attempt=attempt,
-            phase=0,
+            phase=phase,
             previous_head=self._transcript.head,
             words=words,
             expires_at=expires_at,

@@ -139,6 +139,7 @@ class PartyRound:
         self._confirmations: Signed | None = None
         self._plan: Signed | None = None
         self._sent_digest = b""
+        self._next_phase: tuple[int, int, int] | None = None
         self._holder: ShareHolder | None = None
         self._survivors: Signed | None = None
         self._wrong_dealers: tuple[bytes, ...] = ()
@@ -527,8 +528,12 @@ class PartyRound:
                 "another head",
                 peer=COORDINATOR,
             )
-        if plan.phase != 0:
-            raise UnexpectedMessageError("this form has one phase", plan.phase, peer=COORDINATOR)
+        if plan.phase != 0 and (plan.batch, plan.attempt, plan.phase) != self._next_phase:
+            raise UnexpectedMessageError(
+                "a later phase must follow the released one before it, once",
+                plan.phase,
+                peer=COORDINATOR,
+            )
         if not self.epoch < plan.epoch <= self.epoch + MAX_SKIPPED_EPOCHS:
             raise UnexpectedMessageError(
                 f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {self.epoch}",
@@ -536,6 +541,7 @@ class PartyRound:
                 peer=COORDINATOR,
             )
         self._plan = signed
+        self._next_phase = None
         return Received(event=plan)
 
     def _on_survivors(self, signed: Signed, message: SurvivorSet) -> Received:
@@ -581,6 +587,10 @@ class PartyRound:
         if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.vector_digests):
             raise MalformedMessageError("a seat must have a digest or none", "another length")
         self._require_told(settlement)
+        self._next_phase = None
+        if is_known and settlement.state == "released":
+            plan = wire.expect(self._known_plan(), Plan)
+            self._next_phase = (plan.batch, plan.attempt, plan.phase + 1)
         self._journal.erase(settlement.plan_digest)
         if is_new:
             self._transcript = self._transcript.append("plan", settlement.plan_digest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,8 @@ NOW = 1_000.0
 CLASSES = 3
 TEACHERS = 200
 POOL = 24
+ORDER = 20.0
+"""Renyi order at which ledgers of runs with noise at the parties add up."""
 SIGMA = 20.0
 """Small beside 600 votes: a label is the class voted for in all but one run in 10^100."""
 
@@ -179,12 +180,14 @@ class LyingNode(PartyNode):
 
     lie: NDArray[np.int64] | None = None
 
-    def _count(self, batch: QueryBatch) -> Any:
-        counts = super()._count(batch).counts
-        if self.lie is None:
-            return SimpleNamespace(counts=counts)
-        wrapped = (counts + self.lie.reshape(counts.shape) + 2**31) % 2**32 - 2**31
-        return SimpleNamespace(counts=wrapped)
+    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
+        vector = super()._vector(batch, phase=phase)
+        return vector if self.lie is None else wrapped(vector + self.lie.ravel())
+
+
+def wrapped(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What the ring makes of whole numbers: signed, modulo 2^32."""
+    return (values + 2**31) % 2**32 - 2**31
 
 
 class Federation:
@@ -201,7 +204,8 @@ class Federation:
         orders: Renyi order of some parties' own ledgers; without any where not given.
         weights: Votes of each teacher of some parties, by their place; others have one vote each.
         form: Secure sum.
-        noise: Source of the noise.
+        noise: Source of the coordinator's noise.
+        noises: Sources of some parties' own noise, by their place.
         budget: Epsilon of the run for every party; 5 if None.
         simulated: What the coordinator says the run is.
         lifetime_s: Seconds until the run expires.
@@ -218,10 +222,11 @@ class Federation:
         policy: Mapping[str, Any] | None = None,
         policies: Mapping[int, Mapping[str, Any]] | None = None,
         budgets: Mapping[int, float] | None = None,
-        orders: Mapping[int, float] | None = None,
+        orders: Mapping[int, float | None] | None = None,
         weights: Mapping[int, tuple[int, ...]] | None = None,
         form: str = "additive",
         noise: RandomBytes | None = None,
+        noises: Mapping[int, RandomBytes] | None = None,
         budget: float | None = None,
         simulated: bool = True,
         lifetime_s: int = 3600,
@@ -235,6 +240,7 @@ class Federation:
         self.identities = [SigningIdentity.generate() for _ in range(parties)]
         self.names = [f"hospital-{place}" for place in range(parties)]
         self.pins = {identity.fingerprint: identity.public for identity in self.identities}
+        self.form = form
         self.terms = {"classes": CLASSES, **(terms or {})}
         if budget is not None:
             self.terms["budgets"] = (budget,) * parties
@@ -257,8 +263,11 @@ class Federation:
                 ),
                 policy=Policy(**{**shared_policy, **(policies or {}).get(place, {})}),
                 ledger=PrivacyLedger(
-                    (budgets or {}).get(place, 5.0), 1e-5, order=(orders or {}).get(place)
+                    (budgets or {}).get(place, 5.0),
+                    1e-5,
+                    order=(orders or {}).get(place, self._order),
                 ),
+                noise=(noises or {}).get(place),
             )
             for place in range(parties)
         ]
@@ -282,7 +291,13 @@ class Federation:
         )
 
     def _open_node(
-        self, place: int, *, vote: Votes, policy: Policy, ledger: PrivacyLedger
+        self,
+        place: int,
+        *,
+        vote: Votes,
+        policy: Policy,
+        ledger: PrivacyLedger,
+        noise: RandomBytes | None,
     ) -> LyingNode:
         bodies = dict(zip(self.pins, self.names, strict=True))
         steps = self.steps[place]
@@ -303,7 +318,27 @@ class Federation:
             ledger=RecordingLedger(ledger, steps),
             random_bytes=secrets.token_bytes,
             clock=lambda: self.now,
+            noise_bytes=noise,
         )
+
+    @property
+    def _order(self) -> float | None:
+        """Noise at the parties is discrete: no exact Gaussian composition holds for it."""
+        return ORDER if self.terms.get("noise_place") == "parties" else None
+
+    @property
+    def _at_parties(self) -> dict[str, Any]:
+        """Terms that go with noise at the parties."""
+        if self._order is None:
+            return {}
+        parties = len(self.nodes)
+        return {
+            "mechanism": "gnmax",
+            "pricing": "renyi",
+            "orders": (ORDER,) * parties,
+            "colluders": 1,
+            "dropouts": parties - FORMS[self.form]().threshold(parties),
+        }
 
     def _open_store(self, ledger: RunLedger) -> RecordingStore:
         self.store = RecordingStore(ledger, self.events)
@@ -311,7 +346,7 @@ class Federation:
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The default terms with this federation's changes."""
-        mechanism = self.terms.get("mechanism", "confident")
+        mechanism = self.terms.get("mechanism", self._at_parties.get("mechanism", "confident"))
         confident = mechanism == "confident"
         weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
@@ -333,7 +368,7 @@ class Federation:
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
-        return RunTerms(**{**fields, **self.terms})
+        return RunTerms(**{**fields, **self._at_parties, **self.terms})
 
     def ask(self, *indices: int) -> NoisyRelease:
         """Ask one batch."""

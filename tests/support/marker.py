@@ -38,8 +38,8 @@ def forms_of(number: int) -> dict[str, bytes]:
     A 4-byte form turns up by chance once in 4e9 places; a run has some 1e5 random bytes.
     """
     return {
-        "4 bytes, little-endian": struct.pack("<I", number),
-        "4 bytes, big-endian": struct.pack(">I", number),
+        "4 bytes, little-endian": struct.pack("<I", number % 2**32),
+        "4 bytes, big-endian": struct.pack(">I", number % 2**32),
         "float, little-endian": struct.pack("<d", float(number)),
         "float, big-endian": struct.pack(">d", float(number)),
     }
@@ -50,8 +50,9 @@ def findings(data: bytes, numbers: tuple[int, ...] = MARKERS) -> list[str]:
     found = []
     for number in numbers:
         found += [f"{number} as {name}" for name, form in forms_of(number).items() if form in data]
-        for text in (str(number), f"{number:_}", f"{number:,}", hex(number)[2:]):
-            around = rb"\b0x%s\b" if text == hex(number)[2:] else _NOT_A_NUMBER_AROUND
+        digits = hex(abs(number))[2:]
+        for text in (str(number), f"{number:_}", f"{number:,}", digits):
+            around = rb"\b0x%s\b" if text == digits else _NOT_A_NUMBER_AROUND
             if re.search(around % re.escape(text.encode()), data):
                 found.append(f"{number} as text {text}")
     return found

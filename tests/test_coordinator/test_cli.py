@@ -172,7 +172,6 @@ class TestWrongUsage:
     @pytest.mark.parametrize(
         "arguments",
         [
-            pytest.param(["--noise", "parties"], id="noise at the parties"),
             pytest.param(["--select", "least-confident"], id="least confident"),
         ],
     )
@@ -190,8 +189,6 @@ class TestWrongUsage:
         ]
         assert arguments[0] in choices
         assert not set(choices) & {"least-confident"}
-        assert "[parties]" not in shown.out
-        assert "|parties" not in shown.out
 
     def test_unknown_command_is_one_line(self, pate_fed: Command) -> None:
         ended = pate_fed("simulat")

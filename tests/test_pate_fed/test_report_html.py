@@ -745,3 +745,29 @@ def test_sizes_are_said_in_four_digits() -> None:
         "5 GB",
         "7,000 GB",
     ]
+
+
+def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy("renyi")
+    privacy["noise"]["place"] = "parties"
+    privacy["mechanism"] |= {"name": "gnmax", "shares": 37, "vote_threshold": None, "sigma1": None}
+    privacy["views"]["coordinator"]["formal"] = {
+        "epsilon": 4.4375,
+        "method": "RDP of every opened row",
+        "holds_for": "the coordinator, even with hospitals",
+    }
+    page = render_report(make_run(privacy=privacy))
+    assert 'value="4.4375"' in page
+    assert "holds for the coordinator, even with hospitals" in page
+    assert "it sees noisy counts" in page
+    assert "any 37 parts" in page
+    assert "Opened rows" in page
+    assert "for everyone who sees no noisy counts" in page
+    charged = page.partition("What was charged on the way")[2].partition("</section>")[0]
+    assert "<b>view</b> coordinator" in charged
+    assert "the cap is" in charged
+    assert 'value="4.4375"' in charged
+    hospitals = page.partition("Hospital by hospital")[2].partition("To whom: two views")[0]
+    assert "<b>view</b> coordinator · <b>method</b> RDP of every opened row" in hospitals

@@ -83,7 +83,8 @@ def test_unknown_numbers_are_called_so() -> None:
 def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
     privacy = sample_privacy()
     privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
-    assert "epsilon 7.5 in its view (rdp)" in _render(sample_metrics(), privacy)
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    assert "epsilon 7.5 in its view, same delta, unit and neighbors; method: rdp" in text
 
 
 @pytest.mark.parametrize("pricing", ["gdp", "label", "renyi", "none"])

@@ -1,0 +1,352 @@
+"""`simulate --noise parties`: repeatable, priced in both views, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import secrets
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, FLAT_CHANCE, SimulationSettings
+from coordinator.errors import InvalidSettingError
+from coordinator.simulation.hospitals import HospitalsBlueprint
+from coordinator.simulation.run import _Chance
+from pate_fed.accounting import (
+    DistributedConfidentMaxEvent,
+    DistributedGaussianMaxEvent,
+    distributed_costs,
+)
+from pate_fed.charging import (
+    distributed_mechanism_of,
+    formal_bounds,
+    formal_cost_at,
+    mechanism_of,
+    noise_of,
+    public_cost_at,
+)
+from pate_fed.data import DataSource
+from pate_fed.errors import InvalidParameterError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES, pass_chances
+from tests.support.command import Command, pate_fed, write_table
+from tests.test_coordinator.test_config import dataset
+
+__all__ = ["pate_fed"]  # a fixture
+
+DELTA = 1e-5
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "table.csv", rows=240)
+
+
+def small(table: Path, out: Path, *, parties: int = 5, seed: int | None = 7) -> list[object]:
+    """Arguments of a run that takes less than a second."""
+    return [
+        *("simulate", "--noise", "parties", "--data", "csv", "--data-file", table),
+        *("--label", "sick", "--parties", parties, "--teachers", 4, "--queries", 8),
+        *("--sigma2", 6, "--epsilon", 50, "--out", out),
+        *(() if seed is None else ("--seed", seed)),
+    ]
+
+
+def read_json(run: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / name).read_text(encoding="utf-8"))
+    return content
+
+
+def labels_of(run: Path) -> list[str]:
+    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return [row["label"] for row in csv.DictReader(file)]
+
+
+def terms_of(**changed: Any) -> RunTerms:
+    settings = SimulationSettings(
+        data=DataSource("digits"), noise="parties", **{"mechanism": "gnmax", **changed}
+    )
+    return settings.resolve(dataset(private=1000)).terms(classes=10, pool_digest=bytes(32))
+
+
+class TestRun:
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    def test_same_seed_gives_the_same_labels_and_costs(
+        self, pate_fed: Command, table: Path, tmp_path: Path, form: str
+    ) -> None:
+        runs = [tmp_path / "a", tmp_path / "b"]
+        for run in runs:
+            ended = pate_fed(*small(table, run), "--sum", form, "--sigma2", 30)
+            assert (ended.code, ended.err) == (0, "")
+        for name in ("labels.csv", "privacy.json", "run.toml"):
+            assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
+
+    def test_noise_follows_from_the_seed_and_is_loud_enough_to_be_heard(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        """8 labels of 2 classes under noise that drowns 20 votes: 4 seeds agree once in 2^24."""
+        seen = set()
+        for seed in range(4):
+            run = tmp_path / str(seed)
+            assert pate_fed(*small(table, run, seed=seed), "--sigma2", 3000).code == 0
+            seen.add(tuple(labels_of(run)))
+        assert len(seen) > 1
+
+    def test_without_a_seed_every_hospital_draws_from_the_operating_system(
+        self, pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opened = []
+        open_one = HospitalsBlueprint._open_one
+
+        def watching(self: HospitalsBlueprint, *arguments: Any, **named: Any) -> Any:
+            opened.append(open_one(self, *arguments, **named))
+            return opened[-1]
+
+        monkeypatch.setattr(HospitalsBlueprint, "_open_one", watching)
+        assert pate_fed(*small(table, tmp_path / "run", seed=None)).code == 0
+        assert [node._noise_bytes for node in opened] == [secrets.token_bytes] * 5
+        opened.clear()
+        assert pate_fed(*small(table, tmp_path / "seeded")).code == 0
+        drawn = {node._noise_bytes(16) for node in opened}
+        assert len(drawn) == 5
+
+    def test_every_hospital_has_noise_of_its_own(self) -> None:
+        seeds = _Chance(7).noise_seeds(["a", "b", "c"])
+        assert seeds is not None
+        assert len({*seeds, _Chance(7).bytes_of("noise")}) == 4
+        assert seeds == _Chance(7).noise_seeds(["a", "b", "c"])
+        assert _Chance(8).noise_seeds(["a"]) != _Chance(7).noise_seeds(["a"])
+        assert _Chance(None).noise_seeds(["a"]) is None
+
+    def test_masked_goes_on_with_colluders_and_drop_outs_counted(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        command = small(table, run, parties=10)
+        assert pate_fed(*command, "--sum", "masked", "--colluders", 2).code == 0
+        privacy = read_json(run, "privacy.json")
+        assert privacy["mechanism"]["shares"] == 10 - 2 - 3
+        with (run / "run.toml").open("rb") as file:
+            mechanism = tomllib.load(file)["mechanism"]
+        assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
+
+    @pytest.mark.parametrize("mechanism", ["confident", "interactive"])
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    def test_a_run_of_two_phases_is_repeatable_and_priced_in_both_views(
+        self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, form: str
+    ) -> None:
+        runs = [tmp_path / "a", tmp_path / "b"]
+        for run in runs:
+            ended = pate_fed(*small(table, run), "--mechanism", mechanism, "--sum", form)
+            assert (ended.code, ended.err) == (0, "")
+        for name in ("labels.csv", "privacy.json", "run.toml"):
+            assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
+        privacy = read_json(runs[0], "privacy.json")
+        shares = {"additive": 4, "masked": 3}[form]
+        costs = distributed_costs(
+            DistributedConfidentMaxEvent(8, 8, 6.0, 6.0, shares, 1), delta=DELTA
+        )
+        views = privacy["views"]
+        assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
+        assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
+        assert privacy["charged"][-1]["epsilon"] <= costs.coordinator.epsilon * (1 + 1e-9)
+        asked = read_json(runs[0], "metrics.json")["queries"]
+        assert asked["answered"] > 0
+        assert asked["asked"] == 8
+
+    def test_the_usual_threshold_refuses_what_teachers_do_not_agree_on(self) -> None:
+        """The check is biased upward, so its threshold is chosen for it."""
+        for parties in (10, 50):
+            terms = terms_of(mechanism="confident", parties=parties, teachers=4, epsilon=1e3)
+            flat = [[terms.total_votes // 2] * 2]
+            noise = noise_of(terms, phase=0)
+            assert terms.vote_threshold is not None
+            passing = pass_chances(flat, vote_threshold=terms.vote_threshold, noise=noise)
+            sooner = pass_chances(flat, vote_threshold=terms.vote_threshold - 1, noise=noise)
+            assert float(passing[0]) <= FLAT_CHANCE < float(sooner[0])
+
+
+class TestPrice:
+    def test_both_views_have_their_number(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        ended = pate_fed(*small(table, run))
+        privacy = read_json(run, "privacy.json")
+        costs = distributed_costs(DistributedGaussianMaxEvent(8, 6.0, 4, 1), delta=DELTA)
+        views = privacy["views"]
+        assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
+        assert views["coordinator"]["formal"]["holds_for"] == costs.coordinator.holds_for
+        assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
+        assert costs.public.epsilon < 0.9 * costs.coordinator.epsilon
+        assert privacy["noise"]["place"] == "parties"
+        assert privacy["mechanism"]["pricing"] == "renyi"
+        assert {row["epsilon"] for row in privacy["parties"]} == {costs.coordinator.epsilon}
+        assert set(views["public"]["bounds"]) == {"label", "renyi"}
+        said = " ".join(ended.out.split())
+        for cost in (costs.public, costs.coordinator):
+            assert f"epsilon {math.ceil(cost.epsilon * 1000) / 1000:.3f}".rstrip("0") in said
+        page = (run / "report.html").read_text(encoding="utf-8")
+        for cost in (costs.public, costs.coordinator):
+            assert str(cost.epsilon) in page
+
+    def test_the_coordinators_number_is_that_of_gaussian_noise_but_for_a_hair(self) -> None:
+        """Independent: the exact composition of 2 Q Gaussian counts is a little less than RDP's."""
+        terms = terms_of()
+        cost = formal_cost_at(terms, 0).epsilon
+        mu = math.sqrt(2 * terms.max_answers) / (terms.sigma2 or 0.0)
+        low, high = 0.0, 20.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            tail = log_ndtr(-middle / mu + mu / 2), middle + log_ndtr(-middle / mu - mu / 2)
+            delta = math.exp(tail[0]) - math.exp(tail[1])
+            low, high = (middle, high) if delta > DELTA else (low, middle)
+        assert low < cost < 1.12 * low
+
+    def test_the_odometer_ends_at_the_coordinators_number_within_its_budget(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        pate_fed(*small(table, run), "--batch-size", 3)
+        privacy = read_json(run, "privacy.json")
+        charged = [row["epsilon"] for row in privacy["charged"]]
+        assert charged == sorted(charged)
+        assert [row["asked"] for row in privacy["charged"]] == [3, 6, 8]
+        formal = privacy["views"]["coordinator"]["formal"]["epsilon"]
+        assert charged[-1] == pytest.approx(formal, rel=1e-9)
+
+    def test_there_is_no_per_instance_number(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        pate_fed(*small(table, run))
+        own = read_json(run, "privacy.json")["per_instance"]
+        assert (own["epsilon"], own["order"], own["releasable"]) == (None, None, False)
+        assert "nobody saw the votes" in own["method"]
+
+    def test_who_is_trusted_is_said(self, pate_fed: Command, table: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        pate_fed(*small(table, run))
+        privacy = read_json(run, "privacy.json")
+        assert "exists nowhere" in privacy["trust"]
+        assert any("more colluders" in text for text in privacy["not_protected"])
+        assert not any("it holds the exact sum" in text for text in privacy["not_protected"])
+        page = (run / "report.html").read_text(encoding="utf-8")
+        assert "it sees noisy counts" in page
+        assert "holds the exact sum" not in page
+        card = (run / "student" / "model_card.md").read_text(encoding="utf-8")
+        assert "at the parties" in card
+
+    def test_a_budget_below_the_caps_is_what_both_views_have(self) -> None:
+        terms = terms_of(queries=30, epsilon=2.0)
+        for cost in (formal_cost_at(terms, 0), public_cost_at(terms, 0)):
+            assert cost.epsilon == 2.0
+            assert "filter" in cost.method
+        assert "coordinator" in formal_cost_at(terms, 0).holds_for
+        assert "released labels" in public_cost_at(terms, 0).holds_for
+
+    @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+    def test_the_default_fits_its_budget_in_the_coordinators_view(self, name: str) -> None:
+        known = DEFAULTS[name]
+        terms = terms_of()
+        assert terms.max_answers == known.queries == 30
+        assert terms.sigma2 == known.gnmax_at_parties
+        assert public_cost_at(terms, 0).epsilon < formal_cost_at(terms, 0).epsilon <= 5.0
+        # The smallest of one decimal.
+        quieter = DistributedGaussianMaxEvent(30, terms.sigma2 - 0.1, 49, 1)  # type: ignore[operator]
+        assert distributed_costs(quieter, delta=DELTA).coordinator.epsilon > 5.0
+
+    def test_no_other_price_is_known(self) -> None:
+        assert set(formal_bounds(terms_of(), weight=1, votes_are_valid=True)) == {"renyi"}
+
+
+class TestSettings:
+    def test_gnmax_is_the_mechanism_if_none_is_named(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        pate_fed(*small(table, tmp_path / "run"))
+        assert read_json(tmp_path / "run", "privacy.json")["mechanism"]["name"] == "gnmax"
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            pytest.param(["--pricing", "joint"], "--pricing", id="the joint price"),
+            pytest.param(["--pricing", "gdp"], "--pricing", id="the price of Gaussian noise"),
+            pytest.param(["--pricing", "label"], "--pricing", id="the public's price"),
+            pytest.param(["--mechanism", "lnmax"], "--mechanism", id="Laplace noise"),
+            pytest.param(["--sum", "plain"], "--sum plain", id="shares in the clear"),
+            pytest.param(["--colluders", 0], "--colluders", id="nobody colludes"),
+            pytest.param(["--colluders", 5], "--colluders", id="everybody colludes"),
+            pytest.param(
+                ["--sum", "masked", "--colluders", 4], "--colluders", id="the rest may be lost"
+            ),
+            pytest.param(["--vote-threshold", 9], "--vote-threshold", id="a threshold"),
+            pytest.param(["--noise", "coordinator", "--colluders", 1], "--colluders", id="no need"),
+            pytest.param(["--noise", "students"], "students", id="noise elsewhere"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_before_anything_is_read(
+        self, pate_fed: Command, table: Path, tmp_path: Path, options: list[object], told: str
+    ) -> None:
+        ended = pate_fed(*small(table, tmp_path / "run"), *options)
+        assert ended.code == 2
+        assert ended.error_code in ("PF-401", "PF-402")
+        assert told in ended.err
+        assert not (tmp_path / "run").exists()
+
+    def test_shares_narrower_than_a_vote_are_refused_with_what_would_do(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        ended = pate_fed(*small(table, tmp_path / "run"), "--sigma2", 1.9)
+        assert ended.code == 2
+        assert "sigma of at least 2" in ended.err
+
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    @pytest.mark.parametrize("parties", [5, 9, 30, 100])
+    def test_usual_noise_is_wide_enough_to_be_shared(self, form: str, parties: int) -> None:
+        terms = terms_of(parties=parties, teachers=1, form=form, epsilon=1e3)
+        assert noise_of(terms).share_sigma >= 1
+        assert terms.shares == parties - 1 - (terms.dropouts or 0)
+
+    def test_noise_elsewhere_is_refused_by_the_settings_themselves(self) -> None:
+        with pytest.raises(InvalidSettingError):
+            SimulationSettings(data=DataSource("digits"), noise="students").check()
+
+    def test_what_can_be_simulated_is_what_the_library_has(self) -> None:
+        assert tuple(DISTRIBUTED_RULES) == DISTRIBUTED_MECHANISM_NAMES
+
+
+class TestTerms:
+    def test_terms_survive_their_record(self) -> None:
+        terms = terms_of(form="masked", colluders=3)
+        again = RunTerms.from_record(terms.as_record())
+        assert again == terms
+        assert (again.colluders, again.dropouts, again.shares) == (3, 16, 31)
+
+    def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
+        at_parties = terms_of()
+        elsewhere = SimulationSettings(data=DataSource("digits"), mechanism="gnmax")
+        coordinators = elsewhere.resolve(dataset(private=1000)).terms(
+            classes=10, pool_digest=bytes(32)
+        )
+        assert distributed_mechanism_of(at_parties).phase_sigmas == (7.4,)
+        assert mechanism_of(coordinators).name == "gnmax"
+        for wrong in (
+            lambda: mechanism_of(at_parties),
+            lambda: distributed_mechanism_of(coordinators),
+            lambda: noise_of(coordinators),
+            lambda: noise_of(at_parties, phase=1),
+            lambda: noise_of(at_parties, phase=-1),
+        ):
+            with pytest.raises(InvalidParameterError):
+                wrong()
+
+    def test_no_share_of_the_noise_depends_on_the_seat(self) -> None:
+        noise = noise_of(terms_of())
+        assert np.isclose(noise.share_sigma, 7.4 / 7, rtol=1e-12)
