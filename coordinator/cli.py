@@ -555,6 +555,9 @@ def plan(  # noqa: PLR0917 - one argument per option
             help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
         ),
     ] = None,
+    expected_dropouts: Annotated[
+        int, typer.Option(help="Hospitals that may be lost in a batch, at the worst.")
+    ] = 0,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg", help="Draw epsilon over answers; must not exist."),
@@ -582,6 +585,7 @@ def plan(  # noqa: PLR0917 - one argument per option
             sigma2=sigma2,
             teacher_accuracy=teacher_accuracy,
             votes_are_valid=valid_votes,
+            expected_dropouts=expected_dropouts,
             party_epsilons=_numbers("--party-epsilons", party_epsilons, float),
             weights=_numbers("--weights", weights, int),
         )

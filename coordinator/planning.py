@@ -34,6 +34,8 @@ from pate_fed.mechanisms.preview import (
 )
 from pate_fed.report.plots import price_plot, standalone
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
+from protocols.additive import AdditiveSum
+from protocols.masked import MaskedSum
 
 MOST_QUERIES: Final = 10_000
 MOST_CLASSES: Final = 10_000
@@ -66,6 +68,7 @@ class PlanRequest:
         vote_threshold, sigma1, sigma2: The mechanism's, in votes; None to choose.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         votes_are_valid: Whether the hospitals are trusted to send valid vote rows.
+        expected_dropouts: Hospitals that may be lost in a batch, at the worst.
     """
 
     parties: int
@@ -82,6 +85,7 @@ class PlanRequest:
     sigma2: float | None = None
     teacher_accuracy: float = ASSUMED_ACCURACY
     votes_are_valid: bool = True
+    expected_dropouts: int = 0
 
     def __post_init__(self) -> None:
         for name in ("parties", "teachers"):
@@ -98,6 +102,11 @@ class PlanRequest:
                 )
             if not all(least <= each < math.inf and each > 0 for each in given):
                 raise InvalidSettingError(f"{option} must be above 0 and finite", "others")
+        if not 0 <= self.expected_dropouts < self.parties:
+            raise InvalidSettingError(
+                f"--expected-dropouts must be at least 0 and below {self.parties}",
+                self.expected_dropouts,
+            )
         if not 2 <= self.classes <= MOST_CLASSES:
             raise InvalidSettingError(f"--classes must be from 2 to {MOST_CLASSES}", self.classes)
         if self.queries is not None and self.queries < 1:
@@ -189,9 +198,51 @@ def plan(request: PlanRequest) -> dict[str, Any]:
         "neighbors": best["decides"]["neighbors"],
         "view": 'public: labels and "no answer"s',
         "assumed_teacher_accuracy": request.teacher_accuracy,
+        "sum": advised_sum(request.parties, dropouts=request.expected_dropouts),
         "best": best,
         "others": list(offers.values()),
     }
+
+
+def advised_sum(parties: int, *, dropouts: int) -> dict[str, Any]:
+    """Say which secure sum fits so many hospitals of which so many may be lost in a batch.
+
+    Args:
+        parties: Hospitals, at least 1.
+        dropouts: Of them, those that a batch must do without at the worst.
+
+    Returns:
+        "form" (null where none fits), "hides_from" (hospitals that may work together with the
+        coordinator before one's own votes are open to them), "survives" (hospitals that a batch
+        can do without), "exchanges" per batch, and "why" in words.
+    """
+    if not dropouts and parties >= AdditiveSum.smallest:
+        return {
+            "form": "additive",
+            "hides_from": parties - 2,
+            "survives": 0,
+            "exchanges": 1,
+            "why": "every hospital answers every batch; a lost one voids it",
+        }
+    fits = parties >= MaskedSum.smallest
+    survives = parties - MaskedSum.threshold(parties) if fits else 0
+    if dropouts and fits and dropouts <= survives:
+        colluders = MaskedSum.most_colluders(parties)
+        return {
+            "form": "masked",
+            "hides_from": colluders,
+            "survives": survives,
+            "exchanges": 2,
+            "why": f"a batch goes on without {survives} of {parties} hospitals, and hides votes "
+            f"from the coordinator with {colluders} of them, not with {parties - 2}",
+        }
+    why = (
+        f"{parties} hospitals are too few for any secure sum"
+        if parties < AdditiveSum.smallest
+        else f"no secure sum of {parties} hospitals goes on without {dropouts} of them: at most "
+        f"{survives} may be lost"
+    )
+    return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
 
 
 def render_plan(found: dict[str, Any]) -> str:
@@ -215,6 +266,7 @@ def render_plan(found: dict[str, Any]) -> str:
         f"view {found['view']};",
         *textwrap.wrap(f"method: {epsilon['method']}.", 80),
         *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
+        *textwrap.wrap(_sum_line(found["sum"]), 80),
         *_party_lines(best["parties"]),
         "",
         f"formal epsilon {_for_whom(best)}of a run that expects so many answers:",
@@ -281,6 +333,11 @@ def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
             f"  {who:22} {votes:5} votes, {moved} of one unit; epsilon {_up(epsilon)} of {budget:g}"
         )
     return lines
+
+
+def _sum_line(advice: dict[str, Any]) -> str:
+    form = advice["form"]
+    return f"--sum {form}: {advice['why']}." if form else f"No secure sum fits: {advice['why']}."
 
 
 def _budgets(rows: list[dict[str, Any]]) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from coordinator.errors import InvalidSettingError
-from coordinator.planning import PlanRequest, plan
+from coordinator.planning import PlanRequest, advised_sum, plan
 from pate_fed.errors import BudgetExhaustedError
+from protocols.additive import AdditiveSum
+from protocols.masked import MaskedSum
 from tests.support.command import Command, pate_fed
 
 __all__ = ["pate_fed"]
@@ -161,3 +163,41 @@ def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: 
     assert again.code == 2
     assert "--plot must name a new file" in again.err
     assert picture.read_bytes() == before
+
+
+class TestAdvisedSum:
+    """Which secure sum fits, by how many hospitals may be lost."""
+
+    @pytest.mark.parametrize(
+        ("parties", "dropouts", "form"),
+        [
+            pytest.param(3, 0, "additive", id="three that stay"),
+            pytest.param(100, 0, "additive", id="a hundred that stay"),
+            pytest.param(5, 1, "masked", id="one of five lost"),
+            pytest.param(10, 3, "masked", id="three of ten lost"),
+            pytest.param(10, 4, None, id="more of ten than any sum survives"),
+            pytest.param(4, 1, None, id="one of four lost"),
+            pytest.param(2, 0, None, id="two hospitals"),
+        ],
+    )
+    def test_it_survives_what_is_expected(
+        self, parties: int, dropouts: int, form: str | None
+    ) -> None:
+        advice = advised_sum(parties, dropouts=dropouts)
+        assert advice["form"] == form
+        if form is not None:
+            secure = {"additive": AdditiveSum, "masked": MaskedSum}[form]()
+            secure.require_enough(parties)
+            assert advice["survives"] == parties - secure.threshold(parties) >= dropouts
+            assert advice["hides_from"] == secure.most_colluders(parties)
+
+    def test_it_is_printed(self, pate_fed: Command) -> None:
+        arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
+        assert "--sum additive: " in pate_fed(*arguments).out
+        masked = " ".join(pate_fed(*arguments, "--expected-dropouts", 4).out.split())
+        assert "--sum masked: a batch goes on without 9 of 30 hospitals" in masked
+
+    @pytest.mark.parametrize("dropouts", [-1, 30])
+    def test_impossible_numbers_are_refused(self, dropouts: int) -> None:
+        with pytest.raises(InvalidSettingError):
+            request(expected_dropouts=dropouts)
