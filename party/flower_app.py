@@ -6,6 +6,7 @@ coordinator.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,6 +15,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from party.errors import Reason
+
+_log = logging.getLogger(__name__)
 
 ACTION = "exchange"
 """Message type on the wire is "query.exchange"."""
@@ -43,7 +46,8 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
             body = np.frombuffer(node.receive(packet), dtype=np.uint8)
             # An array travels in chunks and is hashed once; a bytes field is one large object.
             content = RecordDict({"packet": ArrayRecord({"body": Array(body)})})
-        except Exception:
+        except Exception as error:
+            _log.error("a packet could not be answered: %s", type(error).__name__)
             content = RecordDict({"fault": ConfigRecord({"code": str(Reason.FAULT)})})
         return Message(content, reply_to=message)
 
