@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from coordinator.transport import Silence, Transport
+from protocols import wire
 
 MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
@@ -84,7 +84,7 @@ class GridTransport(Transport):
         return answers
 
     def _message(self, node: int, packet: bytes) -> Message:
-        body = ArrayRecord({"body": Array(np.frombuffer(packet, dtype=np.uint8))})
+        body = ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})
         return Message(
             RecordDict({"packet": body}),
             dst_node_id=node,
@@ -102,10 +102,8 @@ def _body(reply: Message) -> bytes | Silence:
         fault = reply.content.get("fault")
         code = fault.get("code") if isinstance(fault, ConfigRecord) else None
         return Silence(code if isinstance(code, str) and _CODE.fullmatch(code) else "no packet")
-    try:
-        values = record["body"].numpy()
-    except Exception:
-        # NumPy fails in a dozen ways on bytes that are no array: all of them are no packet.
-        return Silence("no packet")
-    fits = isinstance(values, np.ndarray) and values.dtype == np.uint8 and values.ndim == 1
-    return values.tobytes() if fits else Silence("no packet")
+    # Bytes as they are, never an array file: NumPy's reader evaluates a header as Python, which two
+    # threads cannot always do at once (CPython 3.11: "AST constructor recursion depth mismatch").
+    array = record["body"]
+    fits = array.stype == wire.PACKET_FORM and isinstance(array.data, bytes)
+    return array.data if fits else Silence("no packet")

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from party.errors import Reason
+from protocols import wire
 
 _log = logging.getLogger(__name__)
 
@@ -41,14 +41,23 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
     @app.query(ACTION)
     def exchange(message: Message, context: Context) -> Message:
         try:
-            packet = message.content["packet"]["body"].numpy().tobytes()  # type: ignore[union-attr]
+            packet = _packet_of(message)
             node = open_node(int(context.node_config["partition-id"]))
-            body = np.frombuffer(node.receive(packet), dtype=np.uint8)
+            answer = node.receive(packet)
             # An array travels in chunks and is hashed once; a bytes field is one large object.
-            content = RecordDict({"packet": ArrayRecord({"body": Array(body)})})
+            body = Array("uint8", (len(answer),), wire.PACKET_FORM, answer)
+            content = RecordDict({"packet": ArrayRecord({"body": body})})
         except Exception as error:
             _log.error("a packet could not be answered: %s", type(error).__name__)
             content = RecordDict({"fault": ConfigRecord({"code": str(Reason.FAULT)})})
         return Message(content, reply_to=message)
 
     return app
+
+
+def _packet_of(message: Message) -> bytes:
+    """Take the bytes as they are: a reader of array files would parse what a stranger sent."""
+    array = message.content["packet"]["body"]
+    if not isinstance(array, Array) or array.stype != wire.PACKET_FORM:
+        raise TypeError("a packet must come in an array of its own form")
+    return bytes(array.data)

@@ -18,6 +18,9 @@ from protocols.errors import MalformedMessageError
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
 from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, Message
 
+PACKET_FORM = "pate-fed/1/packet"
+"""What a framework's container of bytes says of its content where it carries a packet."""
+
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature
