@@ -133,7 +133,7 @@ class JointPriceEvent(PrivacyEvent):
         sigma1: Standard deviation of the noise in the check, in votes; above 0.
         sigma2: Standard deviation of the noise in each count, in votes; above 0.
         weight: Votes that one neighboring change can move; a whole number above 0.
-        asks: Most of both together; all of both if not given.
+        asks: Most of both together, at least as many as either; all of both if not given.
         max_refusals: The run's cap on refusals; `refusals` if not given: a whole run.
         max_answers: The run's cap on answers; `answers` if not given.
         max_asks: The run's cap on asks; those of both caps together if not given.
@@ -168,6 +168,9 @@ class JointPriceEvent(PrivacyEvent):
         object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
         object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
         self._fill("asks", self.refusals + self.answers)
+        # Fewer would price outcomes that somebody got as if nobody had asked.
+        if self.asks < max(self.refusals, self.answers):
+            raise InvalidParameterError("each refusal and each answer must be of an ask", self.asks)
         self._fill("max_refusals", self.refusals)
         self._fill("max_answers", self.answers)
         self._fill("max_asks", self.max_refusals + self.max_answers)

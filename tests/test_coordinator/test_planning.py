@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.errors import InvalidSettingError
 from coordinator.planning import PlanRequest, advised_sum, plan
+from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.errors import BudgetExhaustedError
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
@@ -102,11 +103,36 @@ class TestHospitalsThatDiffer:
 
     def test_nobodys_budget_is_broken(self) -> None:
         budgets = (6.0, 4.0, 4.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0)
-        rows = self.rows(weights=(2, 1, 1, 1, 1, 1, 1, 1, 1, 1), party_epsilons=budgets)
+        asked = request(
+            parties=10,
+            teachers=2,
+            unit="party",
+            weights=(2, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+            party_epsilons=budgets,
+        )
+        best = plan(asked)["best"]
+        rows, rule = list(best["parties"]), best["mechanism"]
         assert [row["budget"] for row in rows] == list(budgets)
-        assert all(row["epsilon"] <= row["budget"] for row in rows)
-        # Not by the budget's filter, which every number is cut at: the caps alone fit.
-        assert all(row["epsilon"] < 0.999 * row["budget"] for row in rows[:1] + rows[5:])
+        for row in rows:
+            # From the caps alone: the number shown is cut at the budget, and could not tell.
+            caps = RunCaps(
+                teachers=22,
+                classes=2,
+                vote_threshold=rule["vote_threshold"],
+                sigma1=rule["sigma1"],
+                sigma2=rule["sigma2"],
+                asks=best["queries"],
+                answers=rule["max_answers"],
+                refusals=rule["max_refusals"],
+                weight=row["unit_votes"],
+                delta=1e-5,
+            )
+            costs = formal_costs(caps, votes_are_valid=True)
+            by_pricing = {"gdp": costs.gdp, "label": costs.label, "joint": costs.joint}
+            cost = by_pricing[rule["pricing"]]
+            assert cost is not None
+            assert cost.epsilon <= row["budget"]
+            assert row["epsilon"] == pytest.approx(cost.epsilon, rel=1e-9)
         assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
 
     def test_a_heavier_hospital_pays_more(self) -> None:

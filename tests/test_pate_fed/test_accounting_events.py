@@ -142,6 +142,16 @@ def test_a_reservation_covers_less_of_the_same_and_nothing_else() -> None:
     assert not reserved.is_covered_by(GaussianMaxEvent(100, 4.0))
 
 
+@pytest.mark.parametrize("asks", [0, 199])
+def test_outcomes_that_nobody_asked_for_have_no_joint_price(asks: int) -> None:
+    whole_run = JointPriceEvent(30, 200, 250, 10, 150.0, 50.0, 40.0)
+    with pytest.raises(InvalidParameterError):
+        replace(whole_run, asks=asks)
+    # A stored record that was edited would be charged for less than what was released.
+    with pytest.raises(InvalidParameterError):
+        event_from_record({**whole_run.as_record(), "asks": asks})
+
+
 def test_a_joint_price_covers_fewer_outcomes_of_the_same_run_only() -> None:
     reserved = JointPriceEvent(
         30,
