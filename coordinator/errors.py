@@ -10,6 +10,7 @@ A message says what must hold and what came, and holds no secret::
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
+    |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -104,6 +105,12 @@ class BrokenTranscriptError(CoordinatorError):
         self.kind = kind
         name = f" ({kind})" if kind else ""
         super().__init__(f"line {line}{name} of the transcript: {must}", got)
+
+
+class SuperLinkError(CoordinatorError):
+    """Flower's SuperLink refused, or cannot be reached."""
+
+    code = "PF-430"
 
 
 class InternalError(CoordinatorError):

@@ -23,7 +23,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
     |  `- WrongShareError         PF-236  a share that is not what its dealer signed
     |- TooFewPartiesError         PF-240  fewer parties than the sum needs
-    `- TooFewSharesError          PF-241  fewer holders of shares than open a sum
+    |- TooFewSharesError          PF-241  fewer holders of shares than open a sum
+    `- InvitationError            PF-250  an invitation that is not as it was made
 """
 
 from __future__ import annotations
@@ -230,3 +231,9 @@ class TooFewSharesError(ProtocolError):
         self.received = received
         self.threshold = threshold
         super().__init__(f"at least {threshold} holders must be left to open a sum", str(received))
+
+
+class InvitationError(ProtocolError):
+    """An invitation that is not as it was made."""
+
+    code = "PF-250"

@@ -449,6 +449,90 @@ class Reveal(Message):
     ]
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class JoinRequest(Message):
+    """A hospital asks to join a federation; the operator approves it after a telephone call.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator that invited it.
+        token: What the invitation holds, good for one request.
+        party_name: What people call the hospital; the invitation's.
+        identity_key: Its Ed25519 key: what is compared by telephone.
+        node_key: Its EC key for Flower, PEM: bound under the identity by this signature.
+        asked_at: When.
+    """
+
+    TYPE: ClassVar[int] = 22
+    PURPOSE: ClassVar[str] = "join request"
+
+    coordinator: Digest
+    token: Annotated[bytes, Size(16, 16)]
+    party_name: Name
+    identity_key: Key
+    node_key: Annotated[bytes, Size(1, KIB)]
+    asked_at: UnixTime
+
+    def __repr__(self) -> str:
+        return f"JoinRequest({self.party_name})"
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipQuery(Message):
+    """A hospital asks what became of its request, and who else takes part."""
+
+    TYPE: ClassVar[int] = 23
+    PURPOSE: ClassVar[str] = "membership query"
+
+    coordinator: Digest
+    sender: Digest
+    asked_at: UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class Membership(Message):
+    """The coordinator's answer to a request or a query.
+
+    Attributes:
+        party: Fingerprint of the hospital that it is for.
+        federation: Name of the federation.
+        state: "requested", "member" or "revoked".
+        answered_at: When.
+        peer_names: The other members. Their keys are checked by nobody until the hospital's own
+            people did.
+        peer_keys: Their Ed25519 keys, in the same order.
+    """
+
+    TYPE: ClassVar[int] = 24
+    PURPOSE: ClassVar[str] = "membership"
+    MAX_BYTES: ClassVar[int] = 128 * KIB
+
+    party: Digest
+    federation: Name
+    state: Name
+    answered_at: UnixTime
+    peer_names: Annotated[tuple[Name, ...], Size(0, MAX_PARTIES)]
+    peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolQuery(Message):
+    """A hospital asks for a part of a pool of public queries.
+
+    Attributes:
+        pool: Digest of the pool.
+        offset: First byte that is wanted.
+    """
+
+    TYPE: ClassVar[int] = 25
+    PURPOSE: ClassVar[str] = "pool query"
+
+    coordinator: Digest
+    sender: Digest
+    pool: Digest
+    offset: Annotated[int, Range(0, 2**40)]
+    asked_at: UnixTime
+
+
 MESSAGE_TYPES: dict[int, type[Message]] = {
     message.TYPE: message
     for message in (
@@ -471,6 +555,10 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         ShareBundle,
         SurvivorSet,
         Reveal,
+        JoinRequest,
+        MembershipQuery,
+        Membership,
+        PoolQuery,
     )
 }
 

@@ -1,0 +1,180 @@
+"""Flower's SuperLink behind our gate, as a process of its own.
+
+Flower serves everything on one port: what nodes need, what starts runs, and what hands out tasks,
+the last two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and
+`/health`; the rest is on loopback. The process ends with its parent: it reads a pipe that its
+parent holds open.
+
+Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` holds
+what we rely on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from flwr.supercore.http_logging import get_uvicorn_log_config
+from flwr.superlink.cli.flower_superlink import (
+    SuperLinkLifespan,
+    _parse_superlink_lifespan_config,
+)
+from flwr.superlink.main import create_app
+
+LOOPBACK = "127.0.0.1"
+PUBLIC_PREFIX = "/v1/fleet/"
+HEALTH_PATH = "/health"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class SuperLinkSettings:
+    """What a SuperLink needs.
+
+    Attributes:
+        host: Address of the public socket.
+        port: Its port.
+        admin_port: Port on loopback for the coordinator's own use.
+        certificate: Server certificate, PEM.
+        private_key: Its key, PEM.
+        ca_certificate: Certificate of the federation's CA, PEM.
+        secret: Holds what whoever takes tasks must know.
+        database: Flower's own database: nodes and messages under way.
+    """
+
+    host: str
+    port: int
+    admin_port: int
+    certificate: Path
+    private_key: Path
+    ca_certificate: Path
+    secret: Path
+    database: Path
+
+    def arguments(self) -> list[str]:
+        """Return Flower's command line."""
+        return [
+            "flower-superlink",
+            "--host",
+            self.host,
+            "--port",
+            str(self.port),
+            "--ssl-certfile",
+            str(self.certificate),
+            "--ssl-keyfile",
+            str(self.private_key),
+            "--ssl-ca-certfile",
+            str(self.ca_certificate),
+            "--superexec-auth-secret-file",
+            str(self.secret),
+            "--database",
+            str(self.database),
+            # Nodes prove who they are; nothing is run or installed for a run by Flower.
+            "--enable-supernode-auth",
+            "--isolation",
+            "process",
+            "--disable-runtime-dependency-installation",
+        ]
+
+
+class Gate:
+    """Lets the public socket reach what nodes need, and nothing else.
+
+    Args:
+        app: Flower's.
+        admin_port: Port of the socket that may reach all of it.
+        enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
+    """
+
+    def __init__(self, app: App, *, admin_port: int, enrollment: App | None = None) -> None:
+        self._app = app
+        self._admin_port = admin_port
+        self._enrollment = enrollment
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer that there is nothing."""
+        if scope["type"] == "lifespan" or scope["server"][1] == self._admin_port:
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http" or not _is_public(scope["path"]):
+            await _refuse(scope, send)
+        elif self._enrollment is not None and scope["path"].startswith(ENROLLMENT_PREFIX):
+            await self._enrollment(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
+"""Below what nodes may reach: how a hospital asks to join, before it is a node."""
+
+
+def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None:
+    """Serve until the process is told to stop, or its parent ends.
+
+    Raises:
+        OSError: a socket cannot be opened.
+    """
+    sys.argv = settings.arguments()
+    config = _parse_superlink_lifespan_config()
+    app = Gate(
+        create_app(config, SuperLinkLifespan),
+        admin_port=settings.admin_port,
+        enrollment=enrollment,
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            ssl_certfile=config.ssl_certfile,
+            ssl_keyfile=config.ssl_keyfile,
+            access_log=False,
+            log_config=get_uvicorn_log_config(logging.WARNING),
+            lifespan="on",
+        )
+    )
+    threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
+    server.run(
+        sockets=[
+            _listen(settings.host, settings.port),
+            _listen(LOOPBACK, settings.admin_port),
+        ]
+    )
+
+
+def _is_public(path: str) -> bool:
+    # Decoded already: whoever writes a path otherwise than plainly has no business here.
+    plain = not any(part in ("..", ".", "") for part in path.split("/")[1:])
+    return plain and (path == HEALTH_PATH or path.startswith(PUBLIC_PREFIX))
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] != "http":  # a WebSocket: nobody here speaks it
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
+def _follow_parent(server: uvicorn.Server) -> None:
+    """End with the parent: its end of our standard input closes, whatever killed it."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    server.should_exit = True

@@ -1,0 +1,177 @@
+"""Flower at a hospital: the SuperNode's command line, and what takes tasks from it.
+
+A stock SuperNode runs whatever code the coordinator sends. Ours is told to run none: it hands
+each message to this executor, in our own process, which runs the app that is installed here. What
+came as code is held against one pinned hash and never opened.
+
+Flower's parts that are named here are internal: `tests/test_party/test_flower_runtime.py` holds
+what we rely on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.app.error import Error
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+QUIET: Mapping[str, str] = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Environment of every process: Flower calls nobody, and installs nothing."""
+
+STUB_DIGEST = "75d40371225cebe98944cd895132f38637ec66438d67a2d154854d748ad087c7"
+"""SHA-256 of the one thing that may come as code: it holds none (`coordinator.flower_runtime`)."""
+
+_IDLE_S = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SuperNodeSettings:
+    """What a SuperNode needs.
+
+    Attributes:
+        superlink: Address of the coordinator, host:port.
+        ca_certificate: Certificate of the federation's CA, PEM.
+        private_key: The node's EC key, in OpenSSH's format.
+        secret: Holds what whoever takes tasks from it must know.
+        port: Port on loopback where it hands them out.
+    """
+
+    superlink: str
+    ca_certificate: Path
+    private_key: Path
+    secret: Path
+    port: int
+
+    def command(self) -> list[str]:
+        """Return the command line that starts it."""
+        return [
+            sys.executable,
+            "-P",  # no module of the folder that we happen to stand in
+            "-m",
+            "party.supernode",
+            "--superlink",
+            self.superlink,
+            "--root-certificates",
+            str(self.ca_certificate),
+            "--auth-supernode-private-key",
+            str(self.private_key),
+            "--node-config",
+            "partition-id=0",
+            # No code of anybody's is run in it or installed for it.
+            "--isolation",
+            "process",
+            "--superexec-auth-secret-file",
+            str(self.secret),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
+
+
+class Executor:
+    """Takes messages from the SuperNode beside us, one at a time, and answers them.
+
+    Args:
+        app: The app that is installed here.
+        address: Where the SuperNode hands tasks out, host:port on loopback.
+        secret: What it wants to hear.
+        stub_digest: SHA-256 of what may come as code, in hex.
+    """
+
+    def __init__(
+        self, app: ClientApp, *, address: str, secret: bytes, stub_digest: str = STUB_DIGEST
+    ) -> None:
+        self._app = app
+        self._address = address
+        self._stub_digest = stub_digest
+        self._tasks = RuntimeHttpClient.from_server_address(
+            server_address=address,
+            insecure=True,  # loopback, and under a secret
+            root_certificates=None,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+                SuperExecAuthHttpInterceptor(
+                    master_secret=secret,
+                    protected_methods={"/flwr.proto.Runtime/AcquireTask"},
+                ),
+            ],
+        )
+
+    def run(self, stopped: threading.Event, *, on_idle: Callable[[], None] | None = None) -> None:
+        """Answer messages until told to stop; a SuperNode that is away is waited for."""
+        while not stopped.is_set():
+            if not self.run_one():
+                if on_idle is not None:
+                    on_idle()
+                stopped.wait(_IDLE_S)
+
+    def run_one(self) -> bool:
+        """Answer one message; tell whether there was any."""
+        try:
+            task = self._tasks.AcquireTask(
+                AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
+            )
+        except Exception as error:
+            _log.debug("the SuperNode cannot be reached: %s", type(error).__name__)
+            return False
+        if not (task.HasField("task") and task.token):
+            return False
+        self._answer(task.token)
+        return True
+
+    def _answer(self, token: str) -> None:
+        client = RuntimeHttpClient.from_server_address(
+            server_address=self._address,
+            insecure=True,
+            root_certificates=None,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
+                RuntimeTokenHttpInterceptor(token),
+            ],
+            retry_invoker=make_simple_http_retry_invoker(),
+        )
+        context: Context | None = None
+        status, details = SubStatus.FAILED, "not answered"
+        try:
+            message, context, _, fab = pull_task_input(client)
+            reply, is_done = self._reply(message, context, fab.content)
+            push_message(client, reply, context)
+            if is_done:
+                status, details = SubStatus.COMPLETED, ""
+        except Exception as error:
+            # Its text could hold anything: it stays here, and so does it in our own log.
+            _log.error("a message could not be answered: %s", type(error).__name__)
+        finally:
+            push_task_output(client, context, status, details)
+            client.close()
+
+    def _reply(self, message: Message, context: Context, code: bytes) -> tuple[Message, bool]:
+        if hashlib.sha256(code).hexdigest() != self._stub_digest:
+            _log.error("the coordinator sent code: it was not run")
+            return Message(Error(ErrorCode.INVALID_FAB, "not pinned here"), reply_to=message), False
+        return self._app(message=message, context=context), True

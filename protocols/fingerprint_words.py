@@ -1,0 +1,43 @@
+"""A fingerprint as words that two people can compare by telephone.
+
+Each word stands for 11 bits, in the English list of BIP-39: common words, no two of which share
+their first four letters.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from mnemonic import Mnemonic
+
+WORDS = 12
+"""Words that are compared: 132 bits, beyond what anybody can search for a second key that fits."""
+
+_BITS = 11
+
+
+def words_of(fingerprint: bytes) -> tuple[str, ...]:
+    """Return the words of a fingerprint.
+
+    Args:
+        fingerprint: 32 bytes.
+    """
+    number = int.from_bytes(fingerprint, "big") >> (8 * len(fingerprint) - WORDS * _BITS)
+    places = [number >> _BITS * place & 2**_BITS - 1 for place in reversed(range(WORDS))]
+    return tuple(_list()[place] for place in places)
+
+
+def spoken(fingerprint: bytes) -> str:
+    """Return the words in groups of four, as they are read aloud."""
+    words = words_of(fingerprint)
+    return "  ".join(" ".join(words[place : place + 4]) for place in range(0, WORDS, 4))
+
+
+def is_same(fingerprint: bytes, heard: str) -> bool:
+    """Tell whether what somebody typed are the words of a fingerprint, all of them in order."""
+    return tuple(heard.lower().replace(",", " ").replace("-", " ").split()) == words_of(fingerprint)
+
+
+@cache
+def _list() -> tuple[str, ...]:
+    return tuple(Mnemonic("english").wordlist)
