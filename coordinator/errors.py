@@ -11,6 +11,8 @@ A message says what must hold and what came, and holds no secret::
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
     |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
+    |- CertificateError         PF-431  a certificate that cannot be read, made or used
+    |- HomeError                PF-432  a federation's folder that cannot be made or used
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -111,6 +113,18 @@ class SuperLinkError(CoordinatorError):
     """Flower's SuperLink refused, or cannot be reached."""
 
     code = "PF-430"
+
+
+class CertificateError(CoordinatorError):
+    """A certificate that cannot be read, made or used."""
+
+    code = "PF-431"
+
+
+class HomeError(CoordinatorError):
+    """A federation's folder that cannot be made or used."""
+
+    code = "PF-432"
 
 
 class InternalError(CoordinatorError):

@@ -1,0 +1,167 @@
+"""The federation's own CA, and the certificate that its server shows.
+
+Hospitals trust this CA and no other for the federation: its fingerprint is compared by telephone.
+The CA's key signs server certificates alone, and belongs offline once the server has one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from coordinator.errors import CertificateError
+
+CA_LIFETIME = timedelta(days=3650)
+SERVER_LIFETIME = timedelta(days=397)
+"""As long as clients accept of any server."""
+
+_EARLY = timedelta(hours=1)
+"""Valid this long before it was made: clocks differ."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyedCertificate:
+    """A certificate and its private key. Secret.
+
+    Attributes:
+        certificate: PEM.
+        private_key: PEM, PKCS #8.
+    """
+
+    certificate: bytes
+    private_key: bytes
+
+    def __repr__(self) -> str:
+        return "KeyedCertificate()"
+
+
+def make_ca(federation: str, *, now: datetime) -> KeyedCertificate:
+    """Make a federation's CA.
+
+    Args:
+        federation: Its name.
+        now: The time, with its zone.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"{federation} CA")
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLY)
+        .not_valid_after(now + CA_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_CA_USAGE, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return KeyedCertificate(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
+
+
+def issue_server_certificate(
+    ca: KeyedCertificate, *, hosts: tuple[str, ...], now: datetime
+) -> KeyedCertificate:
+    """Issue a certificate for the server, with a key of its own.
+
+    Args:
+        ca: The federation's CA.
+        hosts: Names and addresses by which hospitals reach the server; one or more.
+        now: The time, with its zone.
+
+    Raises:
+        CertificateError: no host, the CA cannot be read, or it ends before the certificate would.
+    """
+    if not hosts:
+        raise CertificateError("a server must have a name or an address", "none")
+    issuer = read_certificate(ca.certificate)
+    if issuer.not_valid_after_utc <= now:
+        raise CertificateError("the CA must be valid", "one that has ended")
+    issuer_key = load_pem_private_key(ca.private_key, None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise CertificateError("the CA's key must be of an elliptic curve", "another")
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(hosts[0]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLY)
+        .not_valid_after(min(now + SERVER_LIFETIME, issuer.not_valid_after_utc))
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    return KeyedCertificate(_pem(builder.sign(issuer_key, hashes.SHA256())), _key_pem(key))
+
+
+def read_certificate(pem: bytes) -> x509.Certificate:
+    """Read a certificate.
+
+    Raises:
+        CertificateError: it is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise CertificateError("a certificate must be readable", "another text") from error
+
+
+def days_left(pem: bytes, *, now: datetime) -> float:
+    """Return for how many days a certificate is valid still; negative once it has ended."""
+    return (read_certificate(pem).not_valid_after_utc - now.astimezone(UTC)) / timedelta(days=1)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise CertificateError("a host must be a name or an address", "another") from error
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+_CA_USAGE = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)

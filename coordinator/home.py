@@ -1,0 +1,226 @@
+"""The folder of a federation at its coordinator: who it is, its keys, and where things lie.
+
+Made once, and never overwritten. What is secret is readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
+from coordinator.errors import HomeError
+from protocols.enrollment import certificate_fingerprint, federation_fingerprint
+from protocols.identity import SigningIdentity
+
+SCHEMA_VERSION = 1
+SETTINGS_FILE = "federation.toml"
+_SECRET_BYTES = 32
+_OWNER_ONLY = 0o600
+_FOLDERS = ("journals", "pools", "runs")
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """What the operator decides when a federation is made; may be edited in its file later.
+
+    Attributes:
+        name: What people call the federation; printable ASCII, at most 64 characters.
+        address: Where hospitals reach it, "host:port".
+        host: Address that its public socket is bound to.
+        port: Port of that socket.
+        admin_port: Port on loopback for its own use.
+        metrics_port: Port on loopback for health and metrics.
+        health_port: Port on loopback of the standard gRPC health service.
+        database: URL of its database; empty for SQLite in its folder.
+        hosts: Names and addresses that its certificate is for.
+    """
+
+    name: str
+    address: str
+    host: str = "0.0.0.0"  # noqa: S104 - hospitals are elsewhere; what is served there, the gate says
+    port: int = 8443
+    admin_port: int = 8444
+    metrics_port: int = 8445
+    health_port: int = 8446
+    database: str = ""
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.name.isascii() and self.name.isprintable() and 0 < len(self.name) <= 64):
+            raise HomeError("a name must be 1 to 64 printable ASCII characters", repr(self.name))
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise HomeError("an address must be 'host:port'", self.address)
+        ports = (self.port, self.admin_port, self.metrics_port, self.health_port)
+        if not all(type(one) is int and 0 < one < 2**16 for one in ports):
+            raise HomeError("a port must be between 1 and 65535", "another")
+        if len(set(ports)) != len(ports):
+            raise HomeError("all ports must differ", ports)
+        if not self.hosts:
+            object.__setattr__(self, "hosts", (host.strip("[]"),))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FederationHome:
+    """A federation's folder.
+
+    Attributes:
+        folder: Where it is.
+        settings: What its file says.
+    """
+
+    folder: Path
+    settings: FederationSettings
+
+    # Opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, settings: FederationSettings, *, now: datetime) -> FederationHome:
+        """Make a federation: its CA, server certificate, identity and secrets.
+
+        Raises:
+            HomeError: the folder exists, or cannot be made; nothing is left behind.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError as error:
+            raise HomeError("a federation is made once, in a new folder", folder) from error
+        except OSError as error:
+            raise HomeError("the folder must be one that can be made", error.strerror) from error
+        home = cls(folder, settings)
+        ca = make_ca(settings.name, now=now)
+        server = issue_server_certificate(ca, hosts=settings.hosts, now=now)
+        for name in _FOLDERS:
+            (folder / name).mkdir(mode=0o700)
+        home._write("ca.crt", ca.certificate)
+        home._write("ca.key", ca.private_key)
+        home._write("server.crt", server.certificate)
+        home._write("server.key", server.private_key)
+        home._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
+        home._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
+        # Last: without it the folder is no federation.
+        table = {"schema_version": SCHEMA_VERSION, **_as_table(settings)}
+        home._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
+        return home
+
+    @classmethod
+    def open(cls, folder: Path) -> FederationHome:
+        """Open a federation's folder.
+
+        Raises:
+            HomeError: it is none, or its file cannot be read.
+        """
+        try:
+            table: dict[str, Any] = tomllib.loads((folder / SETTINGS_FILE).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise HomeError(
+                f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
+                folder,
+            ) from error
+        if table.pop("schema_version", None) != SCHEMA_VERSION:
+            raise HomeError(f"{SETTINGS_FILE} must be of version {SCHEMA_VERSION}", "another")
+        known = {field.name for field in fields(FederationSettings)}
+        if not set(table) <= known:
+            raise HomeError("every setting must be known", ", ".join(sorted(set(table) - known)))
+        if "hosts" in table:
+            table["hosts"] = tuple(table["hosts"])
+        try:
+            settings = FederationSettings(**table)
+        except (TypeError, AttributeError) as error:
+            raise HomeError(f"{SETTINGS_FILE} must hold what a federation needs", "less") from error
+        return cls(folder, settings)
+
+    # What it holds ----------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """The coordinator's identity."""
+        try:
+            text = self._read("identity.key").decode()
+            return SigningIdentity.from_private_bytes(bytes.fromhex(text.strip()))
+        except ValueError as error:
+            raise HomeError("identity.key must hold a private key", "another text") from error
+
+    @property
+    def ca_certificate(self) -> bytes:
+        """The CA's certificate, PEM."""
+        return self._read("ca.crt")
+
+    @property
+    def server_certificate(self) -> bytes:
+        """The server's certificate, PEM."""
+        return self._read("server.crt")
+
+    @property
+    def superlink_secret(self) -> bytes:
+        """What whoever takes tasks from the SuperLink must know."""
+        return self._read("superlink.secret")
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What is read aloud on the telephone, 32 bytes."""
+        ca = certificate_fingerprint(self.ca_certificate.decode())
+        return federation_fingerprint(ca, self.identity.public)
+
+    @property
+    def database_url(self) -> str:
+        """URL of its database, as SQLAlchemy takes it."""
+        return self.settings.database or f"sqlite:///{self.path('coordinator.db').absolute()}"
+
+    def path(self, *parts: str) -> Path:
+        """Return where something of it lies."""
+        return self.folder.joinpath(*parts)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def renew_server_certificate(self, *, now: datetime) -> None:
+        """Issue the server another certificate; the CA, hence what hospitals trust, stays.
+
+        Raises:
+            HomeError: the CA's key is not here.
+            CertificateError: the CA has ended.
+        """
+        ca = KeyedCertificate(self.ca_certificate, self._read("ca.key"))
+        server = issue_server_certificate(ca, hosts=self.settings.hosts, now=now)
+        self._write("server.key", server.private_key)
+        self._write("server.crt", server.certificate)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self.path(name).read_bytes()
+        except OSError as error:
+            raise HomeError(f"{name} must be readable", error.strerror) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a file whole or not at all; only its owner may read it."""
+        partial = self.path(f".{name}.partial")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path(name))
+        except OSError as error:
+            raise HomeError(f"{name} must be writable", error.strerror) from error
+
+    def __repr__(self) -> str:
+        return f"FederationHome({self.settings.name})"
+
+
+def utc_now() -> datetime:
+    """Return the time, with its zone."""
+    return datetime.now(UTC)
+
+
+def _as_table(settings: FederationSettings) -> dict[str, Any]:
+    table = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {**table, "hosts": list(settings.hosts)}

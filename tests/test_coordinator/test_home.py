@@ -1,0 +1,152 @@
+"""A federation's folder: made once, secrets for its owner alone, certificates that hold."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+from coordinator.certificates import (
+    KeyedCertificate,
+    days_left,
+    issue_server_certificate,
+    make_ca,
+    read_certificate,
+)
+from coordinator.errors import CertificateError, HomeError
+from coordinator.home import FederationHome, FederationSettings
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SETTINGS = FederationSettings("lung study", "coordinator.example.org:8443")
+
+
+def verify(home: FederationHome, host: str, *, at: datetime) -> None:
+    """Do as a client does, by a verifier that is not ours."""
+    ca = read_certificate(home.ca_certificate)
+    verifier = PolicyBuilder().store(Store([ca])).time(at)
+    server = verifier.build_server_verifier(x509.DNSName(host))
+    server.verify(read_certificate(home.server_certificate), [])
+
+
+class TestAFederationIsMade:
+    def test_what_is_opened_is_what_was_made(self, tmp_path: Path) -> None:
+        made = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        opened = FederationHome.open(tmp_path / "fed")
+        assert opened.settings == SETTINGS
+        assert opened.identity.public == made.identity.public
+        assert opened.fingerprint == made.fingerprint
+
+    def test_two_federations_have_nothing_in_common(self, tmp_path: Path) -> None:
+        one = FederationHome.create(tmp_path / "one", SETTINGS, now=NOW)
+        other = FederationHome.create(tmp_path / "other", SETTINGS, now=NOW)
+        assert one.fingerprint != other.fingerprint
+        assert one.superlink_secret != other.superlink_secret
+        assert one.ca_certificate != other.ca_certificate
+
+    def test_it_never_overwrites(self, tmp_path: Path) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        before = {path.name: path.read_bytes() for path in home.folder.iterdir() if path.is_file()}
+        with pytest.raises(HomeError):
+            FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        after = {path.name: path.read_bytes() for path in home.folder.iterdir() if path.is_file()}
+        assert after == before
+
+    def test_only_its_owner_may_read_it(self, tmp_path: Path) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700
+        for path in home.folder.iterdir():
+            mode = stat.S_IMODE(path.stat().st_mode)
+            assert mode == (0o700 if path.is_dir() else 0o600), path.name
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            pytest.param("name", "", id="no name"),
+            pytest.param("name", "a\nb", id="a name of two lines"),
+            pytest.param("name", "x" * 65, id="a long name"),
+            pytest.param("address", "host", id="no port"),
+            pytest.param("address", ":8443", id="no host"),
+            pytest.param("address", "host:70000", id="a port beyond all"),
+            pytest.param("port", 0, id="port 0"),
+            pytest.param("admin_port", 8443, id="two sockets on one port"),
+        ],
+    )
+    def test_settings_that_cannot_be_are_refused(self, name: str, value: object) -> None:
+        given = {"name": "study", "address": "host:8443", name: value}
+        with pytest.raises(HomeError):
+            FederationSettings(**given)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("", id="empty"),
+            pytest.param("not toml", id="no TOML"),
+            pytest.param("schema_version = 2\n", id="another version"),
+            pytest.param('schema_version = 1\nname = "x"\n', id="no address"),
+            pytest.param(
+                'schema_version = 1\nname = "x"\naddress = "h:1"\nnoise = 0\n', id="unknown setting"
+            ),
+            pytest.param('schema_version = 1\nname = 7\naddress = "h:1"\n', id="a number as name"),
+        ],
+    )
+    def test_a_spoiled_file_is_refused(self, tmp_path: Path, text: str) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        home.path("federation.toml").write_text(text)
+        with pytest.raises(HomeError):
+            FederationHome.open(home.folder)
+
+
+class TestItsCertificates:
+    def test_a_client_that_trusts_the_ca_accepts_the_server(self, tmp_path: Path) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        verify(home, "coordinator.example.org", at=NOW)
+        context = ssl.create_default_context(cafile=str(home.path("ca.crt")))
+        context.load_cert_chain(home.path("server.crt"), home.path("server.key"))
+
+    @pytest.mark.parametrize(
+        ("host", "days"),
+        [
+            pytest.param("elsewhere.example.org", 0, id="another host"),
+            pytest.param("coordinator.example.org", 398, id="after its end"),
+            pytest.param("coordinator.example.org", -1, id="before its time"),
+        ],
+    )
+    def test_it_is_good_for_nothing_else(self, tmp_path: Path, host: str, days: int) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        with pytest.raises(VerificationError):
+            verify(home, host, at=NOW + timedelta(days=days))
+
+    def test_renewing_keeps_what_hospitals_trust(self, tmp_path: Path) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        fingerprint, server = home.fingerprint, home.server_certificate
+        later = NOW + timedelta(days=390)
+        assert days_left(server, now=later) == pytest.approx(7)
+        home.renew_server_certificate(now=later)
+        assert home.fingerprint == fingerprint
+        assert days_left(home.server_certificate, now=later) == pytest.approx(397)
+        verify(home, "coordinator.example.org", at=later + timedelta(days=300))
+
+    def test_a_server_certificate_cannot_outlive_the_ca(self) -> None:
+        ca = make_ca("study", now=NOW)
+        late = NOW + timedelta(days=3600)
+        server = issue_server_certificate(ca, hosts=("h.example.org",), now=late)
+        assert days_left(server.certificate, now=late) == pytest.approx(50)
+        with pytest.raises(CertificateError):
+            issue_server_certificate(ca, hosts=("h",), now=NOW + timedelta(days=3651))
+
+    def test_the_servers_key_cannot_sign_for_others(self, tmp_path: Path) -> None:
+        ca = make_ca("study", now=NOW)
+        server = issue_server_certificate(ca, hosts=("h.example.org",), now=NOW)
+        rogue = issue_server_certificate(
+            KeyedCertificate(server.certificate, server.private_key), hosts=("x.org",), now=NOW
+        )
+        verifier = PolicyBuilder().store(Store([read_certificate(ca.certificate)])).time(NOW)
+        with pytest.raises(VerificationError):
+            verifier.build_server_verifier(x509.DNSName("x.org")).verify(
+                read_certificate(rogue.certificate), [read_certificate(server.certificate)]
+            )
