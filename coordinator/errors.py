@@ -13,6 +13,8 @@ A message says what must hold and what came, and holds no secret::
     |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
     |- CertificateError         PF-431  a certificate that cannot be read, made or used
     |- HomeError                PF-432  a federation's folder that cannot be made or used
+    |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
+    |- DatabaseError            PF-440  a database that cannot be opened or written
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -125,6 +127,18 @@ class HomeError(CoordinatorError):
     """A federation's folder that cannot be made or used."""
 
     code = "PF-432"
+
+
+class EnrollmentError(CoordinatorError):
+    """A hospital that cannot be invited, approved or let in so."""
+
+    code = "PF-433"
+
+
+class DatabaseError(CoordinatorError):
+    """A database that cannot be opened, or did not store what it was given."""
+
+    code = "PF-440"
 
 
 class InternalError(CoordinatorError):

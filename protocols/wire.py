@@ -188,7 +188,8 @@ def _encoded(message: Message) -> list[bytes]:
     """Version, type and fields in pieces, so that a vector of many megabytes is never copied."""
     values = [getattr(message, field.name) for field in fields(message)]  # type: ignore[arg-type]
     # Numbers below 24 are their own encoding, and so is the head of a list of fewer than 24.
-    pieces = [bytes((PROTOCOL_VERSION, message.TYPE, 0x80 | len(values)))]
+    number = (message.TYPE,) if message.TYPE < 24 else (0x18, message.TYPE)
+    pieces = [bytes((PROTOCOL_VERSION, *number, 0x80 | len(values)))]
     for value in values:
         if type(value) is bytes and len(value) >= _LARGE:
             pieces += [_bytes_head(len(value)), value]
@@ -214,7 +215,9 @@ def _announced_type(frame: bytes) -> type[Message]:
         raise MalformedMessageError("a frame must be a list of 4", "another shape")
     if frame[1:2] != bytes((PROTOCOL_VERSION,)):
         raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
-    message_type = MESSAGE_TYPES.get(frame[2]) if len(frame) > 2 else None
+    # RFC 8949, section 3: a number below 24 is its own encoding, one below 256 comes after 0x18.
+    announced = frame[3:4] if frame[2:3] == b"\x18" else frame[2:3]
+    message_type = MESSAGE_TYPES.get(announced[0]) if announced else None
     if message_type is None:
         raise MalformedMessageError("a message must be of a known type", "another")
     if len(frame) > message_type.MAX_BYTES:

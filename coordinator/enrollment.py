@@ -1,0 +1,312 @@
+"""Who may take part: invitations, requests, the operator's approval (rule R5).
+
+An invitation opens one request. A request is signed by the identity whose fingerprint the
+operator and the hospital compare by telephone; only then is it approved, and the hospital's node
+let in at the SuperLink. Whoever asks with a token that is wrong, used or expired hears the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from coordinator.database import Database, InvitationRow, MemberRow
+from coordinator.errors import EnrollmentError
+from coordinator.home import FederationHome
+from protocols import wire
+from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
+from protocols.identity import PublicIdentity
+from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
+
+INVITATION_LIFETIME = timedelta(days=7)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}[A-Za-z0-9]|[A-Za-z0-9]")
+
+
+class NodeDoor(Protocol):
+    """What lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        """Let a node in, and return its number."""
+
+    def unregister(self, node_id: int) -> None:
+        """Put a node out."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledParty:
+    """A hospital that asked to join.
+
+    Attributes:
+        name: What people call it.
+        identity: Its identity.
+        state: "requested", "member" or "revoked".
+        node_id: Flower's number for its node; None until it was let in.
+        requested_at: When it asked.
+    """
+
+    name: str
+    identity: PublicIdentity
+    state: str
+    node_id: int | None
+    requested_at: datetime
+
+
+class Enrollment:
+    """The members of one federation.
+
+    Args:
+        home: The federation.
+        database: Its database.
+        random_bytes: Cryptographic random numbers.
+        clock: The time, with its zone.
+    """
+
+    def __init__(
+        self,
+        home: FederationHome,
+        database: Database,
+        *,
+        random_bytes: Callable[[int], bytes],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._home = home
+        self._database = database
+        self._random_bytes = random_bytes
+        self._clock = clock
+        self._identity = home.identity
+
+    # The operator -----------------------------------------------------------------------------
+
+    def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
+        """Make an invitation; another one for the same hospital takes its place.
+
+        Raises:
+            EnrollmentError: the name cannot be, or is a member's.
+        """
+        if not _NAME.fullmatch(party):
+            raise EnrollmentError(
+                "a hospital's name must be 1 to 64 letters, digits, spaces, '.', '_' or '-'",
+                repr(party),
+            )
+        if not timedelta(0) < lifetime <= timedelta(days=30):
+            raise EnrollmentError("an invitation must last up to 30 days", lifetime)
+        now, token = self._clock(), self._random_bytes(TOKEN_BYTES)
+        with self._database.transaction() as session:
+            if self._member_called(session, party) is not None:
+                raise EnrollmentError("a hospital is invited once", f"a member called {party}")
+            unused = InvitationRow.party == party, InvitationRow.used_at.is_(None)
+            session.execute(update(InvitationRow).where(*unused).values(expires_at=now))
+            session.add(
+                InvitationRow(
+                    token_digest=token_digest(token),
+                    party=party,
+                    made_at=now,
+                    expires_at=now + lifetime,
+                )
+            )
+        return Invitation(
+            federation=self._home.settings.name,
+            party=party,
+            address=self._home.settings.address,
+            ca_certificate=self._home.ca_certificate.decode(),
+            coordinator_key=self._identity.public.key,
+            token=token,
+            expires_at=int((now + lifetime).timestamp()),
+        )
+
+    def parties(self) -> list[EnrolledParty]:
+        """Return all hospitals that ever asked, in the order of their names."""
+        with self._database.transaction() as session:
+            rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
+            return [_party(row) for row in rows]
+
+    def approve(self, party: str, *, fingerprint: bytes, door: NodeDoor) -> EnrolledParty:
+        """Make a hospital a member, after its fingerprint was compared by telephone.
+
+        Args:
+            party: Its name.
+            fingerprint: What its people read aloud, 32 bytes.
+            door: Where its node is let in.
+
+        Raises:
+            EnrollmentError: no such request, or of another identity.
+        """
+        with self._database.transaction() as session:
+            row = session.scalars(
+                select(MemberRow).where(MemberRow.name == party, MemberRow.state == "requested")
+            ).first()
+            if row is None:
+                raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
+            if row.fingerprint != fingerprint:
+                raise EnrollmentError(
+                    "both must read the same words aloud", "others: do not approve"
+                )
+            if row.node_id is None:
+                row.node_id = str(door.register(row.node_key.encode(), name=party))
+            row.state, row.approved_at = "member", self._clock()
+            return _party(row)
+
+    def revoke(self, party: str, *, door: NodeDoor) -> EnrolledParty:
+        """Put a hospital out, or turn its request down; its identity never comes back.
+
+        Raises:
+            EnrollmentError: there is none of this name.
+        """
+        with self._database.transaction() as session:
+            row = self._member_called(session, party)
+            if row is None:
+                raise EnrollmentError("a member must be of this name", f"none called {party}")
+            row.state, row.revoked_at = "revoked", self._clock()
+            node_id, row.node_id = row.node_id, None
+            revoked = _party(row)
+        # Here it is out already: a SuperLink that is down must not keep it in.
+        if node_id is not None:
+            door.unregister(int(node_id))
+        return revoked
+
+    # Hospitals --------------------------------------------------------------------------------
+
+    def answer_join(self, frame: bytes) -> bytes:
+        """Take a request, and return a signed `Membership`.
+
+        The same request again gets the same answer.
+
+        Raises:
+            EnrollmentError: it is not to be had; why, nobody outside learns.
+            ProtocolError: it is malformed.
+        """
+        signed = wire.decode(frame)
+        request = wire.expect(signed, JoinRequest)
+        identity = PublicIdentity(request.identity_key)
+        signed.verify(identity)
+        self._require_ours(request.coordinator, request.asked_at)
+        _require_node_key(request.node_key)
+        now = self._clock()
+        with self._database.transaction() as session:
+            invitation = session.get(InvitationRow, token_digest(request.token))
+            if invitation is None or invitation.party != request.party_name:
+                raise _refused()
+            known = session.get(MemberRow, identity.fingerprint)
+            if known is not None:
+                again = (known.name, known.node_key) == (
+                    request.party_name,
+                    request.node_key.decode(),
+                )
+                if not again or invitation.used_at is None:
+                    raise _refused()
+            else:
+                if invitation.used_at is not None or _utc(invitation.expires_at) <= now:
+                    raise _refused()
+                invitation.used_at = now
+                known = MemberRow(
+                    fingerprint=identity.fingerprint,
+                    name=request.party_name,
+                    identity_key=request.identity_key,
+                    node_key=request.node_key.decode(),
+                    state="requested",
+                    requested_at=now,
+                )
+                session.add(known)
+            state = known.state
+        return self._membership(identity.fingerprint, state)
+
+    def answer_membership(self, frame: bytes) -> bytes:
+        """Answer a hospital's question, with a signed `Membership`.
+
+        Raises:
+            EnrollmentError, ProtocolError: see `answer_join`.
+        """
+        signed = wire.decode(frame)
+        query = wire.expect(signed, MembershipQuery)
+        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        return self._membership(query.sender, row.state)
+
+    def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
+        """Return the digest and the offset of what a member asks of a pool.
+
+        Raises:
+            EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
+        """
+        signed = wire.decode(frame)
+        query = wire.expect(signed, PoolQuery)
+        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        if row.state != "member":
+            raise _refused()
+        return query.pool, query.offset
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _asking(
+        self, signed: wire.Signed, sender: bytes, coordinator: bytes, asked_at: int
+    ) -> MemberRow:
+        with self._database.transaction() as session:
+            row = session.get(MemberRow, sender)
+        if row is None:
+            raise _refused()
+        signed.verify(PublicIdentity(row.identity_key))
+        self._require_ours(coordinator, asked_at)
+        return row
+
+    def _require_ours(self, coordinator: bytes, asked_at: int) -> None:
+        is_near = abs(self._clock().timestamp() - asked_at) <= CLOCK_SKEW_S
+        if coordinator != self._identity.fingerprint or not is_near:
+            raise _refused()
+
+    def _membership(self, party: bytes, state: str) -> bytes:
+        peers = [one for one in self.parties() if one.state == "member"]
+        if state != "member":
+            peers = []
+        message = Membership(
+            party=party,
+            federation=self._home.settings.name,
+            state=state,
+            answered_at=int(self._clock().timestamp()),
+            peer_names=tuple(one.name for one in peers if one.identity.fingerprint != party),
+            peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),
+        )
+        return wire.sign(message, self._identity).frame
+
+    @staticmethod
+    def _member_called(session: Session, name: str) -> MemberRow | None:
+        return session.scalars(
+            select(MemberRow).where(MemberRow.name == name, MemberRow.state != "revoked")
+        ).first()
+
+
+def _party(row: MemberRow) -> EnrolledParty:
+    return EnrolledParty(
+        row.name,
+        PublicIdentity(row.identity_key),
+        row.state,
+        None if row.node_id is None else int(row.node_id),
+        _utc(row.requested_at),
+    )
+
+
+def _utc(moment: datetime) -> datetime:
+    # SQLite keeps no zone: what was written was UTC.
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _require_node_key(pem: bytes) -> None:
+    try:
+        key = load_pem_public_key(pem)
+    except ValueError as error:
+        raise _refused() from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
+        raise _refused()
+
+
+_CURVES = ("secp256r1", "secp384r1", "secp521r1")
+
+
+def _refused() -> EnrollmentError:
+    return EnrollmentError("a request must be one that the operator expects", "another")

@@ -1,0 +1,384 @@
+"""Enrollment: one request per invitation, approval by the words, and one answer to all else."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from coordinator.database import Database
+from coordinator.enrollment import Enrollment
+from coordinator.enrollment_app import MAX_BODY_BYTES, PREFIX, build
+from coordinator.errors import EnrollmentError
+from coordinator.home import FederationHome, FederationSettings
+from protocols import wire
+from protocols.enrollment import CLOCK_SKEW_S, Invitation
+from protocols.errors import BadSignatureError, InvitationError, ProtocolError
+from protocols.identity import SigningIdentity
+from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
+
+
+class Door:
+    """A SuperLink that counts."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, bytes] = {}
+        self.is_down = False
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        node = len(self.nodes) + 2**63
+        self.nodes[node] = public_key
+        return node
+
+    def unregister(self, node_id: int) -> None:
+        if self.is_down:
+            raise ConnectionError
+        del self.nodes[node_id]
+
+
+class Client:
+    """Speaks to an app without a socket."""
+
+    def __init__(self, app: Any) -> None:
+        self._transport = httpx.ASGITransport(app)
+
+    def post(self, path: str, *, content: bytes) -> httpx.Response:
+        return self._send("POST", path, content)
+
+    def get(self, path: str) -> httpx.Response:
+        return self._send("GET", path, b"")
+
+    def _send(self, method: str, path: str, content: bytes) -> httpx.Response:
+        async def send() -> httpx.Response:
+            base = "https://coordinator.example.org"
+            async with httpx.AsyncClient(transport=self._transport, base_url=base) as client:
+                return await client.request(method, path, content=content)
+
+        return asyncio.run(send())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_by(self, **amount: float) -> None:
+        self.now += timedelta(**amount)
+
+
+def node_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+@dataclass
+class Hospital:
+    """What a hospital has at home."""
+
+    name: str = "North"
+    identity: SigningIdentity = field(default_factory=SigningIdentity.generate)
+    node_key: bytes = field(default_factory=node_key)
+
+    def request(self, invitation: Invitation, clock: Clock, **changes: object) -> bytes:
+        fields: dict[str, object] = {
+            "coordinator": invitation.coordinator.fingerprint,
+            "token": invitation.token,
+            "party_name": self.name,
+            "identity_key": self.identity.public.key,
+            "node_key": self.node_key,
+            "asked_at": int(clock().timestamp()),
+        }
+        return wire.sign(JoinRequest(**{**fields, **changes}), self.identity).frame  # type: ignore[arg-type]
+
+
+@dataclass
+class Federation:
+    home: FederationHome
+    enrollment: Enrollment
+    clock: Clock
+    door: Door = field(default_factory=Door)
+
+    def read(self, frame: bytes) -> Membership:
+        signed = wire.decode(frame)
+        signed.verify(self.home.identity.public)
+        return wire.expect(signed, Membership)
+
+    def enrol(self, hospital: Hospital) -> None:
+        invitation = self.enrollment.invite(hospital.name)
+        self.enrollment.answer_join(hospital.request(invitation, self.clock))
+        self.enrollment.approve(
+            hospital.name, fingerprint=hospital.identity.fingerprint, door=self.door
+        )
+
+    def ask(self, hospital: Hospital) -> Membership:
+        query = MembershipQuery(
+            self.home.identity.fingerprint,
+            hospital.identity.fingerprint,
+            int(self.clock().timestamp()),
+        )
+        return self.read(
+            self.enrollment.answer_membership(wire.sign(query, hospital.identity).frame)
+        )
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    clock = Clock()
+    settings = FederationSettings("lung study", "coordinator.example.org:8443")
+    home = FederationHome.create(tmp_path / "fed", settings, now=clock())
+    database = Database(home.database_url)
+    enrollment = Enrollment(home, database, random_bytes=secrets.token_bytes, clock=clock)
+    yield Federation(home, enrollment, clock)
+    database.close()
+
+
+class TestJoining:
+    def test_a_hospital_is_a_member_after_its_words_were_compared(
+        self, federation: Federation
+    ) -> None:
+        hospital = Hospital()
+        invitation = federation.enrollment.invite("North")
+        answer = federation.read(
+            federation.enrollment.answer_join(hospital.request(invitation, federation.clock))
+        )
+        assert (answer.state, answer.peer_names) == ("requested", ())
+        assert not federation.door.nodes  # an invitation opens a request, not membership
+        federation.enrollment.approve(
+            "North", fingerprint=hospital.identity.fingerprint, door=federation.door
+        )
+        assert list(federation.door.nodes.values()) == [hospital.node_key]
+        assert federation.ask(hospital).state == "member"
+
+    def test_a_request_that_is_repeated_gets_the_same_answer(self, federation: Federation) -> None:
+        hospital = Hospital()
+        invitation = federation.enrollment.invite("North")
+        request = hospital.request(invitation, federation.clock)
+        first = federation.enrollment.answer_join(request)
+        assert federation.enrollment.answer_join(request) == first
+        assert len(federation.enrollment.parties()) == 1
+
+    def test_members_hear_of_one_another(self, federation: Federation) -> None:
+        north, south = Hospital("North"), Hospital("South")
+        federation.enrol(north)
+        federation.enrol(south)
+        heard = federation.ask(north)
+        assert heard.peer_names == ("South",)
+        assert heard.peer_keys == (south.identity.public.key,)
+
+    def test_an_invitation_survives_its_file(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        read = Invitation.from_json(invitation.to_json())
+        assert read == invitation
+        assert read.fingerprint == federation.home.fingerprint
+
+    def test_neither_token_nor_file_is_shown(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        hospital = Hospital()
+        request = wire.decode(hospital.request(invitation, federation.clock)).message
+        for shown in (repr(invitation), str(invitation), repr(request)):
+            assert invitation.token.hex() not in shown
+            assert repr(invitation.token) not in shown
+        stored = federation.home.path("coordinator.db").read_bytes()
+        stored += federation.home.path("coordinator.db-wal").read_bytes()
+        assert invitation.token not in stored
+        assert invitation.token.hex().encode() not in stored
+
+
+class TestWhoIsNotLetIn:
+    def test_an_invitation_is_good_once(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+
+    def test_an_invitation_expires(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        federation.clock.pass_by(days=7)
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+
+    def test_another_invitation_takes_the_place_of_the_first(self, federation: Federation) -> None:
+        first = federation.enrollment.invite("North")
+        federation.enrollment.invite("North")
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.answer_join(Hospital().request(first, federation.clock))
+
+    def test_all_who_are_refused_hear_the_same(self, federation: Federation) -> None:
+        used = federation.enrollment.invite("Used")
+        federation.enrollment.answer_join(Hospital("Used").request(used, federation.clock))
+        fresh = federation.enrollment.invite("North")
+        key = rsa.generate_private_key(65537, 2048).public_key()
+        rsa_key = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        late = int(federation.clock().timestamp()) - CLOCK_SKEW_S - 1
+        hospital = Hospital()
+        refused = [
+            hospital.request(fresh, federation.clock, token=bytes(16)),
+            Hospital("Used").request(used, federation.clock),
+            hospital.request(fresh, federation.clock, party_name="South"),
+            hospital.request(fresh, federation.clock, coordinator=bytes(32)),
+            hospital.request(fresh, federation.clock, node_key=rsa_key),
+            hospital.request(fresh, federation.clock, node_key=b"no key"),
+            hospital.request(fresh, federation.clock, asked_at=late),
+        ]
+        texts = set()
+        for request in refused:
+            with pytest.raises(EnrollmentError) as caught:
+                federation.enrollment.answer_join(request)
+            texts.add(str(caught.value))
+        assert len(texts) == 1
+        federation.enrollment.answer_join(hospital.request(fresh, federation.clock))
+
+    def test_a_request_is_signed_by_the_identity_that_it_names(
+        self, federation: Federation
+    ) -> None:
+        invitation = federation.enrollment.invite("North")
+        thief, victim = Hospital(), Hospital()
+        stolen = thief.request(
+            invitation, federation.clock, identity_key=victim.identity.public.key
+        )
+        with pytest.raises(BadSignatureError):
+            federation.enrollment.answer_join(stolen)
+
+    def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        thief, hospital = Hospital(), Hospital()
+        federation.enrollment.answer_join(thief.request(invitation, federation.clock))
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.approve(
+                "North", fingerprint=hospital.identity.fingerprint, door=federation.door
+            )
+        assert not federation.door.nodes
+
+    def test_a_revoked_hospital_is_out_even_if_the_superlink_is_down(
+        self, federation: Federation
+    ) -> None:
+        hospital = Hospital()
+        federation.enrol(hospital)
+        federation.door.is_down = True
+        with pytest.raises(ConnectionError):
+            federation.enrollment.revoke("North", door=federation.door)
+        assert federation.ask(hospital).state == "revoked"
+
+    def test_a_revoked_identity_never_comes_back(self, federation: Federation) -> None:
+        hospital = Hospital()
+        federation.enrol(hospital)
+        federation.enrollment.revoke("North", door=federation.door)
+        assert not federation.door.nodes
+        again = federation.enrollment.invite("North")
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.answer_join(hospital.request(again, federation.clock))
+        # The hospital with a new identity is a new party.
+        federation.enrollment.answer_join(Hospital().request(again, federation.clock))
+
+    def test_a_stranger_hears_nothing_of_members(self, federation: Federation) -> None:
+        federation.enrol(Hospital())
+        with pytest.raises(EnrollmentError):
+            federation.ask(Hospital("Stranger"))
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param("", id="empty"),
+            pytest.param("a" * 65, id="long"),
+            pytest.param("../fed", id="a path"),
+            pytest.param("North\n", id="a line break"),
+            pytest.param("Nörth", id="letters that look alike"),
+            pytest.param(" North", id="a space before"),
+        ],
+    )
+    def test_a_name_must_be_readable(self, federation: Federation, name: str) -> None:
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.invite(name)
+
+
+class TestSpoiledInvitations:
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            pytest.param('"schema_version": 1', '"schema_version": 2', id="version"),
+            pytest.param('"token": "', '"token": "zz', id="token"),
+            pytest.param("BEGIN CERTIFICATE", "BEGIN NOTHING", id="certificate"),
+            pytest.param('"expires_at": ', '"expires_at": "soon", "x": ', id="expiry"),
+            pytest.param('"ca_fingerprint": "', '"ca_fingerprint": "00', id="fingerprint"),
+            pytest.param("{", "[", id="no object"),
+        ],
+    )
+    def test_a_changed_file_is_refused(self, federation: Federation, old: str, new: str) -> None:
+        text = federation.enrollment.invite("North").to_json()
+        assert old in text
+        with pytest.raises((InvitationError, ProtocolError)):
+            Invitation.from_json(text.replace(old, new, 1))
+
+    def test_another_coordinators_key_changes_the_words(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        other = SigningIdentity.generate().public.key
+        changed = invitation.to_json().replace(invitation.coordinator_key.hex(), other.hex())
+        assert Invitation.from_json(changed).fingerprint != federation.home.fingerprint
+
+
+class TestOverThePublicPort:
+    @pytest.fixture
+    def client(self, federation: Federation) -> Client:
+        return Client(build(federation.enrollment, pools=federation.home.path("pools")))
+
+    def test_a_hospital_joins(self, federation: Federation, client: Client) -> None:
+        invitation = federation.enrollment.invite("North")
+        answer = client.post(
+            PREFIX + "join", content=Hospital().request(invitation, federation.clock)
+        )
+        assert answer.status_code == 200
+        assert federation.read(answer.content).state == "requested"
+
+    def test_members_alone_get_pools(self, federation: Federation, client: Client) -> None:
+        member, stranger = Hospital(), Hospital("Stranger")
+        federation.enrol(member)
+        pool = secrets.token_bytes(32)
+        federation.home.path("pools", pool.hex()).write_bytes(b"public queries")
+        now = int(federation.clock().timestamp())
+
+        def ask(hospital: Hospital, digest: bytes, offset: int) -> tuple[int, bytes]:
+            query = PoolQuery(
+                federation.home.identity.fingerprint,
+                hospital.identity.fingerprint,
+                digest,
+                offset,
+                now,
+            )
+            content = wire.sign(query, hospital.identity).frame
+            answer = client.post(PREFIX + "pool", content=content)
+            return answer.status_code, answer.content
+
+        assert ask(member, pool, 0) == (200, b"public queries")
+        assert ask(member, pool, 7) == (200, b"queries")
+        assert ask(member, pool, 99) == (200, b"")
+        assert ask(member, bytes(32), 0) == (403, b"")
+        assert ask(stranger, pool, 0) == (403, b"")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(b"", id="empty"),
+            pytest.param(b"\x84\x01\x16", id="cut"),
+            pytest.param(bytes(MAX_BODY_BYTES + 1), id="too long"),
+        ],
+    )
+    @pytest.mark.parametrize("path", ["join", "membership", "pool"])
+    def test_whatever_is_wrong_has_one_answer(self, client: Client, path: str, body: bytes) -> None:
+        answer = client.post(PREFIX + path, content=body)
+        assert (answer.status_code, answer.content) == (403, b"")
+
+    def test_nothing_can_be_read_by_address(self, client: Client) -> None:
+        for path in ("join", "membership", "pool"):
+            assert client.get(PREFIX + path).status_code == 405
+        assert client.get(PREFIX).status_code == 404
