@@ -8,6 +8,8 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |  |- JournalLockedError    PF-331  another process has it open
     |  |- JournalDamagedError   PF-332  it does not fit itself
     |  `- JournalStorageError   PF-333  it cannot be read or written
+    |- SiteError         PF-340  a site's folder that cannot be made or used
+    |- EnrollmentError   PF-341  a coordinator that cannot be joined
     `- RefusalError      the code of its `Reason`
 """
 
@@ -80,6 +82,18 @@ class JournalStorageError(JournalError):
     """A journal that cannot be read or written."""
 
     code = "PF-333"
+
+
+class SiteError(PartyError):
+    """A site's folder that cannot be made or used."""
+
+    code = "PF-340"
+
+
+class EnrollmentError(PartyError):
+    """A coordinator that cannot be reached, is another one, or refuses us."""
+
+    code = "PF-341"
 
 
 class RefusalError(PartyError):

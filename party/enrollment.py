@@ -1,0 +1,135 @@
+"""How a hospital joins: over TLS to the CA that the invitation names, signed, checked, once.
+
+What the coordinator says of peers is hearsay: `party.peers` keeps what our own people checked.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+import httpx
+
+from party.errors import EnrollmentError
+from party.site import Site
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
+
+PREFIX = "/v1/fleet/pate-fed/"
+MAX_POOL_BYTES = 2**30
+_TIMEOUT_S = 30.0
+
+
+class CoordinatorDoor:
+    """The coordinator's public port, as a hospital uses it outside of runs.
+
+    Args:
+        site: The hospital's folder.
+        clock: Unix time, in seconds.
+        transport: What carries requests; None for a socket. `HTTPS_PROXY` is honoured.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        clock: Callable[[], float],
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._site = site
+        self._clock = clock
+        self._identity = site.identity
+        # This CA and no other: what the machine trusts besides is not asked.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(cafile=str(site.path("ca.crt")))
+        self._client = httpx.Client(
+            base_url=f"https://{site.settings.address}",
+            verify=context,
+            timeout=_TIMEOUT_S,
+            transport=transport,
+            follow_redirects=False,
+        )
+
+    def join(self, token: bytes) -> Membership:
+        """Ask to join.
+
+        Raises:
+            EnrollmentError: the coordinator cannot be reached, is another one, or refused.
+        """
+        request = JoinRequest(
+            coordinator=self._site.coordinator.fingerprint,
+            token=token,
+            party_name=self._site.settings.party,
+            identity_key=self._identity.public.key,
+            node_key=self._site.node_public_key,
+            asked_at=int(self._clock()),
+        )
+        return self._membership("join", wire.sign(request, self._identity).frame)
+
+    def membership(self) -> Membership:
+        """Ask what became of the request, and who the others are.
+
+        Raises:
+            EnrollmentError: see `join`.
+        """
+        query = MembershipQuery(
+            self._site.coordinator.fingerprint, self._identity.fingerprint, int(self._clock())
+        )
+        return self._membership("membership", wire.sign(query, self._identity).frame)
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """Fetch the file of a pool of public queries; whoever uses it checks its digest.
+
+        Raises:
+            EnrollmentError: see `join`; or it is too large.
+        """
+        content = bytearray()
+        while True:
+            query = PoolQuery(
+                self._site.coordinator.fingerprint,
+                self._identity.fingerprint,
+                digest,
+                len(content),
+                int(self._clock()),
+            )
+            piece = self._post("pool", wire.sign(query, self._identity).frame)
+            if not piece:
+                return bytes(content)
+            content += piece
+            if len(content) > MAX_POOL_BYTES:
+                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
+
+    def _membership(self, name: str, frame: bytes) -> Membership:
+        try:
+            signed = wire.decode(self._post(name, frame))
+            signed.verify(self._site.coordinator)
+            answer = wire.expect(signed, Membership)
+        except ProtocolError as error:
+            raise EnrollmentError(
+                "the answer must be signed by the coordinator that invited us", "another"
+            ) from error
+        if answer.party != self._identity.fingerprint:
+            raise EnrollmentError("the answer must be for us", "another's")
+        return answer
+
+    def _post(self, name: str, frame: bytes) -> bytes:
+        try:
+            answer = self._client.post(PREFIX + name, content=frame)
+        except httpx.HTTPError as error:
+            raise EnrollmentError(
+                f"the coordinator at {self._site.settings.address} must be reachable: "
+                "`pate-party doctor` tells what is in the way",
+                type(error).__name__,
+            ) from error
+        if answer.status_code != httpx.codes.OK:
+            raise EnrollmentError(
+                "the coordinator must expect this request: an invitation is good once, for a week",
+                f"status {answer.status_code}",
+            )
+        return answer.content
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()

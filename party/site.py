@@ -1,0 +1,263 @@
+"""The folder of a hospital's node: who it is, its keys, what its owner allows, where things lie.
+
+Made once when it joins, and never overwritten. What is secret is readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+)
+
+from party.errors import SiteError
+from party.guard import Policy
+from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
+from protocols.identity import PublicIdentity, SigningIdentity
+
+SCHEMA_VERSION = 1
+SETTINGS_FILE = "party.toml"
+_SECRET_BYTES = 32
+_OWNER_ONLY = 0o600
+_FOLDERS = ("teachers", "pools", "vectors", "log")
+# Not for a file: which pools and runs are approved, the site's own records say.
+_NOT_IN_FILE = ("approved_pools", "simulated")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """The hospital's own records, as `data add` found them.
+
+    Attributes:
+        file: Path of the table; empty before `data add`.
+        label: Column that is predicted.
+        patient_id: Column that says whose a row is; empty if each row is a patient's only one.
+        digest: SHA-256 of the file, hex.
+        rows: Number of rows.
+    """
+
+    file: str = ""
+    label: str = ""
+    patient_id: str = ""
+    digest: str = ""
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSettings:
+    """What the file of a site says.
+
+    Attributes:
+        federation: Name of the federation.
+        party: What people call this hospital.
+        address: Of the coordinator, "host:port".
+        coordinator_key: Its Ed25519 key, hex.
+        node_port: Port on loopback between our two processes.
+        teachers: Teachers that are trained here.
+        teacher_model: Kind of teacher.
+        lifetime_epsilon: Most that may be charged over all runs.
+        delta: For that number.
+        approval: "each run" if a person approves every run, "pool" if an approved pool will do.
+        policy: What its owner allows.
+        data: Its records.
+    """
+
+    federation: str
+    party: str
+    address: str
+    coordinator_key: str
+    node_port: int = 9094
+    teachers: int = 10
+    teacher_model: str = "auto"
+    lifetime_epsilon: float = 5.0
+    delta: float = 1e-5
+    approval: str = "each run"
+    policy: dict[str, Any] = field(default_factory=dict)
+    data: DataSettings = DataSettings()
+
+    def __post_init__(self) -> None:
+        if self.approval not in ("each run", "pool"):
+            raise SiteError("approval must be 'each run' or 'pool'", self.approval)
+        if not 0 < self.node_port < 2**16:
+            raise SiteError("a port must be between 1 and 65535", self.node_port)
+        if self.teachers < 1:
+            raise SiteError("at least one teacher", self.teachers)
+        known = {one.name for one in fields(Policy)} - set(_NOT_IN_FILE)
+        if not set(self.policy) <= known:
+            raise SiteError(
+                "every rule of [policy] must be known",
+                ", ".join(sorted(set(self.policy) - known)),
+            )
+
+    def policy_for(self, pools: frozenset[bytes]) -> Policy:
+        """Return what the owner allows, with the pools that were approved.
+
+        Raises:
+            SiteError: a rule has a value of another kind.
+        """
+        rules: dict[str, Any] = {}
+        for name, value in self.policy.items():
+            default = getattr(_DEFAULT_POLICY, name)
+            rule = frozenset(value) if isinstance(default, frozenset) else value
+            if isinstance(default, float) and type(rule) is int:
+                rule = float(rule)
+            if type(rule) is not type(default):
+                raise SiteError(f"[policy] {name} must be a {type(default).__name__}", repr(value))
+            rules[name] = rule
+        return Policy(approved_pools=pools, **rules)
+
+
+_DEFAULT_POLICY = Policy(approved_pools=frozenset())
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Site:
+    """A hospital's folder.
+
+    Attributes:
+        folder: Where it is.
+        settings: What its file says.
+    """
+
+    folder: Path
+    settings: SiteSettings
+
+    # Opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, invitation: Invitation) -> Site:
+        """Make a site for one federation: its identity and its node's key.
+
+        Raises:
+            SiteError: the folder exists, or cannot be made.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError as error:
+            raise SiteError("a site is made once, in a new folder", folder) from error
+        except OSError as error:
+            raise SiteError("the folder must be one that can be made", error.strerror) from error
+        settings = SiteSettings(
+            federation=invitation.federation,
+            party=invitation.party,
+            address=invitation.address,
+            coordinator_key=invitation.coordinator_key.hex(),
+        )
+        site = cls(folder, settings)
+        for name in _FOLDERS:
+            (folder / name).mkdir(mode=0o700)
+        node_key = ec.generate_private_key(ec.SECP384R1())
+        site._write("ca.crt", invitation.ca_certificate.encode())
+        site._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
+        site._write(
+            "node.key",
+            node_key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
+        )
+        site._write("node.secret", secrets.token_bytes(_SECRET_BYTES))
+        site.save(settings)  # last: without it the folder is no site
+        return site
+
+    @classmethod
+    def open(cls, folder: Path) -> Site:
+        """Open a site's folder.
+
+        Raises:
+            SiteError: it is none, or its file cannot be read.
+        """
+        try:
+            table: dict[str, Any] = tomllib.loads((folder / SETTINGS_FILE).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise SiteError(
+                f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one", folder
+            ) from error
+        if table.pop("schema_version", None) != SCHEMA_VERSION:
+            raise SiteError(f"{SETTINGS_FILE} must be of version {SCHEMA_VERSION}", "another")
+        known = {one.name for one in fields(SiteSettings)}
+        if not set(table) <= known:
+            raise SiteError("every setting must be known", ", ".join(sorted(set(table) - known)))
+        try:
+            data = DataSettings(**table.pop("data", {}))
+            settings = SiteSettings(**table, data=data)
+        except TypeError as error:
+            raise SiteError(f"{SETTINGS_FILE} must hold what a site needs", "others") from error
+        return cls(folder, settings)
+
+    # What it holds ----------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """The hospital's identity."""
+        try:
+            text = self._read("identity.key").decode()
+            return SigningIdentity.from_private_bytes(bytes.fromhex(text.strip()))
+        except ValueError as error:
+            raise SiteError("identity.key must hold a private key", "another text") from error
+
+    @property
+    def coordinator(self) -> PublicIdentity:
+        """The coordinator that it joined."""
+        return PublicIdentity(bytes.fromhex(self.settings.coordinator_key))
+
+    @property
+    def fingerprint_of_federation(self) -> bytes:
+        """What the operator reads aloud on the telephone, 32 bytes."""
+        ca = certificate_fingerprint(self._read("ca.crt").decode())
+        return federation_fingerprint(ca, self.coordinator)
+
+    @property
+    def node_public_key(self) -> bytes:
+        """Public half of the node's key for Flower, PEM."""
+        key = load_ssh_private_key(self._read("node.key"), None)
+        return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    @property
+    def node_secret(self) -> bytes:
+        """What our two processes know, and nobody else."""
+        return self._read("node.secret")
+
+    def path(self, *parts: str) -> Path:
+        """Return where something of it lies."""
+        return self.folder.joinpath(*parts)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def save(self, settings: SiteSettings) -> Site:
+        """Write other settings, whole or not at all; return the site that has them."""
+        table = {one.name: getattr(settings, one.name) for one in fields(settings)}
+        table["data"] = {one.name: getattr(settings.data, one.name) for one in fields(DataSettings)}
+        text = tomli_w.dumps({"schema_version": SCHEMA_VERSION, **table})
+        self._write(SETTINGS_FILE, text.encode())
+        return Site(self.folder, settings)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self.path(name).read_bytes()
+        except OSError as error:
+            raise SiteError(f"{name} must be readable", error.strerror) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        partial = self.path(f".{name}.partial")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path(name))
+        except OSError as error:
+            raise SiteError(f"{name} must be writable", error.strerror) from error
+
+    def __repr__(self) -> str:
+        return f"Site({self.settings.party})"
