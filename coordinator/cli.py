@@ -38,6 +38,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
+from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
@@ -195,6 +196,15 @@ def simulate(  # noqa: PLR0917 - one argument per option
             rich_help_panel=_FEDERATION,
         ),
     ] = "additive",
+    suite: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice(SUITE_MLKEM768_X25519, SUITE_X25519),
+            help="How hospitals seal what the coordinator relays between them; the first stays "
+            "closed even to a quantum computer.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = DEFAULT_SUITE,
     queries: Annotated[
         int | None,
         typer.Option(
@@ -389,6 +399,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         noise=noise,
         colluders=colluders,
         form=form,
+        suite=suite,
         unit=unit,
         weights=_numbers("--weights", weights, int),
         delta=delta,

@@ -26,6 +26,7 @@ from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
@@ -149,6 +150,7 @@ class SimulationSettings:
         noise: Who adds it: "coordinator" or "parties".
         colluders: With noise at the parties, hospitals whose noise an attacker may know.
         form: Secure sum.
+        suite: Sealing suite of the run, the same for all hospitals.
         unit: Privacy unit.
         weights: For each hospital in the data's order, the votes that each of its teachers casts;
             one each if None.
@@ -183,6 +185,7 @@ class SimulationSettings:
     noise: str = "coordinator"
     colluders: int | None = None
     form: str = "additive"
+    suite: str = DEFAULT_SUITE
     unit: str | None = None
     weights: tuple[int, ...] | None = None
     delta: float = 1e-5
@@ -607,6 +610,7 @@ class SimulationSettings:
                 "weights": self.weights and list(self.weights),
                 "partition": self.partition,
                 "sum": self.form,
+                "suite": self.suite,
                 "engine": self.engine,
             },
             "queries": {

@@ -167,12 +167,15 @@ class HospitalsBlueprint:
         )
 
 
-def simulation_policy(*, terms: RunTerms, form: str, valid_votes: bool, queries: int) -> Policy:
+def simulation_policy(
+    *, terms: RunTerms, form: str, suite: str, valid_votes: bool, queries: int
+) -> Policy:
     """What all simulated hospitals allow: what was asked for, and nothing beyond it.
 
     Args:
         terms: The run's.
         form: Secure sum.
+        suite: Sealing suite.
         valid_votes: Whether all trust all to send valid vote rows.
         queries: Most that may be asked.
     """
@@ -180,6 +183,7 @@ def simulation_policy(*, terms: RunTerms, form: str, valid_votes: bool, queries:
         approved_pools=frozenset({terms.pool_digest}),
         least_checked_peers=2,
         forms=frozenset({form}),
+        suites=frozenset({suite}),
         mechanisms=frozenset({terms.mechanism}),
         noise_places=frozenset({terms.noise_place}),
         # How much noise is a good idea is the person's to find out in a simulation.

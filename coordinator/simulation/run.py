@@ -178,6 +178,7 @@ class _Rehearsal:
         policy = simulation_policy(
             terms=terms,
             form=settings.form,
+            suite=settings.suite,
             valid_votes=settings.valid_votes,
             queries=len(self._queries),
         )
@@ -340,7 +341,7 @@ class _Rehearsal:
                 for hospital in self._hospitals
             ],
             pool=self._pool,
-            settings=Settings(self._terms, simulated=True),
+            settings=Settings(self._terms, simulated=True, suite=self._settings.suite),
             store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=self._chance.noise(),

@@ -20,7 +20,7 @@ from coordinator.simulation import results
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
-from protocols.envelope import SUITE_MLKEM768_X25519, SealingKey
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from tests.support.command import Command, Ended, pate_fed, small_run, write_table
 
 __all__ = ["pate_fed"]  # a fixture
@@ -97,6 +97,48 @@ class TestRepeatable:
         monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
+
+    @pytest.mark.parametrize(
+        ("suite", "says"),
+        [
+            pytest.param(SUITE_MLKEM768_X25519, "still cannot open it", id="post-quantum"),
+            pytest.param(SUITE_X25519, "X25519 alone", id="X25519 alone"),
+        ],
+    )
+    def test_a_run_seals_with_the_suite_that_was_asked_for_and_says_what_it_means(
+        self,
+        pate_fed: Command,
+        table: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        suite: str,
+        says: str,
+    ) -> None:
+        used: list[str] = []
+
+        class Watched(SealingKey):
+            def __init__(self, suite: str) -> None:
+                used.append(suite)
+                super().__init__(suite)
+
+        monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
+        run = tmp_path / "run"
+        assert pate_fed(*small_run(table, run), "--suite", suite).code == 0
+        assert used == [suite] * 3
+        assert read_json(run, "manifest.json")["suite"] == suite
+        with (run / "run.toml").open("rb") as file:
+            assert tomllib.load(file)["federation"]["suite"] == suite
+        assert says in read_json(run, "privacy.json")["trust"]
+        report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
+        assert says in report
+        assert suite in report
+
+    def test_a_suite_that_does_not_exist_is_refused(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, tmp_path / "run"), "--suite", "x25519")
+        assert ended.code == 2
+        assert "--suite" in ended.err
 
     def test_other_seeds_give_other_runs(
         self, pate_fed: Command, table: Path, tmp_path: Path
