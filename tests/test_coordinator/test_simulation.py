@@ -105,7 +105,7 @@ class TestRepeatable:
             pytest.param(SUITE_X25519, "X25519 alone", id="X25519 alone"),
         ],
     )
-    def test_a_run_seals_with_the_suite_that_was_asked_for_and_says_what_it_means(
+    def test_a_run_seals_with_the_suite_that_was_asked_for_and_says_what_it_means(  # noqa: PLR0917
         self,
         pate_fed: Command,
         table: Path,
