@@ -72,7 +72,7 @@ def discrete_gaussian_sum(sigma: float, shares: int) -> NDArray[np.float64]:
     total = law
     for _ in range(shares - 1):
         total = np.convolve(total, law)
-    return total
+    return np.asarray(total)
 
 
 def worlds_of(event: PrivacyEvent) -> list[tuple[int, Pair]]:
@@ -92,7 +92,7 @@ def worlds_of(event: PrivacyEvent) -> list[tuple[int, Pair]]:
 def label(sigma: float) -> Pair:
     """One vote of two classes changes sides where they are even."""
     chances = norm.cdf(np.array([1.0, -1.0]) / (math.sqrt(2) * sigma))
-    return chances, chances[::-1]
+    return np.asarray(chances), np.asarray(chances)[::-1]
 
 
 def count(sigma: float, shares: int) -> Pair:
@@ -172,7 +172,7 @@ class TestNeverLessThanWhatIsReallyLost:
         assert best <= self.charged(rows, 1.05 * best) <= 1.01 * best
 
 
-# The order -----------------------------------------------------------------------------------------
+# The order --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("charge", EVERY_KIND)
