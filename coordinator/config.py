@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
 from pate_fed.federation import Pricing, RunTerms
-from pate_fed.mechanisms import DistributedNoise, vote_threshold_for
+from pate_fed.mechanisms import DistributedNoise, usual_vote_threshold
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
@@ -81,10 +79,6 @@ DISTRIBUTED_RULES: Final[Mapping[str, Rule]] = {
     "interactive": Rule(("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("renyi",)),
 }
 """Every mechanism that can be simulated with noise at the parties."""
-
-FLAT_CHANCE: Final = 0.05
-"""Chance that a query on which teachers do not agree at all passes the check of noise at the
-parties: the threshold follows from it, because that check is biased upward."""
 
 
 def usual_mechanism(noise: str) -> str:
@@ -470,10 +464,10 @@ class SimulationSettings:
         noise = DistributedNoise(
             found["sigma1"], self.parties or 0, self.colluders or 0, self._dropouts
         )
-        flat = np.zeros(classes, dtype=np.int64)
-        if self.mechanism == "confident":  # a student's share is taken off the other's rows
-            flat += self.votes // classes
-        found["vote_threshold"] = float(vote_threshold_for(flat, chance=FLAT_CHANCE, noise=noise))
+        # A student's share is taken off the rows of "interactive".
+        votes = self.votes if self.mechanism == "confident" else 0
+        threshold = usual_vote_threshold(votes=votes, classes=classes, noise=noise)
+        found["vote_threshold"] = float(threshold)
         return found
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, FLAT_CHANCE, SimulationSettings
+from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, SimulationSettings
 from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
@@ -34,7 +34,12 @@ from pate_fed.charging import (
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES, pass_chances
+from pate_fed.mechanisms import (
+    DISTRIBUTED_MECHANISM_NAMES,
+    FLAT_CHANCE,
+    flat_row,
+    pass_chances,
+)
 from tests.support.command import Command, pate_fed, write_table
 from tests.test_coordinator.test_config import dataset
 
