@@ -166,11 +166,16 @@ def render_plan_at_parties(found: dict[str, Any]) -> str:
         *_wrapped(sum_line(found["sum"])),
         *unfit_lines(found),
         "",
-        *_offer_lines(best, found, head="Recommended: plain GNMax, one exchange less."),
+        *_offer_lines(
+            best, found, head="Recommended: plain GNMax, one exchange less.", in_full=True
+        ),
     ]
     for other in found["others"]:
-        lines += ["", *_offer_lines(other, found, head="Or refuse where teachers disagree:")]
-        lines += ["", *_passing_lines(other)]
+        lines += [
+            "",
+            *_offer_lines(other, found, head="Or refuse where teachers disagree:", in_full=False),
+        ]
+        lines += ["", *_passing_lines(other, found)]
     return "\n".join(lines)
 
 
@@ -380,14 +385,14 @@ def _price(cost: FormalCost, view: str, terms: RunTerms, said: str) -> dict[str,
 def _share(terms: RunTerms, phase: int, weight: int) -> dict[str, Any]:
     """Say what each hospital adds in a phase, and what the shape of the sum costs more."""
     noise, order = noise_of(terms, phase=phase), terms.orders[0]
-    row = float(distributed_row_rdp([order], sigma=noise.sigma, shares=noise.shares, weight=weight))
+    [row] = distributed_row_rdp([order], sigma=noise.sigma, shares=noise.shares, weight=weight)
     gaussian = order * weight**2 / noise.sigma**2
     return {
         "sigma": noise.sigma,
         "share_sigma": noise.share_sigma,
         "sum_sigma": noise.sum_sigma(noise.parties),
         "least_sigma": math.ceil(1e4 * math.sqrt(noise.shares)) / 1e4,
-        "correction": max(0.0, row / gaussian - 1),
+        "correction": max(0.0, float(row) / gaussian - 1),
     }
 
 
@@ -448,7 +453,9 @@ def _passing(
     ]
 
 
-def _offer_lines(offer: Mapping[str, Any], found: Mapping[str, Any], *, head: str) -> list[str]:
+def _offer_lines(
+    offer: Mapping[str, Any], found: Mapping[str, Any], *, head: str, in_full: bool
+) -> list[str]:
     rule, phases = offer["mechanism"], offer["noise_shares"]
     check = (
         []
@@ -471,28 +478,37 @@ def _offer_lines(offer: Mapping[str, Any], found: Mapping[str, Any], *, head: st
             f"{_times(offer['exchanges'])} a batch."
         ),
         *_share_lines(phases),
-        *_price_lines(offer, found),
+        *_price_lines(offer, found, in_full=in_full),
         *_hospital_lines(offer["parties"]),
     ]
 
 
 def _share_lines(phases: list[dict[str, Any]]) -> list[str]:
-    kinds = {phase["sigma"]: phase for phase in phases}
     lines = []
-    for phase in kinds.values():
+    for phase in {phase["sigma"]: phase for phase in phases}.values():
         lines += _wrapped(
-            f"Each hospital adds noise of {phase['share_sigma']:.4g} votes to every count, wide "
-            f"enough: {phase['least_sigma']:g} in all would do, {phase['sigma']:g} is promised, "
-            f"{phase['sum_sigma']:.4g} is there if all send. That it is discrete costs "
-            f"{_percent(phase['correction'])} more."
+            f"Noise {phase['sigma']:g}: each hospital adds {phase['share_sigma']:.4g} to every "
+            f"count, and {phase['sum_sigma']:.4g} is there if all send. Shares are wide enough "
+            f"from {phase['least_sigma']:g} on. That they are discrete is in the price: "
+            f"{_percent(phase['correction'])} more than Gaussian noise."
         )
     return lines
 
 
-def _price_lines(offer: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _price_lines(offer: Mapping[str, Any], found: Mapping[str, Any], *, in_full: bool) -> list[str]:
     whom = f" for {offer['decides']['party']}" if _differ(offer["parties"]) else ""
+    prices = offer["prices"]
+    if not in_full:
+        said = ", ".join(
+            f"epsilon {rounded_up(price['epsilon'])} in the {view}'s view"
+            for view, price in prices.items()
+        )
+        return _wrapped(
+            f"It costs{whom} at most {said}; delta, unit, views, methods, sources and neighbors "
+            "as above."
+        )
     lines = [f"It costs{whom} at most (delta {found['budget']['delta']:g}; unit {found['unit']}):"]
-    for view, price in offer["prices"].items():
+    for view, price in prices.items():
         lines += textwrap.wrap(
             f"epsilon {rounded_up(price['epsilon'])} in the {view}'s view: {price['view']}. "
             f"Method: {price['method']}. Source: {price['source']}.",
@@ -503,7 +519,7 @@ def _price_lines(offer: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
         )
     return [
         *lines,
-        *_wrapped("The budget bounds the coordinator's view."),
+        "The budget bounds the coordinator's view.",
         *_wrapped(f"Neighbors: {offer['decides']['neighbors']}"),
     ]
 
@@ -527,13 +543,14 @@ def _hospital_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _passing_lines(offer: Mapping[str, Any]) -> list[str]:
+def _passing_lines(offer: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     rule = offer["mechanism"]
     return [
         *_wrapped(
             f"How often a row passes --vote-threshold {rule['vote_threshold']:g}. The check with "
-            "noise at the parties looks at the largest of all noisy counts, so it passes more "
-            "than the coordinator's, at the same threshold and sigma1, would:"
+            f"noise at the parties looks at the largest of {found['classes']} noisy counts, so "
+            "what has no lead passes more often than by the coordinator's check of the same "
+            "threshold and sigma1:"
         ),
         "  top votes      lead    noise at the parties    noise at the coordinator",
         *(
