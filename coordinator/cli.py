@@ -601,7 +601,7 @@ def plan(  # noqa: PLR0917 - one argument per option
     Works from public numbers and simulated votes alone.
     """
     _single_threaded_kernels()
-    from coordinator import planning, planning_at_parties  # noqa: PLC0415 - keeps --help fast
+    from coordinator import plan_words, planning, planning_at_parties  # noqa: PLC0415 - fast --help
 
     if noise == "parties" and plot is not None:
         raise InvalidSettingError("--plot is for --noise coordinator", noise)
@@ -628,7 +628,7 @@ def plan(  # noqa: PLR0917 - one argument per option
     )
     if noise == "parties":
         found = planning_at_parties.plan_at_parties(request)
-        text = planning_at_parties.render_plan_at_parties
+        text = plan_words.render_plan_at_parties
     else:
         found, text = planning.plan(request), planning.render_plan
     if plot is not None:

@@ -37,7 +37,6 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
     DISTRIBUTED_MECHANISM_NAMES,
     FLAT_CHANCE,
-    flat_row,
     pass_chances,
 )
 from tests.support.command import Command, pate_fed, write_table
