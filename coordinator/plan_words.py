@@ -1,4 +1,4 @@
-"""The words of `pate-fed plan --noise parties`: what to ask, what it costs, what the check passes."""
+"""The words of `pate-fed plan --noise parties`: what to ask, what it costs, what passes."""
 
 from __future__ import annotations
 

@@ -104,16 +104,21 @@ class TestPrices:
         found = plan_at_parties(request())
         plain, phased = found["best"], found["others"][0]
         rule = phased["mechanism"]
-        events = (
-            DistributedGaussianMaxEvent(plain["queries"], plain["mechanism"]["sigma2"], 9, 1),
-            DistributedConfidentMaxEvent(
-                phased["queries"], rule["max_answers"], rule["sigma1"], rule["sigma2"], 9, 1
+        sigma2, answers = plain["mechanism"]["sigma2"], rule["max_answers"]
+        costs = (
+            distributed_costs(
+                DistributedGaussianMaxEvent(plain["queries"], sigma2, 9, 1), delta=DELTA
+            ),
+            distributed_costs(
+                DistributedConfidentMaxEvent(
+                    phased["queries"], answers, rule["sigma1"], rule["sigma2"], 9, 1
+                ),
+                delta=DELTA,
             ),
         )
-        for offer, event in zip((plain, phased), events, strict=True):
-            costs = distributed_costs(event, delta=DELTA)
+        for offer, cost in zip((plain, phased), costs, strict=True):
             public = offer["prices"]["public"]
-            assert public["epsilon"] == costs.public.epsilon
+            assert public["epsilon"] == cost.public.epsilon
             assert public["epsilon"] < offer["prices"]["coordinator"]["epsilon"]
 
     def test_every_number_says_for_whom_by_what_and_from_where(self) -> None:
