@@ -31,9 +31,10 @@ def render_plan_at_parties(found: dict[str, Any]) -> str:
         ),
     ]
     for other in found["others"]:
+        in_full = other["decides"]["neighbors"] != best["decides"]["neighbors"]
         lines += [
             "",
-            *_offer_lines(other, found, head="Or refuse where teachers disagree:", in_full=False),
+            *_offer_lines(other, found, head="Or refuse where teachers disagree:", in_full=in_full),
         ]
         lines += ["", *_passing_lines(other, found)]
     return "\n".join(lines)
@@ -53,7 +54,7 @@ def _offer_lines(
     )
     return [
         head,
-        f"Ask {offer['queries']:,} queries with",
+        f"Ask {_plural(offer['queries'], 'query', 'queries')} with",
         f"  --noise parties --sum {found['sum']['form']} --colluders "
         f"{found['shares']['colluders']} --mechanism {rule['name']} --sigma2 {rule['sigma2']:g}",
         *check,
@@ -61,7 +62,7 @@ def _offer_lines(
             f"and expect {offer['expected_answered']:.0f} answers, "
             f"{offer['expected_right']:.0f} of them right, if teachers are right "
             f"{found['assumed_teacher_accuracy']:.0%} of the time; "
-            f"{_times(offer['exchanges'])} a batch."
+            f"{_plural(offer['exchanges'], 'exchange', 'exchanges')} a batch."
         ),
         *_share_lines(phases),
         *_price_lines(offer, found, in_full=in_full),
@@ -123,8 +124,8 @@ def _hospital_lines(rows: list[dict[str, Any]]) -> list[str]:
     ):
         who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         lines.append(
-            f"  {who:20} {moved} votes a unit; epsilon {rounded_up(epsilon)} of {budget:g}; alone "
-            f"{affords:,} queries"
+            f"  {who:20} {_plural(moved, 'vote', 'votes')} a unit; epsilon {rounded_up(epsilon)} "
+            f"of {budget:g}; alone {_plural(affords, 'query', 'queries')}"
         )
     return lines
 
@@ -151,8 +152,8 @@ def _differ(rows: list[dict[str, Any]]) -> bool:
     return len({(row["unit_votes"], row["budget"]) for row in rows}) > 1
 
 
-def _times(exchanges: int) -> str:
-    return "1 exchange" if exchanges == 1 else f"{exchanges} exchanges"
+def _plural(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def _percent(share: float) -> str:

@@ -54,6 +54,9 @@ _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
 _KEPT: Final = 0.9
 """Part of the right labels that noise may leave: more noise buys more labels, and worse ones."""
 
+_USEFUL: Final = 0.5
+"""Chance that a query on which all teachers agree passes a check that is worth its rows."""
+
 _LEADS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Leads of the first class over the next, as shares of the votes, whose rows are previewed."""
 
@@ -213,14 +216,16 @@ def _plain_offers(
 def _phased_offers(
     request: PlanRequest, split: _Split, counts: NDArray[np.int64]
 ) -> Iterator[Offer]:
-    for sigma1 in _tried(request.sigma1, request, split):
+    for narrowest, sigma1 in _first_marked(_tried(request.sigma1, request, split)):
         first = split.noise(sigma1, option="--sigma1")
         threshold = request.vote_threshold
         if threshold is None:
             threshold = float(
                 usual_vote_threshold(votes=request.votes, classes=request.classes, noise=first)
             )
-        for sigma2 in _tried(request.sigma2, request, split):
+        alike = row_of_top(request.votes, votes=request.votes, classes=request.classes)
+        useful = pass_chances([alike], vote_threshold=threshold, noise=first)[0] >= _USEFUL
+        for sigma2 in _tried(request.sigma2, request, split) if useful or narrowest else ():
             seen = preview_two_phases(
                 counts,
                 vote_threshold=threshold,
@@ -228,6 +233,11 @@ def _phased_offers(
                 second=split.noise(sigma2, option="--sigma2"),
             )
             yield Offer("confident", threshold, sigma1, sigma2, seen)
+
+
+def _first_marked(values: tuple[float, ...]) -> Iterator[tuple[bool, float]]:
+    """Mark the first value: the one to fall back to."""
+    return ((place == 0, value) for place, value in enumerate(values))
 
 
 def _best(offers: list[Offer], request: PlanRequest, split: _Split) -> dict[str, Any]:

@@ -254,6 +254,13 @@ class TestWhatPasses:
         )
         assert lower["others"][0]["passing"][0]["passes"] > 0.05
 
+    @pytest.mark.parametrize("classes", [2, 3, 10])
+    def test_a_query_on_which_all_agree_passes_more_often_than_not(self, classes: int) -> None:
+        """Wide noise would buy many asks at a threshold that nobody's votes can reach."""
+        offer = plan_at_parties(request(classes=classes, epsilon=20.0))["others"][0]
+        assert offer["passing"][-1]["top_votes"] == 40
+        assert offer["passing"][-1]["passes"] >= 0.5
+
     def test_expected_answers_are_those_of_draws(self) -> None:
         from pate_fed.mechanisms.preview import simulated_votes  # noqa: PLC0415 - its votes only
 
