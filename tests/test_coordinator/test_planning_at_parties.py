@@ -60,7 +60,7 @@ def sum_law(share_sigma: float, shares: int) -> NDArray[np.float64]:
 
 def epsilon_of_rows(rows: list[tuple[int, float]], *, shares: int, moved: int) -> float:
     """Price opened rows from their law alone: sum of powers, then CKS, over many orders."""
-    orders = np.linspace(1.5, 60.0, 4000)
+    orders = 1 + np.geomspace(0.2, 60.0, 4000)
     rdp = np.zeros(len(orders))
     for count, sigma in rows:
         law = sum_law(sigma / math.sqrt(shares), shares)
