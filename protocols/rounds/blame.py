@@ -182,11 +182,13 @@ class BlameCase:
         """Choose the one row that is asked about; drop what is kept of the others.
 
         Raises:
-            WrongStateError: there is no such row, or one was asked about before.
+            WrongStateError: there is no such row, one was asked about before, or the sum was not
+                opened where there are self masks.
         """
         rows = min((len(sums) for sums in self._sums.values()), default=0)
-        if self._row >= 0 or not 0 <= row < rows:
-            raise WrongStateError("one row of the plan must be asked about, once", row)
+        is_hidden = self._form.survives_dropouts and not self._opened
+        if self._row >= 0 or is_hidden or not 0 <= row < rows:
+            raise WrongStateError("one row of an opened sum must be asked about, once", row)
         self._row = row
         self._sums = {seat: sums[row : row + 1].copy() for seat, sums in self._sums.items()}
         return BlameRequest(run_id, self.plan_digest, row)
