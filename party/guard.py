@@ -50,7 +50,9 @@ class Policy:
         approved_pools: Digests of the query pools that its owner approved.
         least_parties: Fewest parties of a run, at least 3.
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
-            checked, at least 2: a smaller run is refused.
+            checked, at least 2: a smaller run is refused. The operator's is none of them.
+        operator_body: Body that runs the coordinator, as `Guard.checked_peers` names it; empty if
+            it has no party. Its parties count as colluders, for they are in the same hands.
         forms: Secure sums that it takes part in.
         suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
@@ -69,6 +71,7 @@ class Policy:
     approved_pools: frozenset[bytes]
     least_parties: int = 3
     least_checked_peers: int = 4
+    operator_body: str = ""
     forms: frozenset[str] = frozenset({"additive"})
     suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
@@ -252,7 +255,7 @@ class Guard:
         peers = [seat for seat in seats if seat != me]
         bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
         # Our own body's other parties count as colluders (rule R2).
-        bodies.discard(self.checked_peers.get(me, ""))
+        bodies -= {self.checked_peers.get(me, ""), policy.operator_body}
         least = max(2, policy.least_checked_peers)
         if len(bodies) < least:
             raise RefusalError(
@@ -260,8 +263,10 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
-        # Whoever was not checked may be the coordinator's invention, and counts as its ally.
-        unchecked = sum(peer not in self.checked_peers for peer in peers)
+        # Whoever was not checked may be the coordinator's invention, and counts as its ally; so
+        # do the parties of the operator's own body (rule R2).
+        allies = {"", policy.operator_body}
+        allied = sum(self.checked_peers.get(peer, "") in allies for peer in peers)
         form = _FORMS.get(record.form) if record.form in policy.forms else None
         fits = (
             form is not None
@@ -269,7 +274,7 @@ class Guard:
             and len(seats) >= form.smallest
             and record.threshold == form.threshold(len(seats))
             and record.dropouts == len(seats) - record.threshold
-            and max(1, unchecked) <= record.colluders <= form.most_colluders(len(seats))
+            and max(1, allied) <= record.colluders <= form.most_colluders(len(seats))
         )
         if not fits:
             raise RefusalError(

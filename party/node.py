@@ -297,8 +297,8 @@ class PartyNode:
 
         With noise at the parties they would tell the sum of this party's noise.
         """
-        terms = self._agreed_run.terms
         try:
+            terms = self._agreed_run.terms
             if terms.at_parties:
                 raise RefusalError(Reason.ROW, "a row must hold no noise of ours", "one that does")
             return self._round.state_sums(row_words=terms.classes)
