@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from party.errors import Reason, RefusalError
-from party.journal import QueryJournal
+from party.journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
@@ -24,6 +24,7 @@ from pate_fed.errors import (
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.query_sketches import near_queries, sketch
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
@@ -61,6 +62,10 @@ class Policy:
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
+        near_distance: Up to which part of their length two queries may differ and count as near:
+            next to the same question (rule R3); see `pate_fed.query_sketches`. At most 1/2.
+        most_near_queries: Most queries that may be near to one that was answered before them, in
+            whatever run, or that is asked before them in one batch; over all runs.
         most_epsilon: Most that it may be charged, over all runs.
         most_delta: Largest delta.
         trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
@@ -80,6 +85,8 @@ class Policy:
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
     most_queries: int = 10_000
+    near_distance: float = 0.02
+    most_near_queries: int = 10
     most_epsilon: float = 5.0
     most_delta: float = 1e-5
     trusts_valid_votes: bool = False
@@ -202,6 +209,29 @@ class Guard:
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         return batch, worst
+
+    def review_nearness(self, batch: QueryBatch, *, queries: QueryJournal) -> SketchedQueries:
+        """Refuse a batch that asks much the same again; sketches of it are to be journalled.
+
+        Args:
+            batch: What is asked, none of it answered before.
+            queries: Every query that this party ever answered.
+
+        Returns:
+            What the journal is to keep of the batch.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        policy, asked = self.policy, sketch(batch.inputs)
+        near = near_queries(asked, queries.sketches(), distance=policy.near_distance)
+        if queries.count_near() + int(near.sum()) > policy.most_near_queries:
+            raise RefusalError(
+                Reason.NEAR_QUERIES,
+                f"at most {policy.most_near_queries} queries near others",
+                "more",
+            )
+        return SketchedQueries(batch.digests, asked, near)
 
     def review_phase(
         self,

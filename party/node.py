@@ -262,6 +262,7 @@ class PartyNode:
                 ledger=self._ledger.load(),
                 run_ledger=run.ledger,
             )
+            sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
@@ -270,6 +271,7 @@ class PartyNode:
         run.ledger = run.ledger.reserve(entry_id, worst)
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
+        self._journal.keep_sketches(sketched)
         self._journal.claim(batch.digests)
         self._asked = replace(self._asked, batch=batch)
         return self._contribute(plan, batch)

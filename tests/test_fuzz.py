@@ -376,6 +376,7 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus += [bytes.fromhex(item["file"]) for item in vectors["unfinished"].values()]
     corpus += [bytes.fromhex(file) for file in vectors["spoiled"].values()]
     bodies = [
+        ["sketches", [[bytes(32), bytes(132), False], [b"q" * 32, b"1" * 132, True]]],
         ["claim", [bytes(32), b"q" * 32]], ["begin", bytes(32), 1, bytes(32)],
         ["keep", bytes(32), bytes(32)], ["erase", bytes(32)], ["witness", [[bytes(32), 12]]],
         ["halt", 100], ["resume"],
@@ -396,6 +397,7 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "journal").write_bytes(data)
         with FileJournal(tmp_path) as journal:
             assert journal.counter >= 0
+            assert np.isfinite(journal.sketches()).all()
             journal.claim([b"goes on"])
 
     fuzz("journals", door, make)

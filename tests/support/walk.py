@@ -121,7 +121,9 @@ class Walk:
         run.settle(released=False)
         self._tell("row", coordinator.ask_for_sums(1))
         yield "asked"
-        sums = {fp: list(party.state_sums(row_words=ROW_WORDS)) for fp, party in run.parties.items()}
+        sums = {
+            fp: list(party.state_sums(row_words=ROW_WORDS)) for fp, party in run.parties.items()
+        }
         self._answer("row", sums)
         yield "stated"
         quota = int(vector()[ROW_WORDS:].sum())

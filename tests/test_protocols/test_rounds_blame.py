@@ -73,7 +73,9 @@ def spoiled(
     """A void batch of a run in which some seats sent what they should not have."""
     run = MemoryRun(parties, form=form)
     run.set_up()
-    vectors = [lies.get(seat, lambda counts: counts)(votes(seat)).ravel() for seat in range(parties)]
+    vectors = [
+        lies.get(seat, lambda counts: counts)(votes(seat)).ravel() for seat in range(parties)
+    ]
     total = run.sum(vectors, row_words=CLASSES, absent=absent).reshape(ROWS, CLASSES)
     alive = [seat for seat in range(parties) if seat not in absent]
     assert (total.sum(axis=1) - sum(map(quota, alive)))[BAD_ROW] % 2**32 or not lies
@@ -127,9 +129,7 @@ class TestWhoIsNamed:
         assert seats_of(run, named(run)) == ([0, 2], [], [])
 
     @FORMS
-    def test_a_lie_about_a_stream_names_its_pair(
-        self, form: type[SecureSum], parties: int
-    ) -> None:
+    def test_a_lie_about_a_stream_names_its_pair(self, form: type[SecureSum], parties: int) -> None:
         run = spoiled(form, parties, {1: plus_one})
         # What it added is said to come from its stream with seat 2.
         assert seats_of(run, named(run, {1: {2: 1}})) == ([], [(1, 2)], [])
@@ -207,9 +207,7 @@ def test_whatever_liars_state_one_is_found_and_no_honest_party_is_named_alone(
     liars = {seat % parties for seat in liars}
     streams = np.array(data.draw(st.lists(offsets, min_size=25, max_size=25))).reshape(5, 5)
     streams = np.triu(streams, 1) + np.triu(streams, 1).T
-    rows = [
-        7 + (data.draw(offsets) if seat in liars else 0) for seat in range(parties)
-    ]
+    rows = [7 + (data.draw(offsets) if seat in liars else 0) for seat in range(parties)]
     if (sum(rows) - 7 * parties) % 256 == 0:
         return  # the row is right: nothing is void
     seats = tuple(bytes([seat]) * 32 for seat in range(parties))
