@@ -301,13 +301,13 @@ class PartyNode:
         """
         try:
             terms = self._agreed_run.terms
-            if terms.at_parties:
-                raise RefusalError(Reason.ROW, "a row must hold no noise of ours", "one that does")
-            return self._round.state_sums(row_words=terms.classes)
+            if not terms.at_parties:
+                return self._round.state_sums(row_words=terms.classes)
+            reason = Reason.ROW
         except Exception as error:
-            _log.warning("a row's sums were refused")
             reason = Reason.ROW if isinstance(error, BlameError) else _reason_of(error)
-            return self._round.refuse(reason.value)
+        _log.warning("the sums of a row were refused: %s", reason.value)
+        return self._round.refuse(reason.value)
 
     def _contribute(self, plan: Plan, batch: QueryBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""

@@ -16,11 +16,12 @@ close: center features, as the tables and images of this library are, or lower t
 
 A sketch is 32 projections on signs that follow from a published label and the number of features,
 and the length of the input. For d the true distance and T the limit, a pair is called close where
-the projections are T apart at most, and the lengths, too. The square of the former is d^2 times about
-a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
-once in 200,000, one at T half of the time. Against who chooses the difference to fit the signs: every pair closer than T over the norm of
-the projection is found (`projection_norm`: at most 1 + sqrt(features / 32) or so). Inputs that teachers
-take for one another and that are further apart than T are not found: the limit is no proof.
+the projections are T apart at most, and the lengths, too. The square of the former is d^2 times
+about a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called
+close once in 200,000, one at T half of the time. Against who chooses the difference to fit the
+signs: every pair closer than T over `projection_norm` is found, which is at most about
+1 + sqrt(features / 32). Inputs that teachers take for one another, and that are further apart than
+T, are not found: a limit slows such an attack, and proves nothing.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4

@@ -1,4 +1,4 @@
-"""Who spoiled a row: the sums of the streams over one whole row of a void plan, compared (rule R11).
+"""Who spoiled a row: sums of the streams over one whole row of a void plan, compared (rule R11).
 
 A row of an honest party's y sums to its quota and the signed sums of its streams over that row. So
 a party that states, for each peer, the sum of that pair's stream over a whole row says nothing
@@ -251,7 +251,7 @@ class BlameCase:
         quota: int,
     ) -> bool:
         """Tell whether a party's y fits what it stated, and that what was opened."""
-        # A sum that nobody else knows could hide any lie: the self mask is opened, or there is none.
+        # A sum that nobody else knows could hide any lie: self masks are opened, or there are none.
         if sums[seat] != known.get((seat, seat), 0):
             return False
         if any(known.get((seat, place), value) != value for place, value in enumerate(sums)):

@@ -293,8 +293,8 @@ class CoordinatorRound:
 
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
-        if isinstance(message, ShareBundle | Reveal):
-            self._check_shares(message, sender)
+        if isinstance(message, ShareBundle | Reveal | StreamSums):
+            self._check_keys(message, sender)
             return
         match message:
             case KeyStatement():
@@ -319,8 +319,6 @@ class CoordinatorRound:
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
                 self._check_head(message)
-            case StreamSums():
-                self._known_case().take(message)
             case _:
                 raise AssertionError(type(message).__name__)
 
@@ -378,7 +376,10 @@ class CoordinatorRound:
             self._case.add(vector.sender, words)
         self._vectors[vector.sender] = signed.digest
 
-    def _check_shares(self, message: ShareBundle | Reveal, sender: bytes) -> None:
+    def _check_keys(self, message: ShareBundle | Reveal | StreamSums, sender: bytes) -> None:
+        if isinstance(message, StreamSums):
+            self._known_case().take(message)
+            return
         if self._opening is None:
             raise UnexpectedMessageError("this form must have no shares", "some")
         match message:

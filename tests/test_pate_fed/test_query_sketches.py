@@ -69,7 +69,7 @@ def brute_force(asked: Sketches, known: Sketches, distance: float) -> list[bool]
     scale=st.sampled_from([1e-9, 1.0, 1e9]),
 )
 def test_blocks_find_what_pairs_find(
-    seed: int, known: int, asked: int, features: int, distance: float, scale: float
+    *, seed: int, known: int, asked: int, features: int, distance: float, scale: float
 ) -> None:
     chance = np.random.default_rng(seed)
     bases = chance.normal(size=(8, features)) * scale

@@ -149,6 +149,16 @@ class TestWhoIsNamed:
         run = spoiled(form, parties, {1: plus_one})
         assert seats_of(run, named(run, {1: {1: 1}})) == ([1], [], [])
 
+    def test_a_party_that_shares_another_mask_than_it_adds_is_named(self) -> None:
+        run = MemoryRun(5, form=MaskedSum)
+        run.set_up()
+        cheat: Any = party_at(run, 1)
+        deal = cheat._deal
+        cheat._deal = lambda digest, keys, self_key: deal(digest, keys, bytes(32))
+        run.sum([votes(seat).ravel() for seat in range(5)], row_words=CLASSES)
+        run.settle(released=False)
+        assert seats_of(run, named(run)) == ([1], [], [])
+
     def test_a_stream_with_a_party_that_dropped_out_hides_no_lie(self) -> None:
         run = spoiled(MaskedSum, 5, {1: plus_one}, absent=(3,))
         assert seats_of(run, named(run, {1: {3: 1}})) == ([1], [], [])
@@ -441,7 +451,7 @@ class TestWhatAStatementTells:
     def test_a_witness_and_a_case_print_no_secret(self) -> None:
         witness = RowWitness(
             MaskedSum(), plan_digest=bytes(32), words=6, seat=0,
-            pair_keys={seat: b"s" * 32 for seat in range(1, 5)}, self_key=b"s" * 32,
+            pair_keys=dict.fromkeys(range(1, 5), b"s" * 32), self_key=b"s" * 32,
         )  # fmt: skip
         assert repr(witness) == "RowWitness(words=6)"
 
