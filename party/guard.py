@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
@@ -65,7 +67,8 @@ class Policy:
         near_distance: Up to which part of their length two queries may differ and count as near:
             next to the same question (rule R3); see `pate_fed.query_sketches`. At most 1/2.
         most_near_queries: Most queries that may be near to one that was answered before them, in
-            whatever run, or that is asked before them in one batch; over all runs.
+            whatever run, or that is asked before them in one batch; over all runs. None not to
+            look: then none of them counts as near later, either.
         most_epsilon: Most that it may be charged, over all runs.
         most_delta: Largest delta.
         trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
@@ -86,7 +89,7 @@ class Policy:
     least_sigma2: float = 1.0
     most_queries: int = 10_000
     near_distance: float = 0.02
-    most_near_queries: int = 10
+    most_near_queries: int | None = 10
     most_epsilon: float = 5.0
     most_delta: float = 1e-5
     trusts_valid_votes: bool = False
@@ -224,6 +227,8 @@ class Guard:
             RefusalError: with the reason to send.
         """
         policy, asked = self.policy, sketch(batch.inputs)
+        if policy.most_near_queries is None:
+            return SketchedQueries(batch.digests, asked, np.zeros(len(batch), dtype=np.bool_))
         near = near_queries(asked, queries.sketches(), distance=policy.near_distance)
         if queries.count_near() + int(near.sum()) > policy.most_near_queries:
             raise RefusalError(

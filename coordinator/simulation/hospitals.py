@@ -188,7 +188,7 @@ def simulation_policy(*, terms: RunTerms, form: str, valid_votes: bool, queries:
         most_queries=queries,
         # Here one person holds the pool: inputs that lie close are no attack, and a table of few
         # columns has many.
-        most_near_queries=queries,
+        most_near_queries=None,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
         trusts_valid_votes=valid_votes,

@@ -581,6 +581,15 @@ class TestNearQueries:
         federation = self.federation(self.variants(50, by=0.001), most_near_queries=49)
         assert len(federation.ask(*range(50))) == 50
 
+    def test_a_policy_that_does_not_look_keeps_sketches_for_one_that_does(self) -> None:
+        federation = self.federation(self.variants(50, by=0.001), most_near_queries=None)
+        assert len(federation.ask(*range(40))) == 40
+        node = federation.nodes[0]
+        assert node._journal.count_near() == 0
+        node._guard = replace(node._guard, policy=replace(node._guard.policy, most_near_queries=0))
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
+            federation.ask(40)
+
     def test_a_policys_distance_counts(self) -> None:
         inputs = self.variants(2, by=0.1)
         assert len(self.federation(inputs, most_near_queries=0).ask(0, 1)) == 2

@@ -455,6 +455,18 @@ class TestWhatAStatementTells:
         )  # fmt: skip
         assert repr(witness) == "RowWitness(words=6)"
 
+    def test_a_witness_says_nothing_before_its_plan_is_void(self) -> None:
+        witness = RowWitness(
+            AdditiveSum(), plan_digest=bytes(32), words=6, seat=0,
+            pair_keys={1: b"s" * 32, 2: b"t" * 32}, self_key=b"",
+        )  # fmt: skip
+        with pytest.raises(BlameError):
+            witness.require_void(bytes(32))
+        witness.note_void()
+        witness.require_void(bytes(32))
+        with pytest.raises(BlameError):
+            witness.require_void(b"x" * 32)
+
     def test_a_witness_is_used_once(self) -> None:
         witness = RowWitness(
             AdditiveSum(), plan_digest=bytes(32), words=6, seat=0,
