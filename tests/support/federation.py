@@ -253,6 +253,8 @@ class Federation:
             "least_checked_peers": 2,
             "forms": frozenset({form}),
             "simulated": True,
+            # Inputs that are made up for their number alone lie on a line, one beside the other.
+            **({"most_near_queries": None} if pool_inputs is None else {}),
             **(policy or {}),
         }
         self.weights = [
