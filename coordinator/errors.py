@@ -9,6 +9,7 @@ A message says what must hold and what came, and holds no secret::
     |- UsageError               PF-402  a command line that cannot be read
     |- SetupError               PF-410  the run could not be set up: a party failed or refused
     |- VoidBatchError           PF-411  a batch is void; its labels were not released
+    |  `- SpoiledBatchError     PF-419  a row of its sum was wrong (`named` says who is to be asked)
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
@@ -79,6 +80,21 @@ class VoidBatchError(CoordinatorError):
     def __init__(self, must: str, got: object, *, reservation: str) -> None:
         self.reservation = reservation
         super().__init__(must, f"{got}; its budget is {reservation}")
+
+
+class SpoiledBatchError(VoidBatchError):
+    """A batch is void because a row of its sum was wrong, and the parties were asked whose it was.
+
+    Attributes:
+        named: Who was found, one line each, by name; nothing about counts.
+    """
+
+    code = "PF-419"
+
+    def __init__(self, must: str, got: object, *, reservation: str, named: tuple[str, ...]) -> None:
+        self.named = named
+        found = "; ".join(named) or "nobody could be named"
+        super().__init__(must, f"{got} ({found})", reservation=reservation)
 
 
 class PartyFailedError(CoordinatorError):

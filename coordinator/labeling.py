@@ -13,6 +13,7 @@ It never holds one party's histogram.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import traceback
 from collections.abc import Callable, Mapping
@@ -27,13 +28,14 @@ from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
     SetupError,
+    SpoiledBatchError,
     VoidBatchError,
 )
 from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
 from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
-from pate_fed.errors import InvalidParameterError, PateFedError
+from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import (
     DistributedConfidentMax,
@@ -59,6 +61,7 @@ from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
@@ -66,6 +69,7 @@ SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
 
 _CODE = re.compile(r"PF-\d{3}")
+_log = logging.getLogger(__name__)
 
 Failure = ProtocolError | CoordinatorError | PateFedError
 
@@ -259,7 +263,8 @@ class LabelingRun:
             OutcomeCapError: a cap of the run is reached; nothing happened.
             BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
-                was released, and the error says what became of its budget.
+                was released, and the error says what became of its budget. A `SpoiledBatchError`
+                names whose row was wrong, as far as that can be found out.
         """
         self._pool.ask(indices)
         if not self._asked.isdisjoint(indices):
@@ -383,6 +388,8 @@ class LabelingRun:
             try:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
+            except RefusedError as error:
+                failures.append(f"node {node}: a refusal [{_cause_of(error)}]")
             except ProtocolError as error:
                 failures.append(f"node {node}: {error} [{error.code}]")
             except SilenceError as error:
@@ -419,6 +426,7 @@ class LabelingRun:
             expires_at=self._expires_at,
             terms=wire.encode_value(terms),
             phase=phase,
+            row_words=self.terms.classes if self._traces_rows else 0,
         )
         self._words = words
         self._reveal(self._tell(plan))
@@ -476,11 +484,38 @@ class LabelingRun:
         self._store.save_ledger(settled)
         self._settlement = self._round.settle(released=False, result=b"")
         self._voids += 1
-        return VoidBatchError(
-            "every party must keep to the protocol for a batch to be released",
-            f"{error.must}, got {error.got}",
-            reservation="cancelled" if nothing_left else "forfeited",
-        )
+        must = "every party must keep to the protocol for a batch to be released"
+        got = f"{error.must}, got {error.got}"
+        reservation = "cancelled" if nothing_left else "forfeited"
+        if isinstance(error, RowSumError) and self._traces_rows:
+            named = self._who_spoiled(error.row)
+            return SpoiledBatchError(must, got, reservation=reservation, named=named)
+        return VoidBatchError(must, got, reservation=reservation)
+
+    @property
+    def _traces_rows(self) -> bool:
+        """Whether it can be found out who spoiled a row.
+
+        With noise at the parties a row's sum is secret; the plain form has no streams to compare.
+        """
+        return not self.terms.at_parties and self._form.name != PlainSum.name
+
+    def _who_spoiled(self, row: int) -> tuple[str, ...]:
+        """Ask whose row it was; one exchange. Returns a line for each who is named."""
+        request = self._round.ask_for_sums(row)
+        failures = self._tell(request, seats=self._round.missing)
+        causes = {failure.party: failure.cause for failure in failures}
+        blame = self._round.name_liars(self.terms.quotas)
+        name = {seat: member.name for seat, member in self._members.items()}
+        named = [f"{name[seat]}: its row is not its votes" for seat in blame.parties]
+        named += [f"{name[one]} and {name[two]}: one of them lies" for one, two in blame.pairs]
+        named += [
+            f"{name[seat]}: it does not say [{causes.get(name[seat], 'PF-412')}]"
+            for seat in blame.silent
+        ]
+        for line in named:
+            _log.warning("a batch is void; %s", line)
+        return tuple(named)
 
     def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> list[PartyFailedError]:
         """Send frames by party and take all answers; return who failed, in seat order."""
@@ -502,14 +537,17 @@ class LabelingRun:
     def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
         return self._exchange(dict.fromkeys(self._round.seats, frames))
 
-    def _tell(self, frame: bytes) -> list[PartyFailedError]:
-        """Send a frame to all, behind the settlements that each may not have heard of."""
-        frames = {seat: [*told, frame] for seat, told in self._settled().items()}
-        failures = self._exchange(frames)
+    def _tell(
+        self, frame: bytes, *, seats: tuple[bytes, ...] | None = None
+    ) -> list[PartyFailedError]:
+        """Send a frame to all, or to some, behind the settlements that each may not know of."""
+        asked = self._round.seats if seats is None else seats
+        unheard = self._settled()
+        failures = self._exchange({seat: [*unheard[seat], frame] for seat in asked})
         failed = {failure.party for failure in failures}
-        for seat, told in self._unheard.items():
+        for seat in asked:
             if self._members[seat].name not in failed:
-                told.clear()
+                unheard[seat].clear()
         return failures
 
     def _settled(self) -> dict[bytes, list[bytes]]:
@@ -538,8 +576,7 @@ class LabelingRun:
         """Put the party's name to what it sent."""
         name = self._members[seat].name
         if isinstance(error, RefusedError):
-            # The text is the party's: only a code may go on to screens and reports.
-            cause = error.reason if _CODE.fullmatch(error.reason) else error.code
+            cause = _cause_of(error)
             return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
         return PartyFailedError(error.must, error.got, party=name, cause=error.code)
 
@@ -550,6 +587,11 @@ class LabelingRun:
     def _require(self, failures: list[PartyFailedError]) -> None:
         if failures:
             raise failures[0]
+
+
+def _cause_of(error: RefusedError) -> str:
+    """Code of a refusal. The text is the party's: only a code may go on to screens and reports."""
+    return error.reason if _CODE.fullmatch(error.reason) else error.code
 
 
 def _digest_of(predictions: NDArray[np.float64]) -> bytes:

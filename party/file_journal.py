@@ -28,7 +28,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from party.errors import JournalDamagedError, JournalLockedError, JournalStorageError
-from party.journal import MemoryJournal
+from party.journal import MemoryJournal, SketchedQueries
+from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, to_bytes
 from protocols import wire
 from protocols.errors import KeyReuseError, MalformedMessageError, RestoredJournalError
 
@@ -39,6 +40,7 @@ _LENGTH_BYTES, _CHECK_BYTES, _LINK_BYTES = 4, 8, 32
 _HEADER_BYTES = _LENGTH_BYTES + _CHECK_BYTES
 _OWNER_ONLY = 0o600
 _CHUNK = 2**20
+_SKETCHES_OF_A_RECORD = 10_000
 
 
 class FileJournal(MemoryJournal):
@@ -127,6 +129,14 @@ class FileJournal(MemoryJournal):
         self._require_unanswered(queries)
         self._append(["claim", list(queries)])
 
+    def keep_sketches(self, batch: SketchedQueries) -> None:
+        """See `QueryJournal.keep_sketches`."""
+        sketches, near = to_bytes(batch.sketches), batch.near.tolist()
+        for start in range(0, len(batch.queries), _SKETCHES_OF_A_RECORD):
+            part = slice(start, start + _SKETCHES_OF_A_RECORD)
+            items = zip(batch.queries[part], sketches[part], near[part], strict=True)
+            self._append(["sketches", [list(item) for item in items]])
+
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
         news = self._news(counters)
@@ -197,6 +207,8 @@ class FileJournal(MemoryJournal):
                 del self._kept[plan_digest]
             case ["claim", [*queries]] if all(type(query) is bytes for query in queries):
                 self._queries.update(queries)
+            case ["sketches", [*items]]:
+                self._note_sketches(*zip(*map(_sketch_of, items), strict=True))
             case ["witness", [*pairs]]:
                 self._witnessed.update(map(_counter_of, pairs))
             case ["halt", int(counter)]:
@@ -334,6 +346,15 @@ def _counter_of(pair: object) -> tuple[bytes, int]:
             return peer, count
         case _:
             raise JournalDamagedError("a witness must be a counter", "another")
+
+
+def _sketch_of(item: object) -> tuple[bytes, bytes, bool]:
+    match item:
+        case [bytes(query), bytes(sketch), bool(near)] if len(sketch) == SKETCH_BYTES:
+            from_bytes(sketch)  # refuses what is no number
+            return query, sketch, near
+        case _:
+            raise JournalDamagedError("a sketch must be of a query", "another")
 
 
 def _first_link() -> bytes:

@@ -7,9 +7,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.query_sketches import Sketches, from_bytes, to_bytes
 from protocols.errors import KeyReuseError, RestoredJournalError
 from protocols.rounds import RoundJournal
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SketchedQueries:
+    """What is kept of a batch, so that queries that lie close to it can be told later.
+
+    Attributes:
+        queries: `QueryBatch.digests`.
+        sketches: `pate_fed.query_sketches.sketch` of each.
+        near: Whether it lay close to a query before it; shape (queries,).
+    """
+
+    queries: tuple[bytes, ...]
+    sketches: Sketches
+    near: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        return f"SketchedQueries(queries={len(self.queries)})"
 
 
 class QueryJournal(ABC):
@@ -35,6 +58,21 @@ class QueryJournal(ABC):
     def count(self) -> int:
         """Return the number of queries that were claimed."""
 
+    @abstractmethod
+    def keep_sketches(self, batch: SketchedQueries) -> None:
+        """Note the sketches of queries that are about to be claimed.
+
+        They count from when their queries are claimed, so that a crash in between does no harm.
+        """
+
+    @abstractmethod
+    def sketches(self) -> Sketches:
+        """Return the sketches of all claimed queries that have one; shape (queries, ...)."""
+
+    @abstractmethod
+    def count_near(self) -> int:
+        """Return how many claimed queries lay close to one before them."""
+
 
 class Journal(RoundJournal, QueryJournal):
     """Both journals of a party."""
@@ -50,6 +88,7 @@ class MemoryJournal(Journal):
         self._frames: dict[bytes, bytes] = {}
         self._survivors: dict[bytes, bytes] = {}
         self._queries: set[bytes] = set()
+        self._sketches: dict[bytes, tuple[bytes, bool]] = {}
         self._witnessed: dict[bytes, int] = {}
         self._counter = self._halted_at = 0
 
@@ -115,6 +154,27 @@ class MemoryJournal(Journal):
     def count(self) -> int:
         """See `QueryJournal.count`."""
         return len(self._queries)
+
+    def keep_sketches(self, batch: SketchedQueries) -> None:
+        """See `QueryJournal.keep_sketches`."""
+        self._note_sketches(batch.queries, to_bytes(batch.sketches), batch.near.tolist())
+        self._counter += 1
+
+    def sketches(self) -> Sketches:
+        """See `QueryJournal.sketches`."""
+        kept = [data for query, (data, _) in self._sketches.items() if query in self._queries]
+        return from_bytes(b"".join(kept))
+
+    def count_near(self) -> int:
+        """See `QueryJournal.count_near`."""
+        return sum(near for query, (_, near) in self._sketches.items() if query in self._queries)
+
+    def _note_sketches(
+        self, queries: Sequence[bytes], sketches: Sequence[bytes], near: Sequence[bool]
+    ) -> None:
+        for query, sketch, is_near in zip(queries, sketches, near, strict=True):
+            if query not in self._queries:  # what was answered keeps what was noted of it
+                self._sketches[query] = (sketch, is_near)
 
     def _note_begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         self._require_new(run_id=run_id, epoch=epoch, plan_digest=plan_digest)

@@ -28,9 +28,9 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
-from protocols.errors import ProtocolError
+from protocols.errors import BlameError, ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Plan, Refusal, RunOffer, RunRecord, Settlement
+from protocols.messages import BlameRequest, Plan, Refusal, RunOffer, RunRecord, Settlement
 from protocols.rounds import PartyRound, PartyState, Received
 from protocols.secure_sum import SecureSum
 
@@ -184,15 +184,16 @@ class PartyNode:
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
         replies: list[bytes] = []
+        frame = b""
         try:
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
             _log.warning("a message was refused: %s", error.code)
-            replies.append(self._refusal(error.code))
+            replies.append(self._refusal(error.code, of=frame))
         except Exception as error:
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(Reason.FAULT.value))
+            replies.append(self._refusal(Reason.FAULT.value, of=frame))
         return wire.pack(replies)
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
@@ -204,6 +205,8 @@ class PartyNode:
                 return self._judge_plan(received.event)
             case Settlement():
                 self._settle(received.event)
+            case BlameRequest():
+                return self._judge_row()
         return received.replies
 
     def _receive(self, frame: bytes) -> Received:
@@ -259,6 +262,7 @@ class PartyNode:
                 ledger=self._ledger.load(),
                 run_ledger=run.ledger,
             )
+            sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
@@ -267,6 +271,7 @@ class PartyNode:
         run.ledger = run.ledger.reserve(entry_id, worst)
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
+        self._journal.keep_sketches(sketched)
         self._journal.claim(batch.digests)
         self._asked = replace(self._asked, batch=batch)
         return self._contribute(plan, batch)
@@ -288,6 +293,21 @@ class PartyNode:
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         return self._contribute(plan, batch)
+
+    def _judge_row(self) -> tuple[bytes, ...]:
+        """State the stream sums of a row that was wrong, where they tell nothing (rule R11).
+
+        With noise at the parties they would tell the sum of this party's noise.
+        """
+        try:
+            terms = self._agreed_run.terms
+            if not terms.at_parties:
+                return self._round.state_sums(row_words=terms.classes)
+            reason = Reason.ROW
+        except Exception as error:
+            reason = Reason.ROW if isinstance(error, BlameError) else _reason_of(error)
+        _log.warning("the sums of a row were refused: %s", reason.value)
+        return self._round.refuse(reason.value)
 
     def _contribute(self, plan: Plan, batch: QueryBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
@@ -410,13 +430,22 @@ class PartyNode:
         assert self._run is not None
         return self._run
 
-    def _refusal(self, reason: str) -> bytes:
-        subject = self._round.run_id or bytes(32)
+    def _refusal(self, reason: str, *, of: bytes) -> bytes:
+        subject = _offer_digest(of) or self._round.run_id or bytes(32)
         message = Refusal(subject, self._identity.fingerprint, reason)
         return wire.sign(message, self._identity).frame
 
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
+
+
+def _offer_digest(frame: bytes) -> bytes:
+    """Digest of an offer: what a refusal is about while there is no run. Else empty."""
+    try:
+        signed = wire.decode(frame)
+    except ProtocolError:
+        return b""
+    return signed.digest if isinstance(signed.message, RunOffer) else b""
 
 
 def _reason_of(error: Exception) -> Reason:

@@ -277,11 +277,13 @@ def open_sum(
             known from the sum.
     """
     rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
-    if np.any((rows.sum(axis=1) - total_votes) % 2**32):
+    wrong = (rows.sum(axis=1) - total_votes) % 2**32 != 0
+    if wrong.any():
         raise RowSumError(
             f"every row of the sum must come to {total_votes} votes; "
             "whose row is wrong cannot be known from the sum",
             "a row that does not",
+            row=int(np.argmax(wrong)),
         )
     return SummedHistogram(fold_counts(rows, total_votes=total_votes), total_votes)
 
@@ -322,11 +324,13 @@ def open_noisy_sum(
         raise InvalidParameterError("row_sum_bound must be between 0 and 2^31 - 1", row_sum_bound)
     rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
     off = (rows.sum(axis=1) - total_votes + 2**31) % 2**32 - 2**31
-    if (np.abs(off) > row_sum_bound).any():
+    wrong = np.abs(off) > row_sum_bound
+    if wrong.any():
         raise RowSumError(
             f"every row of the noisy sum must come to {total_votes} votes within {row_sum_bound}; "
             "whose row is wrong cannot be known from the sum",
             "a row that does not",
+            row=int(np.argmax(wrong)),
         )
     return NoisyHistogram(rows.astype(np.float64), sigma)
 

@@ -21,7 +21,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- HistoryError            PF-229  two ends remember different runs
     |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
     |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
-    |  `- WrongShareError         PF-236  a share that is not what its dealer signed
+    |  |- WrongShareError         PF-236  a share that is not what its dealer signed
+    |  `- BlameError              PF-245  a row that may not be asked about
     |- TooFewPartiesError         PF-240  fewer parties than the sum needs
     `- TooFewSharesError          PF-241  fewer holders of shares than open a sum
 """
@@ -194,6 +195,15 @@ class WrongShareError(RemoteProtocolError, ValueError):
     """A share, or a secret joined from shares, that is not what its dealer signed."""
 
     code = "PF-236"
+
+
+class BlameError(RemoteProtocolError, ValueError):
+    """A request for a row's sums that a party does not answer: its plan is not void, or was asked.
+
+    Also where the keys are gone: after the next plan, after the plan expired, after a restart.
+    """
+
+    code = "PF-245"
 
 
 class TooFewPartiesError(ProtocolError):

@@ -25,6 +25,7 @@ from party.errors import PartyError
 from party.file_journal import FileJournal
 from pate_fed.errors import PateFedError
 from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.query_sketches import from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.envelope import SUITES, SealingKey, seal
@@ -54,6 +55,9 @@ QUOTAS = {
     "a party": 3_000,
     "a coordinator": 3_000,
     "a node": 2_000,
+    "row requests": 2_000,
+    "statements": 2_000,
+    "sketches": 1_000,
     "transcripts": 3_000,
     "journals": 3_000,
 }
@@ -335,6 +339,67 @@ def test_a_node() -> None:
     assert federation.steps[0] == []  # nothing was charged, noted or voted on
 
 
+def asked_about_a_row() -> tuple[MemoryRun, bytes, list[bytes]]:
+    """A void batch, the request about a row of it, and what all parties state."""
+    run = MemoryRun(3)
+    run.set_up()
+    run.sum([np.array([1, 2, 3, 4])] * 3, row_words=2)
+    run.settle(released=False)
+    request = run.coordinator.ask_for_sums(1)
+    statements = []
+    for seat in run.coordinator.seats:
+        run.to_party("row", seat, request)
+        statements += run.parties[seat].state_sums(row_words=2)
+    return run, request, statements
+
+
+def test_requests_about_a_row() -> None:
+    run, request, _ = asked_about_a_row()
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, [request])
+        return resigned(chance, request, run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        received = run.parties[run.coordinator.seats[0]].receive(data, now=NOW)
+        assert not received.replies or data == request  # the row that it told, the only one
+
+    fuzz("row requests", door, make)
+    # Another row, truly signed, stopped it: nothing is told after that.
+    assert run.parties[run.coordinator.seats[0]].state is PartyState.STOPPED
+
+
+def test_statements_about_a_row() -> None:
+    run, _, statements = asked_about_a_row()
+    seat = run.coordinator.seats[0]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, statements[:1])
+        return resigned(chance, statements[0], run.identities[seat])
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=seat)
+
+    fuzz("statements", door, make)
+    for other, statement in zip(run.coordinator.seats[1:], statements[1:], strict=True):
+        run.coordinator.receive(statement, peer=other)
+    blame = run.coordinator.name_liars([7, 7, 7])
+    # Whatever came: the honest are not named alone, and every pair has the liar in it.
+    assert set(blame.parties) <= {seat}
+    assert all(seat in pair for pair in blame.pairs)
+
+
+def test_sketches() -> None:
+    good = b"".join(to_bytes(sketch(np.arange(12.0).reshape(4, 3))))
+
+    def door(data: bytes) -> None:
+        assert b"".join(to_bytes(from_bytes(data))) == data
+
+    fuzz("sketches", door, lambda chance: mutated(chance, [good, good[:132]]))
+
+
 # Files -----------------------------------------------------------------------------------------
 
 
@@ -376,6 +441,7 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus += [bytes.fromhex(item["file"]) for item in vectors["unfinished"].values()]
     corpus += [bytes.fromhex(file) for file in vectors["spoiled"].values()]
     bodies = [
+        ["sketches", [[bytes(32), bytes(132), False], [b"q" * 32, b"1" * 132, True]]],
         ["claim", [bytes(32), b"q" * 32]], ["begin", bytes(32), 1, bytes(32)],
         ["keep", bytes(32), bytes(32)], ["erase", bytes(32)], ["witness", [[bytes(32), 12]]],
         ["halt", 100], ["resume"],
@@ -396,6 +462,7 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "journal").write_bytes(data)
         with FileJournal(tmp_path) as journal:
             assert journal.counter >= 0
+            assert np.isfinite(journal.sketches()).all()
             journal.claim([b"goes on"])
 
     fuzz("journals", door, make)

@@ -190,6 +190,9 @@ def simulation_policy(
         least_sigma1=0.0,
         least_sigma2=0.0,
         most_queries=queries,
+        # Here one person holds the pool: inputs that lie close are no attack, and a table of few
+        # columns has many.
+        most_near_queries=None,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
         trusts_valid_votes=valid_votes,

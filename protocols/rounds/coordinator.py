@@ -7,7 +7,7 @@ enough survivors have revealed what is left in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,11 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    StreamSums,
     SurvivorSet,
 )
 from protocols.ring import Words
+from protocols.rounds.blame import Blame, BlameCase, require_rows
 from protocols.rounds.opening import ShareFault, SumOpening
 from protocols.rounds.party import ROLE_PARTY, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
@@ -109,6 +111,7 @@ class CoordinatorRound:
         self._declined: set[bytes] = set()
         self._opening: SumOpening | None = None
         self._survivor_set: Signed | None = None
+        self._case: BlameCase | None = None
         self._statements = {
             party: wire.decode(frame) for party, frame in (known_statements or {}).items()
         }
@@ -182,6 +185,8 @@ class CoordinatorRound:
         """Parties whose message of this stage has not come, in seat order."""
         is_fixed = self._opening is not None and self._opening.is_fixed
         awaited = self.survivors if is_fixed else self._seats
+        if self._state is CoordinatorState.BLAMING and self._case is not None:
+            awaited = self._case.asked
         return tuple(seat for seat in awaited if seat not in self._received)
 
     @property
@@ -274,7 +279,7 @@ class CoordinatorRound:
                 if peer is None:
                     raise UnknownPeerError("a bundle's sender must be known", "none")
                 sender = peer
-            case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal():
+            case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal() | StreamSums():
                 sender = message.sender
             case HeadStatement():
                 sender = message.sender
@@ -288,8 +293,8 @@ class CoordinatorRound:
 
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
-        if isinstance(message, ShareBundle | Reveal):
-            self._check_shares(message, sender)
+        if isinstance(message, ShareBundle | Reveal | StreamSums):
+            self._check_keys(message, sender)
             return
         match message:
             case KeyStatement():
@@ -365,10 +370,16 @@ class CoordinatorRound:
         if len(vector.body) != self._y_bytes:
             raise WrongLengthError(f"y must have {self._y_bytes} bytes", len(vector.body))
         assert self._total is not None
-        self._form.merge(self._total, self._form.ring.from_bytes(vector.body))
+        words = self._form.ring.from_bytes(vector.body)
+        self._form.merge(self._total, words)
+        if self._case is not None:
+            self._case.add(vector.sender, words)
         self._vectors[vector.sender] = signed.digest
 
-    def _check_shares(self, message: ShareBundle | Reveal, sender: bytes) -> None:
+    def _check_keys(self, message: ShareBundle | Reveal | StreamSums, sender: bytes) -> None:
+        if isinstance(message, StreamSums):
+            self._known_case().take(message)
+            return
         if self._opening is None:
             raise UnexpectedMessageError("this form must have no shares", "some")
         match message:
@@ -460,6 +471,7 @@ class CoordinatorRound:
         expires_at: int,
         terms: bytes,
         phase: int = 0,
+        row_words: int = 0,
     ) -> bytes:
         """Open an attempt at a batch and return its plan, the same for every party.
 
@@ -470,11 +482,14 @@ class CoordinatorRound:
             expires_at: Unix time after which nobody sends for it.
             terms: What is asked.
             phase: Which vector of this attempt, from 0; each is a plan of its own.
+            row_words: Words of a row, if it is to be found out who spoils one; 0 if not.
 
         Raises:
-            WrongStateError: the last plan is not settled.
+            WrongStateError: the last plan is not settled, or rows do not fill the vector.
         """
         self._require_settled()
+        if row_words:
+            require_rows(words, row_words)
         self._epoch += 1
         plan = Plan(
             run_id=self._run_id,
@@ -489,6 +504,7 @@ class CoordinatorRound:
         )
         self._plan = wire.sign(plan, self._identity)
         self._append("plan", self._plan)
+        self._case = self._new_case(words, row_words)
         self._total = self._form.empty_total(words)
         self._vectors.clear()
         self._declined.clear()
@@ -535,6 +551,11 @@ class CoordinatorRound:
         if self._total is None or not is_whole:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
         streams = [] if self._opening is None else self._opening.streams()
+        if self._case is not None and streams:
+            alive = [self._seats.index(seat) for seat in self.survivors]
+            left = self._form.leftovers(alive, parties=len(self._seats))
+            opened = zip(left, streams, strict=True)
+            self._case.note_opened((dealer, seat, key) for (dealer, seat, _), (_, key) in opened)
         total, self._total = self._total, None
         return self._form.unshard(total, streams=streams)
 
@@ -563,10 +584,48 @@ class CoordinatorRound:
             self._append("survivor set", self._survivor_set)
         self._append("settlement", signed)
         self._plan = self._total = self._opening = self._survivor_set = None
+        if released:
+            self._case = None
         self._vectors.clear()
         self._received.clear()
         self._state = CoordinatorState.READY
         return signed.frame
+
+    def ask_for_sums(self, row: int) -> bytes:
+        """Ask who spoiled a row of the plan that was settled as void, once.
+
+        Args:
+            row: Which row.
+
+        Returns:
+            The frame for every party whose y was in the sum: those in `missing`.
+
+        Raises:
+            WrongStateError: the last plan is not settled, or was released, or its rows were not to
+                be traced, or it has no such row.
+        """
+        self._require_settled()
+        request = self._known_case().ask(row, run_id=self._run_id)
+        self._received.clear()
+        self._state = CoordinatorState.BLAMING
+        return wire.sign(request, self._identity).frame
+
+    def name_liars(self, quotas: Sequence[int]) -> Blame:
+        """Compare what the parties stated, and forget it. Who did not state is named for that.
+
+        Args:
+            quotas: What a row of each party must come to, in seat order.
+
+        Raises:
+            WrongStateError: no row was asked about.
+        """
+        if self._state is not CoordinatorState.BLAMING:  # else somebody is silent
+            self._require(CoordinatorState.READY)
+        blame = self._known_case().name(quotas)
+        self._case = None
+        self._received.clear()
+        self._state = CoordinatorState.READY
+        return blame
 
     def close(self) -> bytes:
         """End the run and return the frame that tells every party."""
@@ -634,6 +693,22 @@ class CoordinatorRound:
         messages = [self._received.pop(seat) for seat in self._seats]
         return [signed for signed in messages if signed is not None]
 
+    def _new_case(self, words: int, row_words: int) -> BlameCase | None:
+        if not row_words:
+            return None
+        return BlameCase(
+            self._form,
+            seats=self._seats,
+            plan_digest=self._open_plan().digest,
+            words=words,
+            row_words=row_words,
+        )
+
+    def _known_case(self) -> BlameCase:
+        if self._case is None:
+            raise WrongStateError("a row of a void plan must be asked about", "none")
+        return self._case
+
     def _open_plan(self) -> Signed:
         if self._plan is None:
             raise WrongStateError("a plan must be open", self._state.value)
@@ -664,7 +739,11 @@ class CoordinatorRound:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
 
     def _require_current(self, subject: bytes) -> None:
-        current = {self._run_id} if self._plan is None else {self._run_id, self._plan.digest}
+        current = {self._run_id or self._offer.digest}
+        if self._plan is not None:
+            current.add(self._plan.digest)
+        if self._state is CoordinatorState.BLAMING:
+            current.add(self._known_case().plan_digest)
         if subject not in current:
             raise UnexpectedMessageError("a refusal must be of this run or its open plan", "not")
 
@@ -680,7 +759,7 @@ class CoordinatorRound:
 def _subject(message: Message) -> object:
     """What a message is about, beside its type and sender: two bodies for one are a conflict."""
     match message:
-        case MaskedVector() | ShareBundle():
+        case MaskedVector() | ShareBundle() | StreamSums():
             return message.plan_digest
         case Reveal():
             return message.survivors_digest

@@ -19,6 +19,7 @@ from protocols import wire
 from protocols.envelope import DEFAULT_SUITE, SealingKey, require_key_of, seal
 from protocols.errors import (
     BadSignatureError,
+    BlameError,
     BrokenEnvelopeError,
     ConflictingMessageError,
     HistoryError,
@@ -37,6 +38,7 @@ from protocols.errors import (
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     DIGEST_BYTES,
+    BlameRequest,
     Closing,
     Confirmations,
     Envelope,
@@ -55,9 +57,11 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    StreamSums,
     SurvivorSet,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, Pair, PairRoots, confirmation, make_root
+from protocols.rounds.blame import RowWitness
 from protocols.rounds.holding import COORDINATOR, ShareHolder
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
@@ -80,11 +84,12 @@ class Received:
     Attributes:
         replies: Frames to send back.
         event: Something that the node must act upon: a `RunRecord` (then `accept_run` or
-            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds).
+            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds), a
+            `BlameRequest` (then `state_sums` or `refuse`).
     """
 
     replies: tuple[bytes, ...] = field(default=(), repr=False)
-    event: RunRecord | Plan | Settlement | None = None
+    event: RunRecord | Plan | Settlement | BlameRequest | None = None
 
 
 class PartyRound:
@@ -143,6 +148,8 @@ class PartyRound:
         self._holder: ShareHolder | None = None
         self._survivors: Signed | None = None
         self._wrong_dealers: tuple[bytes, ...] = ()
+        self._witness: RowWitness | None = None
+        self._blame: BlameRequest | None = None
 
     # What others may know ---------------------------------------------------------------------
 
@@ -295,11 +302,38 @@ class PartyRound:
             frames = (self._deal(signed.digest, keys, self_key), answer.frame)
         self._journal.keep(signed.digest, _joined(frames))
         self._sent_digest = answer.digest
+        self._witness = RowWitness(
+            form,
+            plan_digest=signed.digest,
+            words=plan.words,
+            seat=self._seat(),
+            pair_keys=keys,
+            self_key=self_key,
+        )
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.SENT
         # The frames themselves stay in the journal alone, until the plan is settled.
         self._remember(plan, ())
         return frames
+
+    def state_sums(self, *, row_words: int) -> tuple[bytes, ...]:
+        """Answer who spoiled a row: state the sum of each stream over it, once.
+
+        Args:
+            row_words: Words of a row, from the terms that this party agreed to: never from the
+                request, which could ask for one word and so for a vote.
+
+        Raises:
+            WrongStateError: no row waits for a verdict.
+            BlameError: the plan has no such row; to be refused.
+        """
+        self._require(PartyState.REVIEWING_ROW)
+        assert self._blame is not None
+        assert self._witness is not None
+        request = self._blame
+        sums = self._witness.sums(request.row, row_words=row_words)
+        message = StreamSums(request.plan_digest, self._me, request.row, sums)
+        return self._end_blame(request, (wire.sign(message, self._identity).frame,))
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
         """Turn the proposal down.
@@ -315,6 +349,9 @@ class PartyRound:
             self._stop()
             self._remember(self._known_record(), replies)
             return replies
+        if self._state is PartyState.REVIEWING_ROW and self._blame is not None:
+            request = self._blame
+            return self._end_blame(request, self._refusal(request.plan_digest, reason))
         self._require(PartyState.REVIEWING_PLAN)
         signed = self._known_plan()
         plan = wire.expect(signed, Plan)
@@ -349,6 +386,8 @@ class PartyRound:
             case Settlement():
                 self._require_answered()
                 return self._stopping_on_error(lambda: self._on_settlement(signed, message))
+            case BlameRequest():
+                return self._on_blame(message, now=now)
             case Closing():
                 return self._stopping_on_error(lambda: self._on_closing(message))
             case HeadBundle():
@@ -541,7 +580,7 @@ class PartyRound:
                 peer=COORDINATOR,
             )
         self._plan = signed
-        self._next_phase = None
+        self._next_phase = self._witness = None
         return Received(event=plan)
 
     def _on_survivors(self, signed: Signed, message: SurvivorSet) -> Received:
@@ -602,6 +641,10 @@ class PartyRound:
         if not is_known:
             self._roots.advance(self.epoch + 1)  # a plan that never came took an epoch, too
         self._transcript = self._transcript.append("settlement", signed.digest)
+        if settlement.state == "released" or not is_known:
+            self._witness = None
+        elif self._witness is not None:
+            self._witness.note_void()
         self._forget_plan()
         return Received(event=settlement)
 
@@ -627,6 +670,21 @@ class PartyRound:
         seats = zip(self._fingerprints, settlement.vector_digests, strict=True)
         return tuple(fingerprint for fingerprint, digest in seats if digest)
 
+    def _on_blame(self, request: BlameRequest, *, now: float) -> Received:
+        if self._witness is not None and now >= wire.expect(self._known_plan(), Plan).expires_at:
+            self._witness = None
+        if self._witness is None:
+            raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
+        self._witness.require_void(request.plan_digest)
+        self._blame = request
+        return Received(event=request)
+
+    def _end_blame(self, request: BlameRequest, replies: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        self._blame = self._witness = None
+        self._state = PartyState.READY
+        self._remember(request, replies)
+        return replies
+
     def _on_closing(self, closing: Closing) -> Received:
         if closing.head != self._transcript.head:
             raise HistoryError(
@@ -636,6 +694,7 @@ class PartyRound:
             self._run_id, self._me, self._transcript.head, self.epoch, self._journal.counter
         )
         self._roots.erase()
+        self._witness = None
         return Received((wire.sign(statement, self._identity).frame,))
 
     def _on_heads(self, bundle: HeadBundle) -> Received:
@@ -732,7 +791,7 @@ class PartyRound:
                 return (RunRecord, message.offer_digest)
             case Plan():
                 return (Plan, message.epoch)
-            case Settlement() | SurvivorSet() | ShareBundle():
+            case Settlement() | SurvivorSet() | ShareBundle() | BlameRequest():
                 return (type(message), message.plan_digest)
             case _:
                 return (type(message), None)
@@ -813,7 +872,7 @@ class PartyRound:
         self._halves.clear()
         self._unconfirmed.clear()
         self._sealing_key = None
-        self._holder = None
+        self._holder = self._witness = None
 
     def _refusal(self, subject: bytes, reason: str) -> tuple[bytes, ...]:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)

@@ -10,6 +10,10 @@ Where the form survives drop-outs, a second exchange opens the sum of who is lef
 
     SENT -SurvivorSet-> OPENING -ShareBundle-> REVEALED -Settlement-> READY
 
+After a void batch the coordinator may ask once who spoiled a row of it::
+
+    READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
+
 and a party that missed a part of a batch goes on after its settlement. Double arrows are calls by
 the node: its guard stands between what is proposed and what is done.
 From every state a broken promise leads to STOPPED, which has no way out.
@@ -23,6 +27,7 @@ from typing import TypeVar
 
 from protocols.errors import UnexpectedMessageError
 from protocols.messages import (
+    BlameRequest,
     Closing,
     Confirmations,
     EnvelopeBundle,
@@ -40,6 +45,7 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    StreamSums,
     SurvivorSet,
 )
 
@@ -58,6 +64,7 @@ class PartyState(Enum):
     OPENING = "opening"
     REVEALED = "revealed"
     REFUSED = "refused"
+    REVIEWING_ROW = "reviewing row"
     CLOSED = "closed"
     DONE = "done"
     STOPPED = "stopped"
@@ -73,6 +80,7 @@ class CoordinatorState(Enum):
     READY = "ready"
     COLLECTING = "collecting"
     REVEALING = "revealing"
+    BLAMING = "blaming"
     CLOSING = "closing"
     COMPARING = "comparing"
     DONE = "done"
@@ -87,6 +95,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
         Settlement: PartyState.READY,  # of a plan that never came
+        BlameRequest: PartyState.REVIEWING_ROW,
         Closing: PartyState.CLOSED,
     },
     PartyState.REVIEWING_PLAN: {Settlement: PartyState.READY},  # nothing was sent in time
@@ -94,6 +103,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.OPENING: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
     PartyState.REVEALED: {Settlement: PartyState.READY},
     PartyState.REFUSED: {Settlement: PartyState.READY},
+    PartyState.REVIEWING_ROW: {},
     PartyState.CLOSED: {HeadBundle: PartyState.DONE},
     PartyState.DONE: {},
     PartyState.STOPPED: {},
@@ -101,7 +111,10 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
 
 COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], CoordinatorState]] = {
     # A stage is left when every party's message is in; until then the state stays.
-    CoordinatorState.OFFERED: {KeyStatement: CoordinatorState.RECORDED},
+    CoordinatorState.OFFERED: {
+        KeyStatement: CoordinatorState.RECORDED,
+        Refusal: CoordinatorState.OFFERED,
+    },
     CoordinatorState.RECORDED: {
         EnvelopeBundle: CoordinatorState.DELIVERED,
         Refusal: CoordinatorState.RECORDED,
@@ -121,6 +134,10 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
         Refusal: CoordinatorState.COLLECTING,
     },
     CoordinatorState.REVEALING: {Reveal: CoordinatorState.READY},
+    CoordinatorState.BLAMING: {
+        StreamSums: CoordinatorState.READY,
+        Refusal: CoordinatorState.BLAMING,
+    },
     CoordinatorState.CLOSING: {HeadStatement: CoordinatorState.COMPARING},
     CoordinatorState.COMPARING: {Ready: CoordinatorState.DONE},
     CoordinatorState.DONE: {},

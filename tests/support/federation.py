@@ -209,6 +209,8 @@ class Federation:
         budget: Epsilon of the run for every party; 5 if None.
         simulated: What the coordinator says the run is.
         lifetime_s: Seconds until the run expires.
+        pool: Inputs of the pool, where nothing depends on what they are.
+        pool_inputs: The pool's inputs, where something does.
         now: Unix time, mutable.
     """
 
@@ -231,11 +233,13 @@ class Federation:
         simulated: bool = True,
         lifetime_s: int = 3600,
         pool: int = POOL,
+        pool_inputs: NDArray[np.float64] | None = None,
     ) -> None:
         self.now = NOW
         self.events: list[str] = []
         self.steps: list[list[str]] = [[] for _ in range(parties)]
-        self.pool = QueryPool(np.arange(2.0 * pool).reshape(pool, 2))
+        inputs = np.arange(2.0 * pool).reshape(pool, 2) if pool_inputs is None else pool_inputs
+        self.pool = QueryPool(inputs)
         self.identity = SigningIdentity.generate()
         self.identities = [SigningIdentity.generate() for _ in range(parties)]
         self.names = [f"hospital-{place}" for place in range(parties)]
@@ -249,6 +253,8 @@ class Federation:
             "least_checked_peers": 2,
             "forms": frozenset({form}),
             "simulated": True,
+            # Inputs that are made up for their number alone lie on a line, one beside the other.
+            **({"most_near_queries": None} if pool_inputs is None else {}),
             **(policy or {}),
         }
         self.weights = [

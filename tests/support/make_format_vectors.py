@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -307,7 +308,12 @@ def _journal_record(link: bytes, body: bytes) -> tuple[bytes, bytes]:
 def journals() -> Row:
     run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
     y = some_bytes("y", 100)
+    sketch = struct.pack("<33f", *(place / 8 for place in range(33)))
     bodies: list[list[Any]] = [
+        [
+            "sketches",
+            [[some_bytes("query 0"), sketch, False], [some_bytes("query 1"), sketch, True]],
+        ],
         ["claim", [some_bytes("query 0"), some_bytes("query 1")]],
         ["begin", run, 1, plan],
         ["keep", plan, hashlib.sha256(y).digest()],

@@ -37,6 +37,8 @@ _PURPOSES = {
     "ShareBundle": "",
     "SurvivorSet": "survivor set",
     "Reveal": "reveal",
+    "BlameRequest": "blame request",
+    "StreamSums": "stream sums",
 }
 
 
@@ -144,6 +146,8 @@ def _messages() -> dict[str, list[Any]]:
         "ShareBundle": [_bytes("plan"), [_bytes("dealing", 300)], [_bytes("column", 84)]],
         "SurvivorSet": [run, _bytes("plan"), [me, peer]],
         "Reveal": [_bytes("set"), me, [_bytes("disclosure", 66), b""]],
+        "BlameRequest": [run, _bytes("plan"), 17],
+        "StreamSums": [_bytes("plan"), me, 17, [0, 2**32 - 1, 255]],
     }  # fmt: skip
 
 
@@ -240,6 +244,11 @@ def _spoiled() -> dict[str, bytes]:
         + signature,
         "name is empty": b"\x84\x01\x0b" + cbor([run, head, ""]) + signature,
         "name of 65 letters": b"\x84\x01\x0b" + cbor([run, head, "x" * 65]) + signature,
+        "row beyond every vector": b"\x84\x01\x14" + cbor([run, head, 2**26 + 1]) + signature,
+        "no stream sums": b"\x84\x01\x15" + cbor([run, head, 0, []]) + signature,
+        "a stream sum of 2^32": b"\x84\x01\x15" + cbor([run, head, 0, [2**32]]) + signature,
+        "a negative stream sum": b"\x84\x01\x15" + cbor([run, head, 0]).replace(b"\x83", b"\x84", 1)
+        + b"\x81\x20" + signature,
         "vector is empty": b"\x84\x01\x0a" + cbor([run, head, b""]) + signature,
         "no envelopes": b"\x84\x01\x05" + cbor([run, []]) + b"\x40",
         "envelope is a list": b"\x84\x01\x05" + cbor([run, [[1]]]) + b"\x40",

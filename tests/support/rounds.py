@@ -181,9 +181,16 @@ class MemoryRun:
         self.exchange("deliver", self.coordinator.deliver())
         self.exchange("closing setup", self.coordinator.close_setup())
 
-    def open_plan(self, words: int, *, batch: int = 0, terms: bytes = b"") -> bytes:
+    def open_plan(
+        self, words: int, *, batch: int = 0, terms: bytes = b"", row_words: int = 0
+    ) -> bytes:
         return self.coordinator.plan(
-            batch=batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=terms
+            batch=batch,
+            attempt=0,
+            words=words,
+            expires_at=EXPIRES_AT,
+            terms=terms,
+            row_words=row_words,
         )
 
     def sum(
@@ -193,12 +200,13 @@ class MemoryRun:
         batch: int = 0,
         absent: Collection[int] = (),
         mute: Collection[int] = (),
+        row_words: int = 0,
     ) -> NDArray[np.int64]:
         """Run one batch to its opened sum; vectors are given in seat order.
 
         Seats in `absent` are lost before they send y, those in `mute` after it.
         """
-        plan = self.open_plan(len(vectors[0]), batch=batch)
+        plan = self.open_plan(len(vectors[0]), batch=batch, row_words=row_words)
         for seat, (fp, vector) in enumerate(zip(self.coordinator.seats, vectors, strict=True)):
             if seat not in absent:
                 self.to_party("plan", fp, plan)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.errors import VoidBatchError
+from coordinator.errors import SpoiledBatchError
 from coordinator.simulation import results
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
@@ -384,14 +384,15 @@ class TestVoidBatches:
         lie_in_batch.add(0)
         run = tmp_path / "run"
         ended = pate_fed(*small_run(table, run), "--batch-size", 2)
-        assert (ended.code, ended.error_code) == (4, VoidBatchError.code)
-        assert "whose row is wrong cannot be known" in ended.err
+        assert (ended.code, ended.error_code) == (4, SpoiledBatchError.code)
+        assert re.search(r"\(party-\d: its row is not its votes\)", ended.err)
         states = [entry["state"] for entry in read_json(run, "privacy.json")["ledger"]]
         assert states == ["forfeited", "committed", "committed", "committed"]
         queries = read_json(run, "metrics.json")["queries"]
         assert (queries["void"], queries["asked"], queries["not_asked"]) == (2, 6, 0)
         assert len(labels_of(run)) == 6
-        assert any("void" in w for w in read_json(run, "metrics.json")["warnings"])
+        [warning] = [w for w in read_json(run, "metrics.json")["warnings"] if "void" in w]
+        assert re.search(r"\(party-\d: its row is not its votes\)", warning)
 
     def test_two_void_batches_stop_a_run_that_keeps_what_it_has(
         self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
@@ -399,7 +400,7 @@ class TestVoidBatches:
         lie_in_batch.update({1, 2})
         run = tmp_path / "run"
         ended = pate_fed(*small_run(table, run), "--batch-size", 2)
-        assert (ended.code, ended.error_code) == (4, VoidBatchError.code)
+        assert (ended.code, ended.error_code) == (4, SpoiledBatchError.code)
         states = [entry["state"] for entry in read_json(run, "privacy.json")["ledger"]]
         assert states == ["committed", "forfeited", "forfeited"]
         queries = read_json(run, "metrics.json")["queries"]
@@ -410,7 +411,7 @@ class TestVoidBatches:
     ) -> None:
         lie_in_batch.add(0)
         ended = pate_fed(*small_run(table, tmp_path / "run"))
-        assert (ended.code, ended.error_code, ended.out) == (4, VoidBatchError.code, "")
+        assert (ended.code, ended.error_code, ended.out) == (4, SpoiledBatchError.code, "")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv"]
 
     def test_json_of_a_run_with_a_void_batch_is_one_object_on_each_stream(
@@ -420,7 +421,7 @@ class TestVoidBatches:
         ended = pate_fed(*small_run(table, tmp_path / "run"), "--batch-size", 4, "--format", "json")
         assert ended.code == 4
         assert ended.json["metrics"]["queries"]["void"] == 4
-        assert json.loads(ended.err)["code"] == VoidBatchError.code
+        assert json.loads(ended.err)["code"] == SpoiledBatchError.code
 
 
 @NEEDS_RAY

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from party.file_journal import FileJournal
-from party.journal import Journal, MemoryJournal
+from party.journal import Journal, MemoryJournal, SketchedQueries
 from pate_fed.queries import QueryPool
+from pate_fed.query_sketches import Sketches, sketch
 from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
 
 ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
@@ -75,6 +76,18 @@ class ForgetfulParty(Journal):
         with FileJournal(self._folder) as journal:
             return journal.count()
 
+    def keep_sketches(self, batch: SketchedQueries) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.keep_sketches(batch)
+
+    def sketches(self) -> Sketches:
+        with FileJournal(self._folder) as journal:
+            return journal.sketches()
+
+    def count_near(self) -> int:
+        with FileJournal(self._folder) as journal:
+            return journal.count_near()
+
 
 @pytest.fixture(params=["in memory", "on disk", "reopened"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
@@ -120,6 +133,49 @@ class TestQueries:
     def test_minus_zero_is_zero(self) -> None:
         plus, minus = QueryPool(np.array([[0.0]])), QueryPool(np.array([[-0.0]]))
         assert plus.ask((0,)).digests == minus.ask((0,)).digests
+
+
+def sketched(*queries: bytes, near: tuple[bool, ...]) -> SketchedQueries:
+    inputs = np.array([[float(query[0]), 1.0] for query in queries])
+    return SketchedQueries(queries, sketch(inputs), np.array(near))
+
+
+class TestSketches:
+    def test_sketches_count_once_their_queries_are_claimed(self, journal: Journal) -> None:
+        batch = sketched(ONE, TWO, near=(False, True))
+        journal.keep_sketches(batch)
+        assert len(journal.sketches()) == journal.count_near() == 0
+        journal.claim([ONE, TWO])
+        assert np.array_equal(journal.sketches(), batch.sketches)
+        assert journal.count_near() == 1
+
+    def test_what_was_noted_of_an_answered_query_stays(self, journal: Journal) -> None:
+        journal.keep_sketches(sketched(ONE, near=(True,)))
+        journal.claim([ONE])
+        journal.keep_sketches(sketched(ONE, TWO, near=(False, False)))
+        journal.claim([TWO])
+        assert journal.count_near() == 1
+
+    def test_a_query_that_was_never_claimed_may_be_sketched_again(self, journal: Journal) -> None:
+        journal.keep_sketches(sketched(ONE, near=(True,)))
+        journal.keep_sketches(sketched(ONE, near=(False,)))
+        journal.claim([ONE])
+        assert journal.count_near() == 0
+        assert len(journal.sketches()) == 1
+
+    def test_sketches_of_many_queries_fit_a_journal(self, tmp_path: Path) -> None:
+        queries = tuple(place.to_bytes(32, "big") for place in range(25_000))
+        batch = SketchedQueries(
+            queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=bool)
+        )
+        with FileJournal(tmp_path / "journal") as journal:
+            journal.keep_sketches(batch)
+            journal.claim(queries)
+        with FileJournal(tmp_path / "journal") as journal:
+            assert np.array_equal(journal.sketches(), batch.sketches)
+
+    def test_sketches_print_no_input(self) -> None:
+        assert repr(sketched(ONE, near=(False,))) == "SketchedQueries(queries=1)"
 
 
 class TestPlans:
@@ -249,6 +305,7 @@ class TestCounter:
         seen = [journal.counter]
         for write in (
             lambda: journal.claim([ONE]),
+            lambda: journal.keep_sketches(sketched(TWO, near=(False,))),
             lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
             lambda: journal.keep(PLAN, b"y"),
             lambda: journal.witness({b"peer": 7, b"other": 1}),
@@ -257,13 +314,13 @@ class TestCounter:
         ):
             write()
             seen.append(journal.counter)
-        assert seen == list(range(7))
+        assert seen == list(range(8))
         journal.erase(PLAN)
         journal.witness({b"peer": 7})
         journal.halt(49)
         journal.find(PLAN)
         journal.any_answered([TWO])
-        assert journal.counter == 6
+        assert journal.counter == 7
 
     def test_the_highest_counter_of_a_peer_is_kept(self, journal: Journal) -> None:
         assert journal.witnessed(b"peer") == 0
