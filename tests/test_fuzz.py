@@ -32,7 +32,8 @@ from protocols.dealing import Dealt, deal, disclose, read_disclosure, require_co
 from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
-from protocols.messages import MESSAGE_TYPES
+from protocols.masked import MaskedSum
+from protocols.messages import MESSAGE_TYPES, ShareBundle, SurvivorSet
 from protocols.rounds import PartyState
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
@@ -64,6 +65,8 @@ QUOTAS = {
     "signatures": 2_000,
     "a party": 3_000,
     "a coordinator": 3_000,
+    "a masked coordinator": 2_000,
+    "a holder": 2_000,
     "a node": 2_000,
     "transcripts": 3_000,
     "journals": 3_000,
@@ -414,6 +417,68 @@ def test_a_coordinator() -> None:
         with contextlib.suppress(ConflictingMessageError):
             run.coordinator.receive(y, peer=seat)
     assert run.coordinator.open_total().shape == (4,)
+
+
+def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
+    """A masked run whose survivors are fixed: what each of them is told next."""
+    run = MemoryRun(5, form=MaskedSum)
+    run.set_up()
+    plan = run.open_plan(4)
+    for seat in run.coordinator.seats:
+        run.to_party("plan", seat, plan)
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
+    return run, run.coordinator.fix_survivors()
+
+
+def test_a_masked_coordinator() -> None:
+    run, told = revealing()
+    reveals = {}
+    for seat, frames in told.items():
+        for frame in frames:
+            for reveal in run.to_party("survivors", seat, frame):
+                reveals[seat] = reveal
+    culprit, *honest = reveals
+    corpus = [reveals[culprit], *FRAMES]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, corpus)
+        return resigned(chance, reveals[culprit], run.identities[culprit])
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=culprit)
+
+    fuzz("a masked coordinator", door, make)
+    # Whatever the culprit showed: the others' shares open the exact sum.
+    for seat in honest:
+        run.coordinator.receive(reveals[seat], peer=seat)
+    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+
+
+def test_a_holder() -> None:
+    run, told = revealing()
+    me = run.coordinator.seats[0]
+    survivors, bundle = told[me]
+    run.to_party("survivors", me, survivors)
+    holder = run.parties[me]._holder
+    assert holder is not None
+    seats = wire.expect(wire.decode(survivors), SurvivorSet).survivors
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, [bundle])
+        return resigned(chance, bundle, run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        message = wire.expect(wire.decode(data), ShareBundle)
+        disclosures, wrong = holder.disclose(seats, message)
+        # A changed share is opened to nobody.
+        assert [seat for seat, shown in zip(seats, disclosures, strict=True) if not shown] == list(
+            wrong
+        )
+
+    fuzz("a holder", door, make)
+    assert run.to_party("shares", me, bundle)
 
 
 def test_a_node() -> None:
