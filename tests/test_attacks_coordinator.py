@@ -141,7 +141,12 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
 def test_a_replayed_plan_gets_no_new_vote_and_after_its_settlement_no_y(kind: Kind) -> None:
     federation = kind.ready()
     sent: list[tuple[int, bytes]] = []
-    federation.transport.on_query = lambda node, packet: (sent.append((node, packet)), packet)[1]
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        sent.append((node, packet))
+        return packet
+
+    federation.transport.on_query = on_query
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     federation.ask(2)  # tells all how the first batch was settled
     voted = votes_cast(federation)

@@ -67,7 +67,7 @@ def withheld(
         budgets=dict.fromkeys(range(PARTIES), 1e4),
     )
     for place in range(colluders):
-        federation.nodes[place]._draw_noise = lambda queries, phase: None  # type: ignore[method-assign]
+        federation.nodes[place]._draw_noise = lambda queries, phase: None  # type: ignore[method-assign, misc]
     federation.run.set_up()
     gone = range(PARTIES - lost, PARTIES)
     federation.transport.on_query = lambda node, packet: None if node in gone else packet

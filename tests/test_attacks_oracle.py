@@ -1,10 +1,10 @@
-"""What "void or not" tells a hospital that lies about its row sums, where the parties add the noise.
+"""What "void or not" tells a hospital that lies about row sums, where the parties add the noise.
 
 There the row check has a bound, so a liar can put it where honest noise decides it. By brute force:
 the verdict follows from noise and lie alone, whatever anybody voted. Together with what a batch
 answers it is still a function of the noisy rows, hence paid for in the coordinator's view. The
-public's price of a *check* is a price of its bit alone: a liar that also sees which batches are void
-learns a little more than that, by a known amount.
+public's price of a *check* is a price of its bit alone: a liar that also sees which batches are
+void learns a little more than that, by a known amount.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def worst(cases: Callable[[], Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_
     largest = np.zeros(len(ORDERS))
     for one, other in cases():
         for edge in range(-10, 11):
-            p, q = (with_verdict(event, SUMS <= edge) for event in (one, other))
+            opens = np.less_equal(SUMS, edge)
+            p, q = (with_verdict(event, opens) for event in (one, other))
             assert p[0] == q[0]  # the verdict itself: the very same chance
             for a, b in ((p, q), (q, p)):
                 if min(a.min(), b.min()) > 0:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from coordinator.errors import VoidBatchError
 from coordinator.simulation.hospitals import Hospital
@@ -249,9 +248,7 @@ SECRETS = (*COUNTS, *(HOSPITALS * count for count in COUNTS))
 NOISES = {
     "noise at the coordinator": ("--sigma1", SIGMA, "--vote-threshold", 10, "--pricing", "gdp"),
     "noise at the parties": ("--noise", "parties"),
-    "two phases": (
-        *("--noise", "parties", "--mechanism", "confident", "--sigma1", 7_000),
-    ),
+    "two phases": (*("--noise", "parties", "--mechanism", "confident", "--sigma1", 7_000),),
 }
 
 

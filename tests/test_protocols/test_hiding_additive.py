@@ -155,7 +155,7 @@ class _Spoiled:
 
 
 def seven_bits(key: bytes) -> _Spoiled:
-    return _Spoiled(key, lambda stream: stream & 0x7F)
+    return _Spoiled(key, lambda stream: (stream & 0x7F).astype(np.uint8))
 
 
 def sometimes_clear(key: bytes) -> _Spoiled:
