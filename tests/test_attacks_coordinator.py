@@ -1,7 +1,7 @@
 """A coordinator that cheats, against whole parties, in every kind of run.
 
 Each attack is made with the coordinator's own true signature. What must hold: no label of what was
-attacked comes out, no party votes on what it must not, and what a coordinator could add up is noise.
+attacked comes out, no party votes on what it must not, and what a coordinator adds up is noise.
 """
 
 from __future__ import annotations

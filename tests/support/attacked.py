@@ -1,4 +1,4 @@
-"""A coordinator that lies to real parties, in every kind of run: it changes messages and signs them.
+"""A coordinator that lies to real parties, in every kind of run: it signs what it changed.
 
 Kinds of runs: either form; noise at the coordinator, at the parties, and there in two phases.
 """
@@ -90,10 +90,11 @@ def lied(federation: Federation, packet: bytes, lie: Lie) -> bytes:
     for frame in wire.unpack(packet, max_bytes=MOST_BYTES):
         message = wire.decode(frame).message
         told = lie(message)
-        if told is not message:
-            signed = wire.sign(told, federation.identity) if told.PURPOSE else wire.contain(told)
-            frame = signed.frame
-        frames.append(frame)
+        if told is message:
+            frames.append(frame)
+            continue
+        signed = wire.sign(told, federation.identity) if told.PURPOSE else wire.contain(told)
+        frames.append(signed.frame)
     return wire.pack(frames)
 
 
