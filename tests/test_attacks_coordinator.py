@@ -16,7 +16,6 @@ import pytest
 from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
 from coordinator.labeling import LabelingRun, Member, Settings
 from party.errors import Reason
-from pate_fed.federation import BatchTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SealingKey
@@ -705,20 +704,3 @@ def test_swapped_envelopes_stop_who_got_the_wrong_ones(form: str) -> None:
     assert refused.value.party == federation.names[VICTIM]
     assert refused.value.cause == "PF-225"
     assert federation.nodes[VICTIM].state is PartyState.STOPPED
-
-
-@forms
-def test_rows_beyond_the_cap_on_answers_are_refused_though_they_may_be_asked(form: str) -> None:
-    """Where the parties add the noise every row that is sent is seen: a cap cannot stop it later."""
-    federation = Kind(form, "parties", 1).ready(terms={"max_asks": 9, "max_answers": 2})
-    terms = BatchTerms(federation.run.terms, (0, 1, 2))
-    plan = federation.run.round.plan(
-        batch=0,
-        attempt=0,
-        words=terms.words,
-        expires_at=2_000,
-        terms=wire.encode_value(terms.as_record()),
-    )
-    for node in federation.nodes:
-        assert codes(node.receive(wire.pack([plan]))) == [Reason.QUERIES]
-    assert not any(federation.steps)
