@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.errors import ConflictingMessageError, UnexpectedMessageError
+from protocols.errors import (
+    BadSignatureError,
+    ConflictingMessageError,
+    UnexpectedMessageError,
+)
 from protocols.masked import MaskedSum
-from protocols.messages import Plan
+from protocols.messages import Plan, ShareBundle
 from protocols.rounds import PartyState
 from protocols.secure_sum import SecureSum
+from tests.support.cheating import Cheat
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered, vector
 
@@ -49,3 +56,18 @@ def test_an_epoch_that_was_skipped_or_served_is_not_gone_back_to(
     assert party.state is PartyState.READY
     assert isinstance(party.receive(plan, now=NOW).event, Plan)
     assert wire.decode(party.contribute(vector())[-1]).message
+
+
+def test_hashes_that_a_dealer_did_not_sign_stop_the_holder_though_its_own_column_fits() -> None:
+    """The coordinator changes hashes of secrets: the holder's shares fit, the dealing does not."""
+    cheat = Cheat([vector()] * 5)
+    holder, everyone = cheat.parties[0], range(5)
+    holder.receive(cheat.survivor_set(everyone), now=NOW)
+    bundle = wire.expect(wire.decode(cheat.bundle(everyone, 0)), ShareBundle)
+    true = cheat.dealing(1)
+    forged = replace(true, secret_hashes=(bytes(32), *true.secret_hashes[1:]))
+    changed = replace(bundle, dealings=(cheat.signed(forged), *bundle.dealings[1:]))
+    with pytest.raises(BadSignatureError) as caught:
+        holder.receive(wire.contain(changed).frame, now=NOW)
+    assert caught.value.peer == "coordinator"
+    assert holder.state is PartyState.STOPPED
