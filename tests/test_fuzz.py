@@ -24,15 +24,20 @@ from party import file_journal
 from party.errors import PartyError
 from party.file_journal import FileJournal
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.query_sketches import from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
+from protocols.dealing import Dealt, deal, disclose, read_disclosure, require_column
 from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
-from protocols.messages import MESSAGE_TYPES
+from protocols.masked import MaskedSum
+from protocols.messages import MESSAGE_TYPES, ShareBundle, SurvivorSet
 from protocols.rounds import PartyState
+from protocols.shamir import elements_to_secrets
+from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import Federation
 from tests.support.mutations import encoded, mutated, mutated_value
@@ -49,11 +54,20 @@ QUOTAS = {
     "run terms": 10_000,
     "batch terms": 10_000,
     "releases": 10_000,
+    "first phases": 5_000,
+    "phase terms": 5_000,
+    "share envelopes": 5_000,
+    "share columns": 5_000,
+    "disclosures": 5_000,
+    "secret words": 5_000,
+    "stored answers": 2_000,
     "envelopes": 8_000,
     "sealing keys": 2_000,
     "signatures": 2_000,
     "a party": 3_000,
     "a coordinator": 3_000,
+    "a masked coordinator": 2_000,
+    "a holder": 2_000,
     "a node": 2_000,
     "row requests": 2_000,
     "statements": 2_000,
@@ -174,8 +188,11 @@ TERMS = Federation(
 ).run.terms
 BATCH_TERMS = BatchTerms(TERMS, (4, 1, 9))
 RELEASE = NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2]))
+FIRST = FirstPhase(np.array([0, 1, 0, 2]))
+PHASE_TERMS = PhaseTerms(b"p" * 32, (0, 2), FIRST.digest)
 RECORDS: list[dict[str, Any]] = [
-    TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record()
+    TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record(),
+    FIRST.as_record(), PHASE_TERMS.as_record(),
 ]  # fmt: skip
 
 
@@ -195,6 +212,8 @@ def test_values() -> None:
         pytest.param("run terms", RunTerms, RECORDS[0], id="run terms"),
         pytest.param("batch terms", BatchTerms, RECORDS[1], id="batch terms"),
         pytest.param("releases", NoisyRelease, RECORDS[2], id="releases"),
+        pytest.param("first phases", FirstPhase, RECORDS[3], id="first phases"),
+        pytest.param("phase terms", PhaseTerms, RECORDS[4], id="phase terms"),
     ],
 )
 def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
@@ -204,7 +223,86 @@ def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
             changed = mutated_value(chance, changed)
         return encoded(changed)
 
-    fuzz(name, lambda data: kind.from_record(wire.decode_value(data)), make)
+    def door(data: bytes) -> None:
+        value = wire.decode_value(data)
+        # What is taken is what would have been written.
+        assert wire.encode_value(kind.from_record(value).as_record()) == data
+
+    fuzz(name, door, make)
+
+
+# Shares ----------------------------------------------------------------------------------------
+
+PARTIES, DEALER, HOLDER, DROPPED = 5, 1, 3, [4]
+
+
+def dealt() -> Dealt:
+    return deal(
+        [bytes([place]) * 32 for place in range(PARTIES)],
+        seat=DEALER,
+        sender=b"d" * 32,
+        plan_digest=b"p" * 32,
+        threshold=4,
+        random_bytes=random.Random(1).randbytes,  # noqa: S311 - shares that a test breaks
+    )
+
+
+def spoiled(chance: random.Random, corpus: list[bytes]) -> bytes:
+    """Mostly of the right length, so that what is behind the first check is met, too."""
+    data = chance.choice(corpus)
+    if chance.random() < 0.5:
+        return mutated(chance, corpus)
+    changed = bytearray(data)
+    for _ in range(chance.randrange(1, 4)):
+        changed[chance.randrange(len(changed))] ^= chance.randrange(1, 256)
+    return bytes(changed)
+
+
+def test_share_envelopes() -> None:
+    key = b"k" * 32
+    corpus = [seal_shares(content, key) for content in (b"", b"x", bytes(32), bytes(3_000))]
+
+    def door(data: bytes) -> None:
+        open_shares(data, key)
+        assert data in corpus
+
+    fuzz("share envelopes", door, lambda chance: spoiled(chance, corpus))
+
+
+def test_share_columns() -> None:
+    shares = dealt()
+    good = shares.columns[HOLDER]
+
+    def door(data: bytes) -> None:
+        require_column(data, shares.message, dealer=DEALER, holder=HOLDER)
+        assert data == good
+
+    fuzz("share columns", door, lambda chance: spoiled(chance, [good, *shares.columns]))
+
+
+def test_disclosures() -> None:
+    shares = dealt()
+    column = shares.columns[HOLDER]
+    hashes = require_column(column, shares.message, dealer=DEALER, holder=HOLDER)
+    good = disclose(column, hashes, dealer=DEALER, dropped=DROPPED)
+
+    def door(data: bytes) -> None:
+        read_disclosure(data, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
+        assert data == good
+
+    fuzz("disclosures", door, lambda chance: spoiled(chance, [good, column]))
+
+
+def test_words_that_shares_join_to() -> None:
+    """Holders that lie together choose what comes out of the polynomial: any field elements."""
+    corpus = [np.arange(16, dtype="<u4").tobytes(), np.full(16, 65_536, dtype="<u4").tobytes()]
+
+    def door(data: bytes) -> None:
+        words = np.frombuffer(data[: 64 * (len(data) // 64)], dtype="<u4").astype(np.int64)
+        (secret,) = elements_to_secrets(words.reshape(-1, 16)[:1] % 65_537)
+        assert len(secret) == 32
+
+    fuzz("secret words", door, lambda chance: spoiled(chance, corpus).ljust(64, b"\0"))
 
 
 # Keys ------------------------------------------------------------------------------------------
@@ -325,6 +423,68 @@ def test_a_coordinator() -> None:
     assert run.coordinator.open_total().shape == (4,)
 
 
+def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
+    """A masked run whose survivors are fixed: what each of them is told next."""
+    run = MemoryRun(5, form=MaskedSum)
+    run.set_up()
+    plan = run.open_plan(4)
+    for seat in run.coordinator.seats:
+        run.to_party("plan", seat, plan)
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
+    return run, run.coordinator.fix_survivors()
+
+
+def test_a_masked_coordinator() -> None:
+    run, told = revealing()
+    reveals = {}
+    for seat, frames in told.items():
+        for frame in frames:
+            for reveal in run.to_party("survivors", seat, frame):
+                reveals[seat] = reveal
+    culprit, *honest = reveals
+    corpus = [reveals[culprit], *FRAMES]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, corpus)
+        return resigned(chance, reveals[culprit], run.identities[culprit])
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=culprit)
+
+    fuzz("a masked coordinator", door, make)
+    # Whatever the culprit showed: the others' shares open the exact sum.
+    for seat in honest:
+        run.coordinator.receive(reveals[seat], peer=seat)
+    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+
+
+def test_a_holder() -> None:
+    run, told = revealing()
+    me = run.coordinator.seats[0]
+    survivors, bundle = told[me]
+    run.to_party("survivors", me, survivors)
+    holder = run.parties[me]._holder
+    assert holder is not None
+    seats = wire.expect(wire.decode(survivors), SurvivorSet).survivors
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, [bundle])
+        return resigned(chance, bundle, run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        message = wire.expect(wire.decode(data), ShareBundle)
+        disclosures, wrong = holder.disclose(seats, message)
+        # A changed share is opened to nobody.
+        assert [seat for seat, shown in zip(seats, disclosures, strict=True) if not shown] == list(
+            wrong
+        )
+
+    fuzz("a holder", door, make)
+    assert run.to_party("shares", me, bundle)
+
+
 def test_a_node() -> None:
     federation = Federation()
     federation.run.set_up()
@@ -432,6 +592,30 @@ def _json_of(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _json_of(item) for key, item in value.items()}
     return value
+
+
+def test_stored_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal is whole, but the y beside it was changed: it is damage, and is never sent."""
+    monkeypatch.setattr(file_journal.os, "fsync", lambda file: None)  # the disk is not the point
+    plan, answer = b"p" * 32, bytes(range(200))
+    with FileJournal(tmp_path) as journal:
+        journal.begin(run_id=bytes(32), epoch=1, plan_digest=plan)
+        journal.keep(plan, answer)
+    (stored,) = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path, answer)]
+    good = stored.read_bytes()
+
+    def door(data: bytes) -> None:
+        stored.write_bytes(data)
+        with FileJournal(tmp_path) as journal:
+            found = journal.find(plan)
+        assert data == good
+        assert found == answer
+
+    fuzz("stored answers", door, lambda chance: spoiled(chance, [good]))
+
+
+def holds(path: Path, content: bytes) -> bool:
+    return content in path.read_bytes()
 
 
 def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
