@@ -7,18 +7,22 @@ of the secure sum alone (`bad_sums`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
 from coordinator.transport import Silence, Transport
 from protocols import wire
 from protocols.errors import MalformedMessageError
+from protocols.identity import SigningIdentity
 from tests.support.bad_network_witness import Witness
+from tests.support.marker import reachable
 
+T = TypeVar("T")
 MAX_BYTES = 2**24
 LONG_S = 100_000
 """Longer than any run lasts."""
@@ -148,6 +152,7 @@ class BadNetwork(Transport):
         clock: Time, which a stalled exchange moves.
         witness: Sees all that honest ends send.
         trace: What anybody could see: who was sent, in which order, what types and sizes.
+        applied: Kinds of faults that met a packet.
     """
 
     def __init__(self, doors: Sequence[Door], *, clock: Clock, witness: Witness) -> None:
@@ -156,6 +161,7 @@ class BadNetwork(Transport):
         self.clock = clock
         self.witness = witness
         self.trace: list[tuple[object, ...]] = []
+        self.applied: set[Kind] = set()
         self._faults: dict[tuple[int, int, bool], list[Fault]] = {}
         self._unordered: dict[int, Fault] = {}
         self._exchange = 0
@@ -196,7 +202,7 @@ class BadNetwork(Transport):
         """Hand a packet to a party, and its answer to the network again."""
         answer = self.doors[arrival.node].receive(arrival.packet)
         self._note("answered", [(arrival.node, answer)])
-        self.witness.answered(arrival.node, answer)
+        self.witness.answered(arrival.node, _frames(answer))
         if arrival.pick is not None and arrival.node in slots:
             slots[arrival.node].pick = arrival.pick
         for back in self._bent(arrival.node, answer, to_party=False):
@@ -226,6 +232,7 @@ class BadNetwork(Transport):
         fault = self._unordered.pop(self._exchange, None)
         if fault is None:
             return items
+        self.applied.add(fault.kind)
         turn = fault.a % len(items)
         items = items[turn:] + items[:turn]
         return items[::-1] if fault.b % 2 else items
@@ -243,6 +250,7 @@ class BadNetwork(Transport):
     def _bend(self, fault: Fault, arrival: _Arrival) -> list[_Arrival]:
         node, packet = arrival.node, arrival.packet
         other = (node + 1 + fault.a) % len(self.doors)
+        self.applied.add(fault.kind)
         if not packet:  # cut to nothing before
             return [arrival]
         match fault.kind:
@@ -317,9 +325,31 @@ class BadNetwork(Transport):
 
     def _note(self, what: str, packets: Iterable[tuple[int, bytes]]) -> None:
         for node, packet in packets:
-            self.witness.saw(packet)
-            shape = [(frame[2], len(frame)) for frame in _frames(packet)]
-            self.trace.append((what, node, *shape, *self.witness.codes_in(packet)))
+            frames = _frames(packet)
+            shape = [(frame[2], len(frame)) for frame in frames]
+            self.trace.append((what, node, *shape, *self.witness.saw(frames)))
+
+
+class Snapshot(Generic[T]):
+    """A federation to be copied many times: its values are shared by all copies.
+
+    Args:
+        original: What is copied; not to be used itself.
+    """
+
+    def __init__(self, original: T) -> None:
+        self._original = original
+        values = [item for item in reachable(original) if _is_value(item)]
+        self._shared = {id(value): value for value in values}
+
+    def copy(self) -> T:
+        """Another one in the very same state."""
+        return copy.deepcopy(self._original, dict(self._shared))
+
+
+def _is_value(item: object) -> bool:
+    parameters = getattr(type(item), "__dataclass_params__", None)
+    return isinstance(item, SigningIdentity) or (parameters is not None and parameters.frozen)
 
 
 def _frames(packet: bytes) -> list[bytes]:

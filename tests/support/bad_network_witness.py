@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,21 +73,25 @@ class Witness:
     def was_opened(self, opened: Opened) -> None:
         self.opened.append(opened)
 
-    def saw(self, packet: bytes) -> None:
-        """Keep what honest ends sent, in either direction."""
-        frames = wire.unpack(packet, max_bytes=2**24)
+    def saw(self, frames: Sequence[bytes]) -> list[str]:
+        """Keep what honest ends sent, in either direction; return the codes of refusals."""
         self.frames.update(frames)
+        codes = []
         for frame in frames:
             if frame[2] == Plan.TYPE:
-                signed = wire.decode(frame)
+                signed = _decoded(frame)
                 self.plans[signed.digest] = wire.expect(signed, Plan)
+            elif frame[2] == Refusal.TYPE:
+                codes.append(wire.expect(_decoded(frame), Refusal).reason)
+        if Reason.FAULT.value in codes:
+            self.complaints.append("a party failed with an error that has no code")
+        return codes
 
-    def answered(self, node: int, packet: bytes) -> None:
+    def answered(self, node: int, frames: Sequence[bytes]) -> None:
         """Hold what a party sent against what it may send."""
         me = self._fingerprints[node]
-        for frame in wire.unpack(packet, max_bytes=2**24):
-            signed = wire.decode(frame)
-            match signed.message:
+        for frame in frames:
+            match _decoded(frame).message:
                 case MaskedVector(plan_digest=plan, sender=sender, body=body):
                     assert sender == me
                     assert (node, body) in self._vectors, "a y that nobody computed"
@@ -96,14 +101,6 @@ class Witness:
                 case Reveal(survivors_digest=survivors, sender=sender):
                     assert sender == me
                     self.sent[Reveal][me, survivors].add(frame)
-
-    def codes_in(self, packet: bytes) -> list[str]:
-        """The reasons of the refusals in a packet."""
-        messages = [wire.decode(f).message for f in wire.unpack(packet, max_bytes=2**24)]
-        codes = [message.reason for message in messages if isinstance(message, Refusal)]
-        if Reason.FAULT.value in codes:
-            self.complaints.append("a party failed with an error that has no code")
-        return codes
 
     # What must hold ---------------------------------------------------------------------------
 
@@ -187,6 +184,10 @@ WATCHED: dict[str, Callable[[], _Watched]] = {
     "additive": WatchedAdditive,
     "masked": WatchedMasked,
 }
+
+
+_decoded = lru_cache(maxsize=2**13)(wire.decode)
+"""Most messages are the same in every schedule."""
 
 
 def _wrapped(values: NDArray[np.int64]) -> NDArray[np.int64]:

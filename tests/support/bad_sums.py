@@ -6,7 +6,6 @@ second y for a plan would be seen. A sum that opens is a release.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from protocols.identity import SigningIdentity
 from protocols.messages import Plan, Refusal, RunOffer, RunRecord
 from protocols.ring import Words
 from protocols.rounds import CoordinatorRound, PartyRound, PartyState
-from tests.support.bad_network import BadNetwork, Clock, Schedule
+from tests.support.bad_network import BadNetwork, Clock, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 
 NOW = 1_000.0
@@ -244,10 +243,6 @@ class BadSums:
         self.run = SumRun(self)
         self.outcomes: list[str] = []
 
-    def copy(self) -> BadSums:
-        """Another federation in the very same state."""
-        return copy.deepcopy(self, {id(one): one for one in self.people})
-
     def attempt(self, name: str, act: Callable[[], Any]) -> bool:
         """Do something that may fail, but only with a code; note what became of it."""
         try:
@@ -327,8 +322,8 @@ class Sums:
 
 
 @cache
-def _prepared(course: Sums) -> BadSums:
+def _prepared(course: Sums) -> Snapshot[BadSums]:
     sums = BadSums(course.parties, course.form)
     if course.is_set_up:
         sums.run.set_up()
-    return sums
+    return Snapshot(sums)
