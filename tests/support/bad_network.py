@@ -348,6 +348,8 @@ class Snapshot(Generic[T]):
 
 
 def _is_value(item: object) -> bool:
+    if isinstance(item, tuple):
+        return all(isinstance(part, bytes | int | str | type) for part in item)
     parameters = getattr(type(item), "__dataclass_params__", None)
     return isinstance(item, SigningIdentity) or (parameters is not None and parameters.frozen)
 

@@ -125,6 +125,8 @@ class Witness:
         return (party, plan) in self.sent[MaskedVector]
 
     def _check_messages(self) -> None:
+        for _, plan in self.sent[MaskedVector]:
+            assert plan in self.plans, "a y for a plan that nobody made"
         for kind, seen in self.sent.items():
             for bodies in seen.values():
                 # Two y's of one plan are one pad under two vectors.

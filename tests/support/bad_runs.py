@@ -120,7 +120,12 @@ class BadRuns:
         self.terms: list[RunTerms] = []
         self.released: list[Released] = []
         self.outcomes: list[str] = []
+        self.runs: list[LabelingRun] = []
         self.open_run()
+
+    @property
+    def _run_ids(self) -> list[bytes]:
+        return [run.round.run_id for run in self.runs]
 
     @property
     def nodes(self) -> list[PartyNode]:
@@ -150,6 +155,7 @@ class BadRuns:
             noise_bytes=self._random,
             clock=self.clock,
         )
+        self.runs.append(self.run)
         form.opens_for(self.witness, self.run.round)
         self.terms.append(self.run.terms)
 
@@ -193,12 +199,28 @@ class BadRuns:
     def check(self) -> None:
         """Hold all that happened against the rules."""
         self.witness.check()
-        for store in self.stores:
-            assert EntryState.RESERVED not in store.ledger().states
+        self._check_reservations()
         self._check_labels()
         self._check_queries()
         for node in range(len(self.people) - 1):
             self._check_charges(node)
+
+    def _check_reservations(self) -> None:
+        """The coordinator settles each batch, and takes back nothing that may have been seen."""
+        for run_id, store in zip(self._run_ids, self.stores, strict=True):
+            for batch, state in enumerate(store.ledger().states):
+                assert state is not EntryState.RESERVED
+                assert (state is EntryState.COMMITTED) == (batch in store.releases())
+                if state is EntryState.CANCELLED:
+                    assert not self._was_answered(run_id, batch)
+
+    def _was_answered(self, run_id: bytes, batch: int) -> bool:
+        return any(
+            self.witness.has_sent(one.fingerprint, digest)
+            for digest, plan in self.witness.plans.items()
+            for one in self.people
+            if (plan.run_id, plan.batch) == (run_id, batch)
+        )
 
     def _check_labels(self) -> None:
         for released in self.released:
@@ -234,6 +256,7 @@ class BadRuns:
         entries = self.nodes[node].ledger.entries
         by_plan = {bytes.fromhex(entry.entry_id): entry for entry in entries}
         assert len(by_plan) == len(entries), "a second charge"
+        assert set(by_plan) <= set(self.witness.plans), "a charge for a plan that nobody made"
         for digest, plan in self.witness.plans.items():
             if not plan.phase and self.witness.has_sent(me, digest):
                 assert by_plan[digest].state is not EntryState.CANCELLED
