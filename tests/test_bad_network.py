@@ -1,8 +1,8 @@
 """10,000 schedules of a bad network: exact sums, or a clean failure with a code; nothing else.
 
-The network drops, repeats, delays, reorders, misdelivers, truncates, splices and flips bits, in both
-directions, within a batch, across batches and across runs. After each schedule it must hold that
-every sum that was opened is exactly that of those who are in it, that nothing came out of what
+The network drops, repeats, delays, reorders, misdelivers, truncates, splices and flips bits, in
+both directions, within a batch, across batches and across runs. After each schedule it must hold
+that every sum that was opened is exactly that of those who are in it, that nothing came out of what
 failed, that nobody was charged twice or too little, that no query was opened twice, and that no
 message held a party's own votes. A part of the schedules is played again with other votes: nothing
 that can be seen may differ.
@@ -15,16 +15,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from protocols import wire
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import MaskedVector
 from tests.support.bad_network import Fault, Kind, Schedule, schedules
-from tests.support.bad_network_witness import Opened
 from tests.support.bad_runs import HYBRID_SUITE, BadRuns, Runs
 from tests.support.bad_sums import BadSums, Sums
 
@@ -86,9 +83,7 @@ def _remembered_frames() -> Iterator[None]:
     def signed(identity: SigningIdentity, purpose: str, digest: bytes) -> bytes:
         return sign(identity, purpose=purpose, digest=digest)
 
-    def verify(
-        self: PublicIdentity, *, purpose: str, digest: bytes, signature: bytes
-    ) -> None:
+    def verify(self: PublicIdentity, *, purpose: str, digest: bytes, signature: bytes) -> None:
         checked(self.key, purpose, digest, signature)  # what fails is not remembered
 
     with pytest.MonkeyPatch.context() as patch:
@@ -120,9 +115,7 @@ def test_whatever_the_network_does_sums_are_exact_or_fail_with_a_code(
         suppress_health_check=list(HealthCheck),
     )
     @given(
-        schedule=schedules(
-            exchanges=course.exchanges, nodes=course.parties, most=5 * course.runs
-        ),
+        schedule=schedules(exchanges=course.exchanges, nodes=course.parties, most=5 * course.runs),
         turn=st.integers(0, COMPARED - 1),
     )
     def play(schedule: Schedule, turn: int) -> None:
@@ -159,8 +152,6 @@ def compare(one: BadSums | BadRuns, other: BadSums | BadRuns) -> None:
 
 # Named cases -----------------------------------------------------------------------------------
 
-Y = {"to_party": False}
-PLAN = {"to_party": True}
 ALL = ["batch: done", "batch: done", "closing: done"]
 
 
@@ -181,7 +172,12 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
         pytest.param(
             [fault(Kind.REPEAT_LATER, b=0), fault(Kind.REPEAT_LATER, exchange=1, b=0)],
             ["batch: done", "batch: PF", "closing: "],
-            id="a y of the first batch in the second",
+            id="a y of the first batch again in the second",
+        ),
+        pytest.param(
+            [fault(Kind.DELAY)],
+            ["batch: ", "batch: ", "closing: "],
+            id="a y of the first batch only in the second",
         ),
         pytest.param(
             [replace(fault(Kind.REPEAT_LATER, b=2), to_party=True)],
@@ -194,7 +190,9 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
             id="one bit of a y",
         ),
         pytest.param(
-            [fault(Kind.MISDELIVER)], ["batch: PF", "batch: ", "closing: "], id="a y in a peer's name"
+            [fault(Kind.MISDELIVER)],
+            ["batch: PF", "batch: ", "closing: "],
+            id="a y in a peer's name",
         ),
         pytest.param(
             [fault(Kind.OLDER, exchange=1)],

@@ -216,9 +216,7 @@ class BadNetwork(Transport):
                 slots[back.node].pick = back.pick
 
     def _deliver_late(self, slots: dict[int, _Slot], *, first: bool) -> None:
-        due = [
-            late for late in self._late if late.due <= self._exchange and late.first is first
-        ]
+        due = [late for late in self._late if late.due <= self._exchange and late.first is first]
         self._late = [late for late in self._late if late not in due]
         for late in due:
             arrival = _Arrival(late.node, late.packet, late.pick)
@@ -315,7 +313,9 @@ class BadNetwork(Transport):
     def _older(self, frame: bytes, which: int, *, same_type: bool) -> bytes:
         """A frame that an honest end sent before; this one if there is none."""
         known = [
-            sent for sent in self._sent if sent != frame and (not same_type or sent[:3] == frame[:3])
+            sent
+            for sent in self._sent
+            if sent != frame and (not same_type or sent[:3] == frame[:3])
         ]
         # The newest first: they are the likeliest to fit somewhere.
         return known[-1 - which % len(known)] if known else frame

@@ -137,6 +137,8 @@ class Witness:
         assert len(set(plans)) == len(plans), "a plan was opened twice"
         for opened in self.opened:
             assert len(set(opened.survivors)) == len(opened.survivors) >= LEAST_PARTIES
+            for party in opened.survivors:
+                assert self.has_sent(party, opened.plan), "a sum with another plan's vector"
             vectors = [self.vector_of(party, opened.plan) for party in opened.survivors]
             expected = _wrapped(np.sum(vectors, axis=0))
             assert np.array_equal(opened.words, expected), "a wrong sum"

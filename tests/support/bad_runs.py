@@ -453,5 +453,3 @@ def _errors_of_nodes(witness: Witness) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagated
-
-

@@ -211,9 +211,9 @@ class SumRun:
                     for frame in wire.unpack(answer, max_bytes=MOST_BYTES):
                         self.round.receive(frame, peer=seat)
                 if seat in self.round.missing:
-                    failures.append(SumFailure("a party must answer", seat.hex()))
+                    failures.append(SumPartyError("a party must answer", seat.hex()))
             except ProtocolError as error:
-                failures.append(SumFailure(error.code, seat.hex()))
+                failures.append(SumPartyError(error.code, seat.hex()))
         return failures
 
     @staticmethod
@@ -222,7 +222,7 @@ class SumRun:
             raise failures[0]
 
 
-class SumFailure(ProtocolError):
+class SumPartyError(ProtocolError):
     """A party failed: its code, and who it is."""
 
 
