@@ -95,6 +95,9 @@ def schedules(
 class Door(Protocol):
     """A party: packet in, packet out."""
 
+    @property
+    def transcript_head(self) -> bytes: ...
+
     def receive(self, packet: bytes) -> bytes: ...
 
 
@@ -200,9 +203,10 @@ class BadNetwork(Transport):
 
     def _knock(self, arrival: _Arrival, slots: dict[int, _Slot]) -> None:
         """Hand a packet to a party, and its answer to the network again."""
-        answer = self.doors[arrival.node].receive(arrival.packet)
+        door = self.doors[arrival.node]
+        answer = door.receive(arrival.packet)
         self._note("answered", [(arrival.node, answer)])
-        self.witness.answered(arrival.node, _frames(answer))
+        self.witness.answered(arrival.node, _frames(answer), head=door.transcript_head)
         if arrival.pick is not None and arrival.node in slots:
             slots[arrival.node].pick = arrival.pick
         for back in self._bent(arrival.node, answer, to_party=False):

@@ -54,6 +54,7 @@ class Witness:
             lambda: defaultdict(set)
         )
         self.reveals: dict[bytes, set[bytes]] = defaultdict(set)
+        self.heads: dict[bytes, set[bytes]] = defaultdict(set)
         self.complaints: list[str] = []
         self._vectors: dict[tuple[int, bytes], NDArray[np.int64]] = {}
         self._keys: set[tuple[int, bytes]] = set()
@@ -87,14 +88,22 @@ class Witness:
             self.complaints.append("a party failed with an error that has no code")
         return codes
 
-    def answered(self, node: int, frames: Sequence[bytes]) -> None:
-        """Hold what a party sent against what it may send."""
+    def answered(self, node: int, frames: Sequence[bytes], *, head: bytes) -> None:
+        """Hold what a party sent against what it may send.
+
+        Args:
+            node: Who.
+            frames: What it sent.
+            head: Of its transcript, now.
+        """
         me = self._fingerprints[node]
         for frame in frames:
             match _decoded(frame).message:
                 case MaskedVector(plan_digest=plan, sender=sender, body=body):
                     assert sender == me
                     assert (node, body) in self._vectors, "a y that nobody computed"
+                    if not self.has_sent(me, plan) and frame is frames[-1]:
+                        self.heads[plan].add(head)
                     self.sent[MaskedVector][me, plan].add(body)
                 case ShareBundle(plan_digest=plan):
                     self.sent[Dealing][me, plan].add(frame)
@@ -127,6 +136,8 @@ class Witness:
     def _check_messages(self) -> None:
         for _, plan in self.sent[MaskedVector]:
             assert plan in self.plans, "a y for a plan that nobody made"
+        for heads in self.heads.values():
+            assert len(heads) == 1, "parties that remember different runs served one plan"
         for kind, seen in self.sent.items():
             for bodies in seen.values():
                 # Two y's of one plan are one pad under two vectors.

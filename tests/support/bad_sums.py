@@ -72,6 +72,11 @@ class SumDoor:
         self.votes: Callable[[int], bytes] = Stream(f"votes {node}")
         self.round = self._new_round()
 
+    @property
+    def transcript_head(self) -> bytes:
+        """Head of the run's chain as this party saw it."""
+        return self.round.transcript.head
+
     def restart(self) -> None:
         """A new process: all that it knows is in its journal."""
         self.round = self._new_round()
