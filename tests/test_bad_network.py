@@ -190,6 +190,16 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
             id="one bit of a y",
         ),
         pytest.param(
+            [fault(Kind.FLIP_END)],
+            ["batch: PF", "batch: ", "closing: "],
+            id="the last bit of a y",
+        ),
+        pytest.param(
+            [replace(fault(Kind.FLIP_END, a=9), to_party=True)],
+            ["batch: ", "batch: ", "closing: "],
+            id="a deadline's last bit but one",
+        ),
+        pytest.param(
             [fault(Kind.MISDELIVER)],
             ["batch: PF", "batch: ", "closing: "],
             id="a y in a peer's name",

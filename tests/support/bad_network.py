@@ -24,6 +24,8 @@ from tests.support.marker import reachable
 
 T = TypeVar("T")
 MAX_BYTES = 2**24
+SIGNED_END = 66
+"""Bytes of a signature in a frame."""
 LONG_S = 100_000
 """Longer than any run lasts."""
 
@@ -40,6 +42,7 @@ class Kind(StrEnum):
     TRUNCATE = "truncate"
     FLIP = "flip one bit"
     FLIP_MORE = "flip bits"
+    FLIP_END = "flip a bit in front of a signature"
     REORDER = "reorder frames"
     REPEAT_FRAME = "repeat a frame"
     DROP_FRAME = "drop a frame"
@@ -300,6 +303,9 @@ class BadNetwork(Transport):
                 del frames[place]
             case Kind.CUT_FRAME:
                 frames[place] = frame[: fault.a % max(1, len(frame))]
+            case Kind.FLIP_END:  # of what a message says last: a result, a body, a deadline
+                end = max(1, len(frame) - SIGNED_END)
+                frames[place] = _flipped(frame, [8 * end - 1 - fault.a % min(128, 8 * end)])
             case Kind.SPLICE:
                 other = self._older(frame, fault.b, same_type=fault.b % 2 == 0)
                 cut = fault.a % max(1, len(frame))

@@ -259,6 +259,7 @@ class BadRuns:
         assert set(by_plan) <= set(self.witness.plans), "a charge for a plan that nobody made"
         for digest, plan in self.witness.plans.items():
             if not plan.phase and self.witness.has_sent(me, digest):
+                assert digest in by_plan, "nothing was charged for what was sent"
                 assert by_plan[digest].state is not EntryState.CANCELLED
         for released in self.released:
             [opened] = [
