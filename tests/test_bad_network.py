@@ -67,6 +67,8 @@ QUOTAS = [
 ]
 COMPARED = 8
 """One schedule of so many is played again with other votes."""
+ENOUGH = 400
+"""Schedules that meet every kind of fault, but for odds of one in a million."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -129,10 +131,11 @@ def test_whatever_the_network_does_sums_are_exact_or_fail_with_a_code(
 
     play()
     assert played >= quota
-    # Neither always nor never: both sides of the rule were tried, with every kind of fault.
-    assert outcomes[True] >= quota // 10
-    assert outcomes[False] >= quota // 20
-    assert applied == set(Kind) or quota < 200
+    if quota >= ENOUGH:
+        # Neither always nor never: both sides of the rule were tried, with every kind of fault.
+        assert outcomes[True] >= quota // 10
+        assert outcomes[False] >= quota // 20
+        assert applied == set(Kind)
 
 
 def is_batch_done(seen: BadSums | BadRuns) -> list[bool]:
