@@ -129,7 +129,11 @@ class FileJournal(MemoryJournal):
             _sync_folder(self._vectors)
 
     def claim(
-        self, queries: Sequence[bytes], *, plan_digest: bytes, seats: Collection[bytes] | None = None
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
     ) -> None:
         """See `QueryJournal.claim`."""
         self._require_unanswered(queries, plan_digest=plan_digest, seats=seats)

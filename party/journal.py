@@ -17,7 +17,11 @@ class QueryJournal(ABC):
 
     @abstractmethod
     def claim(
-        self, queries: Sequence[bytes], *, plan_digest: bytes, seats: Collection[bytes] | None = None
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
     ) -> None:
         """Note that these queries are about to be answered, for one plan.
 
@@ -148,7 +152,11 @@ class MemoryJournal(Journal):
             self._counter += 1
 
     def claim(
-        self, queries: Sequence[bytes], *, plan_digest: bytes, seats: Collection[bytes] | None = None
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
     ) -> None:
         """See `QueryJournal.claim`."""
         self._require_unanswered(queries, plan_digest=plan_digest, seats=seats)

@@ -609,9 +609,11 @@ class CoordinatorRound:
         A party that was lost since has none: the others go on if they are enough.
 
         Raises:
-            WrongStateError: the run is not closed.
+            WrongStateError: the run is not closed, or its heads were compared before.
             TooFewSharesError: too few heads came to tell one history from two.
         """
+        if self._heard:
+            raise WrongStateError("heads must be compared once", "a second time")
         if self._state is CoordinatorState.CLOSING:
             came, least = len(self._received), least_heads(self._form, parties=len(self._seats))
             if came < least:

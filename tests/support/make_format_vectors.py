@@ -212,8 +212,7 @@ def transcript_rows() -> list[Row]:
             digest = _digest(b"\x83\x01" + bytes([number]) + fields)
             item = {"sender": _fingerprint(party).hex(), "journal_counter": counter}
             signatures.append({**item, "signature": _sign(party, purpose, digest)})
-        row = {"kind": "heads", "stage": stage, "head": head.hex(), "epoch": epoch}
-        rows.append({**row, "signatures": signatures})
+        rows.append(_heads_row(coordinator, stage, head, epoch, signatures))
 
     by_coordinator("run record", run)
     said = [some_bytes(f"confirmations {place}") for place in range(3)]
@@ -237,6 +236,21 @@ def transcript_rows() -> list[Row]:
     return rows
 
 
+def _heads_row(
+    coordinator: Ed25519PrivateKey, stage: str, head: bytes, epoch: int, signatures: list[Row]
+) -> Row:
+    said = b"".join(bytes.fromhex(item["sender"] + item["signature"]) for item in signatures)
+    digest = hashlib.sha256(b"pate-fed/1/transcript heads\0" + head + said).digest()
+    return {
+        "kind": "heads",
+        "stage": stage,
+        "head": head.hex(),
+        "epoch": epoch,
+        "signatures": signatures,
+        "signature": _sign(coordinator, "transcript heads", digest),
+    }
+
+
 def _text(rows: list[Row]) -> str:
     return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
 
@@ -254,12 +268,27 @@ def written_transcripts() -> Row:
         left = [row for place, row in enumerate(rows) if place not in places]
         return {"line": min(places) + 1, "text": _text(left)}
 
+    def heard(*places: int) -> str:
+        """The transcript of a run whose coordinator heard these parties at the end."""
+        last = rows[-1]
+        signatures = [last["signatures"][place] for place in places]
+        head = bytes.fromhex(last["head"])
+        row = _heads_row(_key("coordinator"), "closing", head, last["epoch"], signatures)
+        return _text([*rows[:-1], row])
+
     swapped = rows.copy()
     swapped[4], swapped[6] = swapped[6], swapped[4]
     return {
         "what": "a written transcript, and transcripts that are broken at a line",
         "good": good,
+        "good_with_two_of_three_heads": heard(0, 2),
         "spoiled": {
+            "one of three heads": {"line": 9, "text": heard(1)},
+            "a party's head twice": {"line": 9, "text": heard(0, 2, 2)},
+            "heads in another order": {"line": 9, "text": heard(2, 0)},
+            "signature of the heads changed": changed(
+                8, lambda row: row.update(signature="00" * 64)
+            ),
             "digest changed": changed(4, lambda row: row.update(digest="00" * 32)),
             "head changed": changed(5, lambda row: row.update(head="00" * 32)),
             "head's signature changed": changed(4, lambda r: r.update(head_signature="00" * 64)),
@@ -308,11 +337,13 @@ def journals() -> Row:
     run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
     y = some_bytes("y", 100)
     bodies: list[list[Any]] = [
-        ["claim", [some_bytes("query 0"), some_bytes("query 1")]],
+        ["claim", plan, [some_bytes("query 0"), some_bytes("query 1")]],
         ["begin", run, 1, plan],
-        ["keep", plan, hashlib.sha256(y).digest()],
+        ["keep", plan, hashlib.sha256(y).digest(), 2_000],
         ["witness", [[peer, 12]]],
         ["erase", plan],
+        ["release", plan, [some_bytes("one party")], [some_bytes("one party"), peer]],
+        ["abandon", some_bytes("plan 1")],
         ["halt", 100],
         ["resume"],
         ["begin", run, 2, some_bytes("plan 2")],

@@ -325,7 +325,9 @@ class TestBatch:
     @pytest.mark.parametrize("place", [0, 2])
     def test_party_remembers_queries_over_runs(self, place: int) -> None:
         federation = self.ready()
-        federation.nodes[place]._journal.claim(federation.pool.ask((5,)).digests)
+        federation.nodes[place]._journal.claim(
+            federation.pool.ask((5,)).digests, plan_digest=bytes(32)
+        )
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
         assert void.value.reservation == "forfeited"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from party.file_journal import FileJournal
 from party.journal import Journal, MemoryJournal
 from pate_fed.queries import QueryPool
 from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
+from protocols.rounds import RetrySet
 
 ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
 RUN, PLAN, OTHER_PLAN = b"r" * 32, b"1" * 32, b"2" * 32
@@ -35,9 +36,17 @@ class ForgetfulParty(Journal):
         with FileJournal(self._folder) as journal:
             journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+    def abandon(self, plan_digest: bytes) -> None:
         with FileJournal(self._folder) as journal:
-            journal.keep(plan_digest, frame)
+            journal.abandon(plan_digest)
+
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.keep(plan_digest, frame, expires_at=expires_at)
+
+    def sweep(self, *, now: float) -> None:
+        with FileJournal(self._folder) as journal:
+            journal.sweep(now=now)
 
     def find(self, plan_digest: bytes) -> bytes | None:
         with FileJournal(self._folder) as journal:
@@ -63,13 +72,25 @@ class ForgetfulParty(Journal):
         with FileJournal(self._folder) as journal:
             journal.halt(counter)
 
-    def claim(self, queries: Sequence[bytes]) -> None:
+    def claim(
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
+    ) -> None:
         with FileJournal(self._folder) as journal:
-            journal.claim(queries)
+            journal.claim(queries, plan_digest=plan_digest, seats=seats)
 
-    def any_answered(self, queries: Sequence[bytes]) -> bool:
+    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
         with FileJournal(self._folder) as journal:
-            return journal.any_answered(queries)
+            journal.release(plan_digest, retry)
+
+    def any_answered(
+        self, queries: Sequence[bytes], *, seats: Collection[bytes] | None = None
+    ) -> bool:
+        with FileJournal(self._folder) as journal:
+            return journal.any_answered(queries, seats=seats)
 
     def count(self) -> int:
         with FileJournal(self._folder) as journal:
@@ -97,15 +118,15 @@ def begun(journal: Journal) -> Journal:
 
 class TestQueries:
     def test_query_can_be_claimed_once(self, journal: Journal) -> None:
-        journal.claim([ONE, TWO])
+        journal.claim([ONE, TWO], plan_digest=PLAN)
         with pytest.raises(KeyReuseError):
-            journal.claim([THREE, TWO])
+            journal.claim([THREE, TWO], plan_digest=OTHER_PLAN)
         assert journal.count() == 2  # THREE was not noted
 
     def test_the_same_query_twice_in_one_claim_is_refused(self, journal: Journal) -> None:
         assert journal.any_answered([ONE, ONE])
         with pytest.raises(KeyReuseError):
-            journal.claim([ONE, ONE])
+            journal.claim([ONE, ONE], plan_digest=PLAN)
         assert journal.count() == 0
 
     def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(
@@ -113,7 +134,7 @@ class TestQueries:
     ) -> None:
         here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]]))
         there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
-        journal.claim(here.ask((0, 1)).digests)
+        journal.claim(here.ask((0, 1)).digests, plan_digest=PLAN)
         assert journal.any_answered(there.ask((2,)).digests)
         assert not journal.any_answered(there.ask((0, 1)).digests)
 
@@ -150,16 +171,16 @@ class TestPlans:
     def test_another_run_has_epochs_of_its_own(self, begun: Journal) -> None:
         journal = begun
         journal.begin(run_id=b"s" * 32, epoch=1, plan_digest=OTHER_PLAN)
-        journal.keep(OTHER_PLAN, b"frame")
+        journal.keep(OTHER_PLAN, b"frame", expires_at=10_000)
         assert journal.find(OTHER_PLAN) == b"frame"
 
     def test_a_frame_is_kept_once_and_only_for_a_plan_that_was_begun(self, begun: Journal) -> None:
         journal = begun
-        journal.keep(PLAN, b"y")
+        journal.keep(PLAN, b"y", expires_at=10_000)
         with pytest.raises(KeyReuseError):
-            journal.keep(PLAN, b"another y")
+            journal.keep(PLAN, b"another y", expires_at=10_000)
         with pytest.raises(KeyReuseError):
-            journal.keep(OTHER_PLAN, b"y")
+            journal.keep(OTHER_PLAN, b"y", expires_at=10_000)
         assert journal.find(PLAN) == b"y"
 
     def test_a_plan_has_one_survivor_set_noted_once(self, begun: Journal) -> None:
@@ -172,30 +193,30 @@ class TestPlans:
         with pytest.raises(KeyReuseError):
             journal.fix_survivors(PLAN, b"2" * 32)
         assert journal.counter == counter == 2
-        journal.keep(PLAN, b"y")
+        journal.keep(PLAN, b"y", expires_at=10_000)
         journal.erase(PLAN)
         with pytest.raises(KeyReuseError):  # nor after it is settled
             journal.fix_survivors(PLAN, b"2" * 32)
 
     def test_an_erased_plan_is_never_begun_again(self, begun: Journal) -> None:
         journal = begun
-        journal.keep(PLAN, b"y")
+        journal.keep(PLAN, b"y", expires_at=10_000)
         journal.erase(PLAN)
         assert journal.find(PLAN) is None
         with pytest.raises(KeyReuseError):
             journal.begin(run_id=RUN, epoch=9, plan_digest=PLAN)
 
     def test_an_erased_plan_is_never_answered_again(self, begun: Journal) -> None:
-        begun.keep(PLAN, b"y")
+        begun.keep(PLAN, b"y", expires_at=10_000)
         begun.erase(PLAN)
         with pytest.raises(KeyReuseError):
-            begun.keep(PLAN, b"another y")
+            begun.keep(PLAN, b"another y", expires_at=10_000)
         assert begun.find(PLAN) is None
 
     def test_journal_prints_no_frame(self) -> None:
         journal = MemoryJournal()
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, b"y")
+        journal.keep(PLAN, b"y", expires_at=10_000)
         assert repr(journal) == "MemoryJournal(plans=1)"
 
 
@@ -248,9 +269,9 @@ class TestCounter:
     def test_every_write_counts_and_nothing_else_does(self, journal: Journal) -> None:
         seen = [journal.counter]
         for write in (
-            lambda: journal.claim([ONE]),
+            lambda: journal.claim([ONE], plan_digest=PLAN),
             lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
-            lambda: journal.keep(PLAN, b"y"),
+            lambda: journal.keep(PLAN, b"y", expires_at=10_000),
             lambda: journal.witness({b"peer": 7, b"other": 1}),
             lambda: journal.erase(PLAN),
             lambda: journal.halt(50),

@@ -714,10 +714,10 @@ class BreakingJournal(ListJournal):
             raise OSError("disk full")
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
         if self.at_step == "keep":
             raise OSError("disk full")
-        super().keep(plan_digest, frame)
+        super().keep(plan_digest, frame, expires_at=expires_at)
 
 
 def _with_journal(journal: RoundJournal) -> tuple[Walk, PartyRound]:

@@ -96,7 +96,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
         MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
         Refusal: Refusal(fresh(), sender, "PF-300"),
-        Settlement: Settlement(run_id, fresh(), "void", (b"", b"", b""), b""),
+        Settlement: Settlement(run_id, fresh(), "void", WORDS, (b"", b"", b""), (), b""),
         Closing: Closing(run_id, fresh()),
         HeadStatement: HeadStatement(run_id, sender, head, 0, 0),
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),

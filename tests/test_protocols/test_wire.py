@@ -330,7 +330,7 @@ def _item_bytes(kind: type[Message]) -> int:
         (lambda: EnvelopeBundle(DIGEST, (bytes(4 * KIB + 1),)), "a long frame"),
         (lambda: EnvelopeBundle(DIGEST, [b"x"]), "a list"),  # type: ignore[arg-type]
         (lambda: EnvelopeBundle(DIGEST, ("x",)), "text in a tuple"),  # type: ignore[arg-type]
-        (lambda: Settlement(DIGEST, DIGEST, "void", (bytes(33),), b""), "long item"),
+        (lambda: Settlement(DIGEST, DIGEST, "void", 1, (bytes(33),), (), b""), "long item"),
         (lambda: RunOffer(DIGEST, DIGEST, "f", 33, "s", 1, True), "ring of 33 bits"),
         (lambda: RunOffer(DIGEST, DIGEST, "f", 32, "s", 1, 1), "int for a bool"),  # type: ignore[arg-type]
     ],
