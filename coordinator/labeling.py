@@ -274,8 +274,8 @@ class LabelingRun:
         With noise at the parties a check opens rows of its own, hence as many exchanges again.
 
         Args:
-            indices: Positions in the pool, none of which was asked before, but in a void batch whose
-                error said that they may be asked again.
+            indices: Positions in the pool, none of which was asked before, but in a void batch
+                whose error said that they may be asked again.
             predictions: For Interactive-GNMax, the student's chances of each class, from released
                 labels and public inputs only; shape (queries, classes). None before there is a
                 student.
@@ -334,7 +334,7 @@ class LabelingRun:
         self._not_heard = tuple(
             self._members[seat].name for seat in self._round.seats if seat not in heard
         )
-        self._require_lost_only(self._exchange(dict.fromkeys(heard, [heads])))
+        self._require_lost_only(self._exchange({seat: [heads] for seat in heard}))
 
     @staticmethod
     def _require_lost_only(failures: list[PartyFailedError]) -> list[PartyFailedError]:

@@ -142,8 +142,8 @@ class FileJournal(MemoryJournal):
     def release(self, plan_digest: bytes, retry: RetrySet) -> None:
         """See `QueryJournal.release`."""
         if self._is_to_release(plan_digest):
-            needed, allowed = sorted(retry.needed), sorted(retry.allowed)
-            self._append(["release", plan_digest, needed, allowed])
+            others = sorted(retry.allowed - retry.needed)
+            self._append(["release", plan_digest, sorted(retry.needed), others])
 
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
@@ -218,24 +218,29 @@ class FileJournal(MemoryJournal):
                 self._survivors[plan_digest] = digest
             case ["erase", bytes(plan_digest)]:
                 del self._kept[plan_digest], self._expiries[plan_digest]
-            case ["claim", bytes(plan_digest), [*queries]] if _are_bytes(queries):
-                self._note_claim(plan_digest, queries)
-            case ["release", bytes(plan_digest), [*needed], [*allowed]] if _are_bytes(
-                needed + allowed
-            ):
-                if not self._is_to_release(plan_digest):
-                    raise JournalDamagedError("queries must be claimed to be freed", "none")
-                self._note_release(plan_digest, RetrySet(frozenset(needed), frozenset(allowed)))
-            case ["witness", [*pairs]]:
-                self._witnessed.update(map(_counter_of, pairs))
             case ["halt", int(counter)]:
                 self._halted_at = counter
             case ["resume"]:
                 self._counter = max(self._counter, self._halted_at)
                 self._halted_at = 0
             case _:
-                raise JournalDamagedError("a record must be of a known kind", "another")
+                self._apply_knowledge(body)
         self._counter += 1
+
+    def _apply_knowledge(self, body: list[Any]) -> None:
+        """Do the same for records of queries and of peers."""
+        match body:
+            case ["claim", bytes(plan_digest), [*queries]] if _are_bytes(queries):
+                self._note_claim(plan_digest, queries)
+            case ["release", bytes(plan_digest), [*needed], [*others]] if _are_bytes(needed):
+                if not (_are_bytes(others) and self._is_to_release(plan_digest)):
+                    raise JournalDamagedError("queries must be claimed to be freed", "none")
+                everybody = frozenset(needed) | frozenset(others)
+                self._note_release(plan_digest, RetrySet(frozenset(needed), everybody))
+            case ["witness", [*pairs]]:
+                self._witnessed.update(map(_counter_of, pairs))
+            case _:
+                raise JournalDamagedError("a record must be of a known kind", "another")
 
     # Opening ----------------------------------------------------------------------------------
 

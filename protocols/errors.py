@@ -98,7 +98,7 @@ class InvalidSharingError(LocalProtocolError, ValueError):
 
 
 class KeysGoneError(LocalProtocolError):
-    """A plan of a run whose keys are gone here. Its code is the reason for which it is abandoned."""
+    """A plan of a run whose keys are gone here: its code is the reason to abandon it."""
 
     code = "PF-242"
 

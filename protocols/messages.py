@@ -12,7 +12,7 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  Ready               transcript head
     batch     C -> P  Plan                what is asked, under which terms
               P -> C  MaskedVector        y, or Refusal
-              C -> P  Settlement          released or void, who refused; travels with the next message
+              C -> P  Settlement          released, or void; travels with the next message
     masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
               C -> P  SurvivorSet         whose y's are in the sum
               C -> P  ShareBundle         hashes of all survivors, shares for this party

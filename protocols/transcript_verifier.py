@@ -7,8 +7,8 @@ A file is good if every entry follows from the one before (so none was edited), 
 signed every head (so nobody else moved, dropped or spliced any), each message's sender signed it,
 and all parties signed the head at the end of the setup and, in the last line, of the run (so the
 coordinator did not either, and nothing is missing at the end). A party that was lost by then is
-named: the others must be more than half. The keys stand in the file: compare their fingerprints
-with those that you know, or give them as ``--coordinator`` and ``--party``.
+named: the others must be three at least, and more than half. The keys stand in the file: compare
+their fingerprints with those that you know, or give them as ``--coordinator`` and ``--party``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
 
 _DOMAIN = b"pate-fed/1/"
 _VERSION, _READY, _HEAD_STATEMENT = 1, 8, 14
+_LEAST_HEADS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,10 +311,9 @@ class _Chain:
             item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
         ]
         heard = tuple(seat for seat in self.seats if seat.hex() in listed)
+        least = min(max(len(self.seats) // 2 + 1, _LEAST_HEADS), len(self.seats))
         _require(
-            2 * len(heard) > len(self.seats),
-            "more than half of the parties must have signed the last head",
-            str(len(heard)),
+            len(heard) >= least, f"{least} parties must have signed the last head", str(len(heard))
         )
         return heard
 

@@ -329,15 +329,20 @@ class CoordinatorRound:
             case MaskedVector():
                 self._add(signed, message)
             case Refusal():
-                if self._state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
-                    self._require_current(message.subject)
-                if self._plan is not None and message.subject == self._plan.digest:
-                    self._declined[sender] = signed.frame
+                self._note_refusal(signed, message)
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
                 self._check_head(message)
             case _:
                 raise AssertionError(type(message).__name__)
+
+    def _note_refusal(self, signed: Signed, refusal: Refusal) -> None:
+        """Keep a promise about the open plan: it is shown to all if the plan is void."""
+        # A party that has lost the run cannot name it.
+        if self._state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
+            self._require_current(refusal.subject)
+        if self._plan is not None and refusal.subject == self._plan.digest:
+            self._declined[refusal.sender] = signed.frame
 
     def _check_head(self, statement: HeadStatement) -> None:
         self._require_run(statement.run_id)

@@ -959,7 +959,8 @@ def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
 
 def least_heads(form: SecureSum, *, parties: int) -> int:
     """Fewest parties whose heads must agree at the end of a run: more than half of them."""
-    return form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    return max(most_of_them, LEAST_PARTIES)
 
 
 def _joined(frames: tuple[bytes, ...]) -> bytes:

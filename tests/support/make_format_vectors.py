@@ -168,9 +168,12 @@ def _digest(told: bytes) -> bytes:
     return hashlib.sha256(b"pate-fed/1/message\0" + told).digest()
 
 
+PARTIES = 5
+
+
 def transcript_rows() -> list[Row]:
     coordinator = _key("coordinator")
-    parties = sorted((_key(f"party {place}") for place in range(3)), key=_fingerprint)
+    parties = sorted((_key(f"party {place}") for place in range(PARTIES)), key=_fingerprint)
     keys = b"".join(map(_public, (coordinator, *parties)))
     named = hashlib.sha256(b"pate-fed/1/transcript identities\0" + keys).digest()
     rows: list[Row] = [
@@ -215,7 +218,7 @@ def transcript_rows() -> list[Row]:
         rows.append(_heads_row(coordinator, stage, head, epoch, signatures))
 
     by_coordinator("run record", run)
-    said = [some_bytes(f"confirmations {place}") for place in range(3)]
+    said = [some_bytes(f"confirmations {place}") for place in range(PARTIES)]
     add(
         "setup",
         _digest(cbor(["setup", said])),
@@ -281,11 +284,11 @@ def written_transcripts() -> Row:
     return {
         "what": "a written transcript, and transcripts that are broken at a line",
         "good": good,
-        "good_with_two_of_three_heads": heard(0, 2),
+        "good_with_three_of_five_heads": heard(0, 2, 3),
         "spoiled": {
-            "one of three heads": {"line": 9, "text": heard(1)},
-            "a party's head twice": {"line": 9, "text": heard(0, 2, 2)},
-            "heads in another order": {"line": 9, "text": heard(2, 0)},
+            "two of five heads": {"line": 9, "text": heard(1, 3)},
+            "a party's head twice": {"line": 9, "text": heard(0, 2, 2, 3)},
+            "heads in another order": {"line": 9, "text": heard(2, 0, 3)},
             "signature of the heads changed": changed(
                 8, lambda row: row.update(signature="00" * 64)
             ),
@@ -342,10 +345,11 @@ def journals() -> Row:
         ["keep", plan, hashlib.sha256(y).digest(), 2_000],
         ["witness", [[peer, 12]]],
         ["erase", plan],
-        ["release", plan, [some_bytes("one party")], [some_bytes("one party"), peer]],
+        ["release", plan, [some_bytes("one party")], [peer]],
         ["abandon", some_bytes("plan 1")],
         ["halt", 100],
         ["resume"],
+        ["claim", some_bytes("plan 2"), [some_bytes("query 0"), some_bytes("query 2")]],
         ["begin", run, 2, some_bytes("plan 2")],
     ]
     link = hashlib.sha256(_JOURNAL + FIRST_LINE).digest()
@@ -368,15 +372,15 @@ def journals() -> Row:
     not_canonical, _ = _journal_record(link, b"\x98\x01" + cbor("resume"))
     return {
         "what": "a party's journal, journals that a crash left unfinished, and damaged ones",
-        "good": {"file": whole.hex(), "counter": 102, "head": link.hex()},
+        "good": {"file": whole.hex(), "counter": 103, "head": link.hex()},
         "unfinished": {
             "nothing": {"file": "", "counter": 0},
             "first line cut short": {"file": FIRST_LINE[:7].hex(), "counter": 0},
-            "header cut short": {"file": whole[: last + 11].hex(), "counter": 101},
-            "body cut short": {"file": whole[: last + 20].hex(), "counter": 101},
-            "link cut short": {"file": whole[:-1].hex(), "counter": 101},
-            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 102},
-            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 101},
+            "header cut short": {"file": whole[: last + 11].hex(), "counter": 102},
+            "body cut short": {"file": whole[: last + 20].hex(), "counter": 102},
+            "link cut short": {"file": whole[:-1].hex(), "counter": 102},
+            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 103},
+            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 102},
         },
         "spoiled": {
             "first line changed": flipped(0).hex(),

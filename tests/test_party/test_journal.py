@@ -221,13 +221,18 @@ class TestPlans:
 
 
 _name = st.sampled_from([bytes([number]) * 32 for number in range(4)])
+_seats = st.frozensets(_name, max_size=4)
 _calls = st.one_of(
     st.tuples(st.just("begin"), _name, st.integers(1, 6), _name),
-    st.tuples(st.just("keep"), _name, st.binary(max_size=40)),
+    st.tuples(st.just("keep"), _name, st.binary(max_size=40), st.integers(1, 4)),
+    st.tuples(st.just("abandon"), _name),
+    st.tuples(st.just("fix_survivors"), _name, _name),
+    st.tuples(st.just("sweep"), st.integers(1, 4)),
     st.tuples(st.just("find"), _name),
     st.tuples(st.just("erase"), _name),
-    st.tuples(st.just("claim"), st.lists(_name, max_size=3)),
-    st.tuples(st.just("any_answered"), st.lists(_name, max_size=3)),
+    st.tuples(st.just("claim"), st.lists(_name, max_size=3), _name, _seats),
+    st.tuples(st.just("release"), _name, _seats, _seats),
+    st.tuples(st.just("any_answered"), st.lists(_name, max_size=3), _seats),
     st.tuples(st.just("witness"), st.dictionaries(_name, st.integers(0, 5), max_size=3)),
     st.tuples(st.just("witnessed"), _name),
     st.tuples(st.just("halt"), st.integers(40, 60)),
@@ -242,6 +247,19 @@ def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
         if name == "begin":
             run_id, epoch, plan = arguments
             value: object = journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
+        elif name == "keep":
+            plan, frame, expires_at = arguments
+            value = journal.keep(plan, frame, expires_at=expires_at)
+        elif name == "sweep":
+            value = journal.sweep(now=arguments[0])
+        elif name == "claim":
+            queries, plan, seats = arguments
+            value = journal.claim(queries, plan_digest=plan, seats=seats)
+        elif name == "release":
+            plan, needed, others = arguments
+            value = journal.release(plan, RetrySet(needed, needed | others))
+        elif name == "any_answered":
+            value = journal.any_answered(arguments[0], seats=arguments[1])
         else:
             value = getattr(journal, name)(*arguments)
     except ProtocolError as error:

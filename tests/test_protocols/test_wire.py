@@ -241,6 +241,8 @@ def test_a_field_of_another_type_is_malformed(name: str, frame: bytes, digest: s
         for value in ODD:
             if type(value) is type(old) is not list:
                 continue
+            if value == [] and (name, place) == ("Settlement", 5):  # nobody refused
+                continue
             changed = [*fields[:place], value, *fields[place + 1 :]]
             with pytest.raises(MalformedMessageError):
                 wire.decode(cbor2.dumps([version, number, changed, signature], canonical=True))
