@@ -316,7 +316,7 @@ class PartyRound:
         """Turn the proposal down.
 
         Of a plan, that is a promise: nothing was sent for it, and nothing ever will be. It is in
-        the journal and the plan's keys are gone before it is signed (rule R3).
+        the journal and the plan's keys are gone before it is sent (rule R3).
 
         Args:
             reason: A stable public code, never a text.
@@ -334,10 +334,10 @@ class PartyRound:
         self._require(PartyState.REVIEWING_PLAN)
         signed = self._known_plan()
         plan = wire.expect(signed, Plan)
+        replies = self._refusal(signed.digest, reason)  # which may fail, and is not sent yet
         self._journal.abandon(signed.digest)
         self._spend_epoch(plan)
         self._roots.advance(plan.epoch + 1)  # the next plan's: of this one nothing is left
-        replies = self._refusal(signed.digest, reason)
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.REFUSED
         self._remember(plan, replies)

@@ -383,7 +383,7 @@ class TestBatch:
             federation.ask(0, 1, 2)
         assert Reason.BUDGET in str(void.value)
         assert void.value.reservation == "forfeited"
-        assert federation.steps[1] == []
+        assert federation.steps[1] == ["abandon"]
 
     def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
         federation = self.ready(budgets={1: 0.75})
