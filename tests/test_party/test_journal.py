@@ -315,3 +315,127 @@ class TestCounter:
         with pytest.raises(RestoredJournalError) as caught:
             journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
         assert caught.value.shown == 9
+
+
+SEATS = frozenset({b"a" * 32, b"b" * 32, b"c" * 32})
+RETRY = RetrySet(SEATS - {b"c" * 32}, SEATS)
+"""Of a plan that the third party refused."""
+
+
+class TestAbandoning:
+    """Rule R3: a promise never to send for a plan."""
+
+    def test_an_abandoned_plan_is_never_begun(self, journal: Journal) -> None:
+        journal.abandon(PLAN)
+        with pytest.raises(KeyReuseError):
+            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        journal.begin(run_id=RUN, epoch=1, plan_digest=OTHER_PLAN)
+
+    def test_a_plan_that_was_begun_is_never_answered_nor_revealed_for(self, begun: Journal) -> None:
+        begun.abandon(PLAN)
+        with pytest.raises(KeyReuseError):
+            begun.keep(PLAN, b"y", expires_at=10_000)
+        with pytest.raises(KeyReuseError):
+            begun.fix_survivors(PLAN, OTHER_PLAN)
+        assert begun.find(PLAN) is None
+
+    @pytest.mark.parametrize("erased", [False, True])
+    def test_a_plan_whose_y_was_kept_is_never_abandoned(self, begun: Journal, erased: bool) -> None:
+        begun.keep(PLAN, b"y", expires_at=10_000)
+        if erased:
+            begun.erase(PLAN)
+        counter = begun.counter
+        with pytest.raises(KeyReuseError):
+            begun.abandon(PLAN)
+        assert begun.counter == counter
+
+    def test_its_queries_are_free_for_anybody(self, journal: Journal) -> None:
+        journal.claim([ONE, TWO], plan_digest=PLAN)
+        journal.abandon(PLAN)
+        assert journal.count() == 0
+        assert not journal.any_answered([ONE, TWO])
+        with pytest.raises(KeyReuseError):
+            journal.claim([THREE], plan_digest=PLAN)
+
+    def test_it_counts_once(self, journal: Journal) -> None:
+        for _ in range(3):
+            journal.abandon(PLAN)
+        assert journal.counter == 1
+
+    def test_a_halted_journal_promises_nothing(self, journal: Journal) -> None:
+        journal.halt(9)
+        with pytest.raises(RestoredJournalError):
+            journal.abandon(PLAN)
+
+
+class TestRelease:
+    def claimed(self, journal: Journal) -> Journal:
+        journal.claim([ONE, TWO], plan_digest=PLAN, seats=SEATS)
+        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        journal.keep(PLAN, b"y", expires_at=10_000)
+        return journal
+
+    def test_queries_are_free_for_who_was_left(self, journal: Journal) -> None:
+        self.claimed(journal).release(PLAN, RETRY)
+        assert journal.count() == 0
+        for seats in (SEATS, RETRY.needed):
+            assert not journal.any_answered([ONE, TWO], seats=seats)
+        for others in (SEATS - {b"a" * 32}, SEATS | {b"d" * 32}, frozenset[bytes](), None):
+            assert journal.any_answered([ONE], seats=others)
+            with pytest.raises(KeyReuseError):
+                journal.claim([ONE], plan_digest=OTHER_PLAN, seats=others)
+        journal.claim([ONE], plan_digest=OTHER_PLAN, seats=RETRY.needed)
+        assert journal.any_answered([ONE], seats=SEATS)
+        assert not journal.any_answered([TWO], seats=SEATS)
+
+    def test_every_void_plan_of_a_query_has_a_say(self, journal: Journal) -> None:
+        self.claimed(journal).release(PLAN, RETRY)
+        journal.claim([ONE], plan_digest=OTHER_PLAN, seats=SEATS)
+        journal.release(OTHER_PLAN, RetrySet(SEATS - {b"b" * 32}, SEATS))
+        assert not journal.any_answered([ONE], seats=SEATS)
+        assert journal.any_answered([ONE], seats=RETRY.needed)
+        assert not journal.any_answered([TWO], seats=RETRY.needed)
+
+    def test_nothing_is_begun_kept_or_revealed_for_the_plan(self, journal: Journal) -> None:
+        journal.claim([ONE], plan_digest=PLAN)
+        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        journal.release(PLAN, RETRY)
+        for act in (
+            lambda: journal.begin(run_id=b"another" * 4, epoch=5, plan_digest=PLAN),
+            lambda: journal.keep(PLAN, b"y", expires_at=10_000),
+            lambda: journal.fix_survivors(PLAN, OTHER_PLAN),
+            lambda: journal.claim([THREE], plan_digest=PLAN),
+        ):
+            with pytest.raises(KeyReuseError):
+                act()
+
+    def test_queries_stay_closed_once_a_survivor_set_is_fixed(self, journal: Journal) -> None:
+        self.claimed(journal).fix_survivors(PLAN, OTHER_PLAN)
+        with pytest.raises(KeyReuseError):
+            journal.release(PLAN, RETRY)
+        assert journal.count() == 2
+
+    def test_a_halted_journal_frees_nothing(self, journal: Journal) -> None:
+        self.claimed(journal).halt(90)
+        with pytest.raises(RestoredJournalError):
+            journal.release(PLAN, RETRY)
+        assert journal.count() == 2
+
+    def test_a_plan_that_claimed_nothing_frees_nothing(self, journal: Journal) -> None:
+        self.claimed(journal).release(OTHER_PLAN, RETRY)
+        assert (journal.count(), journal.counter) == (2, 3)
+
+
+def test_a_sweep_erases_what_has_expired_and_nothing_else(journal: Journal) -> None:
+    for place, plan in enumerate((PLAN, OTHER_PLAN), start=1):
+        journal.begin(run_id=RUN, epoch=place, plan_digest=plan)
+        journal.keep(plan, b"y of " + plan, expires_at=100 * place)
+    journal.sweep(now=99.9)
+    assert journal.find(PLAN) is not None
+    for _ in range(2):
+        journal.sweep(now=100.0)
+        assert journal.find(PLAN) is None
+        assert journal.find(OTHER_PLAN) == b"y of " + OTHER_PLAN
+    assert journal.counter == 5
+    with pytest.raises(KeyReuseError):
+        journal.keep(PLAN, b"y", expires_at=500)
