@@ -163,6 +163,11 @@ def test_who_refused_a_plan_refuses_it_for_ever(form: str, parties: int) -> None
         void(federation, 0, 1)
     else:
         federation.ask(0, 1)
+    assert federation.steps[CULPRIT] == ["abandon"]
+    with pytest.raises(KeyReuseError):
+        federation.nodes[CULPRIT]._journal.begin(
+            run_id=bytes(32), epoch=98, plan_digest=wire.decode(plans[0]).digest
+        )
     for node in (federation.nodes[CULPRIT], federation.restart(CULPRIT)):
         [refusal] = messages(node.receive(wire.pack([plans[0]])))
         assert isinstance(refusal, Refusal)
@@ -574,6 +579,41 @@ def test_teachers_that_take_longer_than_the_plan_leave_a_party_silent_for_good()
     federation.now = 1_050  # and should its clock be set back
     assert messages(node.receive(plans[-1])) == []
     assert federation.steps[CULPRIT] == ["ledger reserved", "claim", "vote"]
+
+
+def stored_ys(federation: Federation, place: int) -> int:
+    journal = federation.nodes[place]._journal
+    return sum(journal.find(plan) is not None for plan in journal._plans)  # type: ignore[attr-defined]
+
+
+def test_ys_of_expired_plans_are_erased_when_a_party_starts() -> None:
+    federation = ready()
+    federation.ask(0, 1)
+    federation.now += 3_599
+    federation.restart(CULPRIT)
+    assert stored_ys(federation, CULPRIT) == 1
+    federation.now += 1
+    federation.restart(CULPRIT)
+    assert stored_ys(federation, CULPRIT) == 0
+    assert federation.nodes[CULPRIT]._journal.count() == 2  # what was asked is known for ever
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a run that is gone", "its own run"])
+def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
+    federation = ready(lifetime_s=100)
+    federation.ask(0, 1)
+    federation.restart(CULPRIT)
+    assert stored_ys(federation, CULPRIT) == 1
+    federation.now += 100
+    federation.run = again(federation)
+    if kept:
+        federation.run.set_up()
+        federation.run.ask((2, 3))
+        assert stored_ys(federation, CULPRIT) == 1  # the new one
+    else:
+        plan = Plan(bytes(32), 1, 0, 0, 0, bytes(32), 6, 5_000, b"")
+        assert len(tell(federation, CULPRIT, wire.sign(plan, federation.identity).frame)) == 1
+        assert stored_ys(federation, CULPRIT) == 0
 
 
 # A party that missed a part --------------------------------------------------------------------

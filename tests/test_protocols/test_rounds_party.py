@@ -833,6 +833,7 @@ def test_a_refused_plan_stays_refused_and_its_epoch_is_gone() -> None:
     walk, party = at(PartyState.REVIEWING_PLAN)
     (frame,) = party.refuse("PF-301")
     assert party.epoch == 1
+    assert party._roots.epoch == 2  # nobody can make it derive the plan's keys any more
     with pytest.raises(WrongStateError):
         party.contribute(vector())
     assert party.receive(_open_plan(walk), now=NOW).replies == (frame,)
