@@ -365,7 +365,7 @@ def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
     )
     answer = federation.nodes[0].receive(wire.pack([frame]))
     assert kinds(answer) == ["Refusal"]
-    assert federation.steps[0] == []
+    assert federation.steps[0] == ["abandon"]
 
 
 # The guard ------------------------------------------------------------------------------------
@@ -501,7 +501,7 @@ def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[st
     run = dataclasses.replace(federation.run.terms, **changed)
     answer = propose(federation, BatchTerms(run, (0, 1)))
     assert refusal_code(answer) == Reason.TERMS
-    assert federation.steps[0] == []
+    assert federation.steps[0] == ["abandon"]
 
 
 def propose(federation: Federation, terms: BatchTerms) -> bytes:

@@ -647,6 +647,6 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with FileJournal(tmp_path) as journal:
             assert journal.counter >= 0
             assert np.isfinite(journal.sketches()).all()
-            journal.claim([b"goes on"])
+            journal.claim([b"goes on"], plan_digest=b"goes on")
 
     fuzz("journals", door, make)

@@ -14,7 +14,8 @@ After a void batch the coordinator may ask once who spoiled a row of it::
 
     READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
 
-and a party that missed a part of a batch goes on after its settlement. Double arrows are calls by
+and a party that missed a part of a batch goes on after its settlement. In the additive form it can
+be void only. Double arrows are calls by
 the node: its guard stands between what is proposed and what is done.
 From every state a broken promise leads to STOPPED, which has no way out.
 """
@@ -94,7 +95,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
-        Settlement: PartyState.READY,  # of a plan that never came
+        Settlement: PartyState.READY,  # of a plan that never came; without its y void at best
         BlameRequest: PartyState.REVIEWING_ROW,
         Closing: PartyState.CLOSED,
     },
@@ -138,8 +139,14 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
         StreamSums: CoordinatorState.READY,
         Refusal: CoordinatorState.BLAMING,
     },
-    CoordinatorState.CLOSING: {HeadStatement: CoordinatorState.COMPARING},
-    CoordinatorState.COMPARING: {Ready: CoordinatorState.DONE},
+    CoordinatorState.CLOSING: {
+        HeadStatement: CoordinatorState.COMPARING,
+        Refusal: CoordinatorState.CLOSING,  # of a party that lost the run
+    },
+    CoordinatorState.COMPARING: {
+        Ready: CoordinatorState.DONE,
+        Refusal: CoordinatorState.COMPARING,
+    },
     CoordinatorState.DONE: {},
 }
 

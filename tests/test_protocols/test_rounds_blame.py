@@ -21,7 +21,7 @@ from protocols.errors import (
     WrongStateError,
 )
 from protocols.masked import MaskedSum
-from protocols.messages import BlameRequest, StreamSums
+from protocols.messages import BlameRequest, Refusal, StreamSums
 from protocols.prg import expand
 from protocols.ring import Ring
 from protocols.rounds import Blame, PartyRound, PartyState
@@ -271,6 +271,19 @@ class TestWhatMayBeAsked:
         (refusal,) = party.refuse("PF-338")
         assert type(wire.decode(refusal).message).__name__ == "Refusal"
         assert party.state is PartyState.READY
+
+    @FORMS
+    def test_refusing_a_row_promises_nothing_about_the_plan(
+        self, form: type[SecureSum], parties: int
+    ) -> None:
+        """Else a coordinator could free queries of a sum that it has opened."""
+        run = spoiled(form, parties, {})
+        party = party_at(run, 0)
+        party.receive(request := self.ask(run, 0), now=NOW)
+        (frame,) = party.refuse("PF-338")
+        refusal = wire.expect(wire.decode(frame), Refusal)
+        asked = wire.expect(wire.decode(request), BlameRequest)
+        assert refusal.subject == wire.decode(request).digest != asked.plan_digest
 
     def test_a_request_has_no_word_for_a_width(self) -> None:
         names = [field.name for field in dataclasses.fields(BlameRequest)]
