@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, fields
+from io import BytesIO
 from typing import Any, NoReturn, TypeVar
 
 import cbor2
 
 from protocols.errors import MalformedMessageError
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
-from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, Message
+from protocols.messages import (
+    DIGEST_BYTES,
+    MESSAGE_TYPES,
+    PROTOCOL_VERSION,
+    MaskedVector,
+    Message,
+    require_vector_size,
+)
 
 PACKET_FORM = "pate-fed/1/packet"
 """What a framework's container of bytes says of its content where it carries a packet."""
@@ -24,6 +32,9 @@ PACKET_FORM = "pate-fed/1/packet"
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature
+_DIGEST_HEAD = b"\x58\x20"  # bytes of length 32
+_SIGNATURE_HEAD = b"\x58\x40"  # bytes of length 64
+_VECTOR_HEAD = _FRAMED + bytes((PROTOCOL_VERSION, MaskedVector.TYPE)) + b"\x83"
 _LARGE = 4096
 _MAX_DEPTH = 8
 MAX_PACKET_FRAMES = 16
@@ -77,6 +88,57 @@ def sign(message: Message, identity: SigningIdentity) -> Signed:
     return _framed(message, pieces, digest, signature)
 
 
+class VectorFrame:
+    """The frame of a `MaskedVector` in the making, in one buffer.
+
+    y may have many megabytes: it is written where it is sent from, and copied nowhere.
+
+    Args:
+        plan_digest: Plan that y answers.
+        sender: Fingerprint of the party.
+        size: Bytes of y.
+
+    Raises:
+        MalformedMessageError: a field out of bounds.
+    """
+
+    def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
+        require_vector_size(size)
+        # With one byte for y: what comes before it does not depend on it.
+        *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
+        start = b"".join((_FRAMED, *head, _bytes_head(size)))
+        self._body = slice(len(start), len(start) + size)
+        self._buffer = BytesIO()
+        # The whole length at once; a signature's place is kept by its own length.
+        self._buffer.seek(self._body.stop + len(_SIGNATURE_HEAD) + SIGNATURE_BYTES - 1)
+        self._buffer.write(b"\0")
+        self._buffer.seek(0)
+        self._buffer.write(start)
+
+    @property
+    def body(self) -> memoryview:
+        """Where y goes: writeable. To be let go of before `sign`."""
+        return self._buffer.getbuffer()[self._body]
+
+    def sign(self, identity: SigningIdentity) -> tuple[bytes, bytes]:
+        """Sign what is in `body`, once.
+
+        Returns:
+            The frame, and the digest of its message.
+
+        Raises:
+            BufferError: somebody holds `body`.
+        """
+        with self._buffer.getbuffer() as frame:
+            digest = _digest(_DIGESTED, frame[len(_FRAMED) : self._body.stop])
+        signature = identity.sign(purpose=MaskedVector.PURPOSE, digest=digest)
+        self._buffer.seek(self._body.stop)
+        self._buffer.write(_SIGNATURE_HEAD + signature)
+        frame_bytes = self._buffer.getvalue()  # CPython's own bytes, not a copy of them
+        self._buffer.close()
+        return frame_bytes, digest
+
+
 def contain(message: Message) -> Signed:
     """Frame a container, whose parts are signed one by one."""
     pieces = _encoded(message)
@@ -90,6 +152,10 @@ def decode(frame: bytes) -> Signed:
         MalformedMessageError: it is not the canonical form of a message of this version.
     """
     message_type = _announced_type(frame)
+    if message_type is MaskedVector and len(frame) >= _LARGE:
+        vector = _vector_in(frame)
+        if vector is not None:
+            return vector
     body, signature = _parts(frame)[2:]
     if type(body) is not list or len(body) != len(fields(message_type)):  # type: ignore[arg-type]
         raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
@@ -163,6 +229,44 @@ def decode_value(data: bytes) -> Any:
     return value
 
 
+def _vector_in(frame: bytes) -> Signed | None:
+    """Read a y where it must stand: its frame has one shape, in which only lengths vary.
+
+    Parsed and compared as other messages are, four megabytes would be copied and read once more.
+
+    Returns:
+        None if the frame has another shape: then it is none, or was made by others.
+    """
+    start = len(_VECTOR_HEAD) + 2 * (len(_DIGEST_HEAD) + DIGEST_BYTES)
+    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
+    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
+    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), -1)
+    plan = len(_VECTOR_HEAD) + len(_DIGEST_HEAD)
+    sender = plan + DIGEST_BYTES + len(_DIGEST_HEAD)
+    is_in_shape = (
+        size > 0
+        and frame.startswith(_VECTOR_HEAD)
+        and frame.startswith(_DIGEST_HEAD, plan - len(_DIGEST_HEAD))
+        and frame.startswith(_DIGEST_HEAD, sender - len(_DIGEST_HEAD))
+        and frame.startswith(_bytes_head(size), start)
+        and frame.startswith(_SIGNATURE_HEAD, stop)
+    )
+    if not is_in_shape:
+        return None
+    message = MaskedVector(
+        frame[plan : plan + DIGEST_BYTES],
+        frame[sender : sender + DIGEST_BYTES],
+        frame[stop - size : stop],
+    )
+    with memoryview(frame) as view:
+        digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
+    return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
+
+
+def _fills(size: int, room: int) -> bool:
+    return size > 0 and size + len(_bytes_head(size)) == room
+
+
 def _framed(message: Message, pieces: list[bytes], digest: bytes, signature: bytes) -> Signed:
     frame = b"".join((_FRAMED, *pieces, encode_value(signature)))
     return Signed(message, signature, digest, frame)
@@ -177,7 +281,7 @@ def _consists_of(frame: bytes, pieces: tuple[bytes, ...]) -> bool:
     return place == len(frame)
 
 
-def _digest(*pieces: bytes) -> bytes:
+def _digest(*pieces: bytes | memoryview) -> bytes:
     state = hashlib.sha256(_DIGEST_DOMAIN)
     for piece in pieces:
         state.update(piece)

@@ -449,3 +449,66 @@ def test_labels_separate_digests(one: str, data: bytes, other: str, more: bytes)
     same = (one, data) == (other, more)
     equal = wire.digest_of_values(one, data) == wire.digest_of_values(other, more)
     assert equal == same
+
+
+@pytest.mark.parametrize("size", [1, 23, 24, 255, 256, 4095, 4096, 65_535, 65_536, 1_000_003])
+def test_a_vector_frame_has_the_bytes_of_the_signed_message(size: int) -> None:
+    identity = SigningIdentity.generate()
+    body = bytes(range(256)) * (size // 256 + 1)
+    expected = wire.sign(MaskedVector(b"p" * 32, b"s" * 32, body[:size]), identity)
+    frame = wire.VectorFrame(plan_digest=b"p" * 32, sender=b"s" * 32, size=size)
+    frame.body[:] = body[:size]
+    assert frame.sign(identity) == (expected.frame, expected.digest)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"size": 0}, id="no vector"),
+        pytest.param({"size": 4 * MAX_WORDS + 1}, id="a vector too long"),
+        pytest.param({"plan_digest": b"p" * 31}, id="a short digest"),
+        pytest.param({"sender": b"s" * 33}, id="a long sender"),
+    ],
+)
+def test_a_vector_frame_keeps_the_bounds_of_the_message(fields: dict[str, Any]) -> None:
+    with pytest.raises(MalformedMessageError):
+        wire.VectorFrame(**{"plan_digest": b"p" * 32, "sender": b"s" * 32, "size": 8, **fields})
+
+
+def test_a_vector_that_somebody_may_still_change_is_not_signed() -> None:
+    frame = wire.VectorFrame(plan_digest=b"p" * 32, sender=b"s" * 32, size=8)
+    body = frame.body
+    with pytest.raises(BufferError):
+        frame.sign(SigningIdentity.generate())
+    body.release()
+    frame.sign(SigningIdentity.generate())
+
+
+def _outcome(frame: bytes) -> object:
+    try:
+        signed = wire.decode(frame)
+    except MalformedMessageError:
+        return MalformedMessageError
+    return signed.message, getattr(signed.message, "body", b""), signed.signature, signed.digest
+
+
+@pytest.mark.parametrize("size", [4000, 4096, 65_530, 65_535, 65_536, 70_000])
+def test_a_vector_is_read_in_place_as_the_parser_reads_it(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = wire.sign(MaskedVector(b"p" * 32, b"s" * 32, b"\x58" * size), ME).frame
+    places = [*range(90), *range(len(frame) - 70, len(frame))]
+    others = [frame[:-1], frame[:-66], frame + b"\0", frame[:80] + frame[81:]]
+    others += [
+        frame[:at] + bytes([frame[at] ^ bit]) + frame[at + 1 :]
+        for at in places
+        for bit in (1, 3, 0x40)
+    ]
+    # A length that is written longer than it must be is another form of the same message.
+    others.append(frame[:72] + b"\x5b" + size.to_bytes(8, "big") + frame[-size - 66 :])
+    others.append(frame[:72] + b"\x5a" + size.to_bytes(4, "big") + frame[-size - 66 :])
+    in_place = [_outcome(other) for other in [frame, *others]]
+    monkeypatch.setattr(wire, "_vector_in", lambda frame: None)
+    assert [_outcome(other) for other in [frame, *others]] == in_place
+    assert MalformedMessageError in in_place
+    assert in_place[0] != MalformedMessageError
