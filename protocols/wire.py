@@ -296,20 +296,36 @@ def _encoded(message: Message) -> list[bytes]:
     for value in values:
         if type(value) is bytes and len(value) >= _LARGE:
             pieces += [_bytes_head(len(value)), value]
+        elif type(value) is tuple and set(map(type, value)) == {bytes}:
+            pieces += _encoded_items(value)
         else:
             pieces.append(cbor2.dumps(value, canonical=True))
     return pieces
 
 
+def _encoded_items(items: tuple[bytes, ...]) -> list[bytes]:
+    """A list of byte strings: a masked run has thousands of hashes, nearly all equally long."""
+    head = _head(0x80, len(items))
+    sizes = set(map(len, items))
+    if len(sizes) > 1:
+        return [head, *(piece for item in items for piece in (_bytes_head(len(item)), item))]
+    item_head = _bytes_head(sizes.pop())
+    return [head + item_head + item_head.join(items)]
+
+
 def _bytes_head(size: int) -> bytes:
-    # RFC 8949, section 3: major type 2, then the length in as few bytes as hold it.
+    return _head(0x40, size)
+
+
+def _head(major: int, size: int) -> bytes:
+    # RFC 8949, section 3: the major type, then the length in as few bytes as hold it.
     if size < 24:
-        return bytes((0x40 | size,))
+        return bytes((major | size,))
     if size < 2**8:
-        return bytes((0x58, size))
+        return bytes((major | 24, size))
     if size < 2**16:
-        return b"\x59" + size.to_bytes(2, "big")
-    return b"\x5a" + size.to_bytes(4, "big")
+        return bytes((major | 25,)) + size.to_bytes(2, "big")
+    return bytes((major | 26,)) + size.to_bytes(4, "big")
 
 
 def _announced_type(frame: bytes) -> type[Message]:
