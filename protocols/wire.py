@@ -9,7 +9,7 @@ bytes, indefinite lengths and everything above the type's bound.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, NoReturn, TypeVar
 
@@ -23,6 +23,7 @@ from protocols.messages import (
     PROTOCOL_VERSION,
     MaskedVector,
     Message,
+    field_types,
     require_vector_size,
 )
 
@@ -157,7 +158,7 @@ def decode(frame: bytes) -> Signed:
         if vector is not None:
             return vector
     body, signature = _parts(frame)[2:]
-    if type(body) is not list or len(body) != len(fields(message_type)):  # type: ignore[arg-type]
+    if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
         raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
@@ -290,7 +291,7 @@ def _digest(*pieces: bytes | memoryview) -> bytes:
 
 def _encoded(message: Message) -> list[bytes]:
     """Version, type and fields in pieces, so that a vector of many megabytes is never copied."""
-    values = [getattr(message, field.name) for field in fields(message)]  # type: ignore[arg-type]
+    values = [getattr(message, name) for name in field_types(type(message))]  # type: ignore[arg-type]
     # Numbers below 24 are their own encoding, and so is the head of a list of fewer than 24.
     pieces = [bytes((PROTOCOL_VERSION, message.TYPE, 0x80 | len(values)))]
     for value in values:
