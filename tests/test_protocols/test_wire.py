@@ -21,6 +21,7 @@ from protocols.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Closing,
+    Dealing,
     EnvelopeBundle,
     HeadStatement,
     MaskedVector,
@@ -489,7 +490,7 @@ def _outcome(frame: bytes) -> object:
         signed = wire.decode(frame)
     except MalformedMessageError:
         return MalformedMessageError
-    return signed.message, getattr(signed.message, "body", b""), signed.signature, signed.digest
+    return signed.message, signed.signature, signed.digest
 
 
 @pytest.mark.parametrize("size", [4000, 4096, 65_530, 65_535, 65_536, 70_000])
@@ -509,6 +510,35 @@ def test_a_vector_is_read_in_place_as_the_parser_reads_it(
     others.append(frame[:72] + b"\x5a" + size.to_bytes(4, "big") + frame[-size - 66 :])
     in_place = [_outcome(other) for other in [frame, *others]]
     monkeypatch.setattr(wire, "_vector_in", lambda frame: None)
+    assert [_outcome(other) for other in [frame, *others]] == in_place
+    assert MalformedMessageError in in_place
+    assert in_place[0] != MalformedMessageError
+
+
+@pytest.mark.parametrize("parties", [1, 5, 23, 24, 100, 255, 256, 300])
+def test_a_dealing_is_read_in_place_as_the_parser_reads_it(
+    parties: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = tuple(hashlib.sha256(bytes([n % 256, n // 256])).digest() for n in range(2 * parties))
+    fields = b"p" * 32, b"s" * 32, b"x" * 32
+    frame = wire.sign(Dealing(*fields, hashes[:parties], hashes[parties:]), ME).frame
+    assert wire._dealing_in(frame) is not None
+    lists = 4 + 3 * 34
+    half = lists + (len(frame) - lists - 66) // 2
+    places = [*range(lists + 40), *range(half - 4, half + 40), *range(len(frame) - 68, len(frame))]
+    others = [
+        frame[:at] + bytes([frame[at] ^ bit]) + frame[at + 1 :]
+        for at in places
+        for bit in (1, 0x20, 0x18)
+    ]
+    others += [frame[:-1], frame[:-66], frame + b"\0", frame[:lists] + frame[lists + 1 :]]
+    # Lists of two lengths, which the message allows and its receivers refuse.
+    others += [wire.sign(Dealing(*fields, hashes[:1], hashes), ME).frame]
+    others += [wire.sign(Dealing(*fields, hashes, hashes[:1]), ME).frame]
+    # A head that is written longer than it must be is another form of the same message.
+    others += [frame[:at] + b"\x59\x00\x20" + frame[at + 2 :] for at in (4, lists - 34)]
+    in_place = [_outcome(other) for other in [frame, *others]]
+    monkeypatch.setattr(wire, "_dealing_in", lambda frame: None)
     assert [_outcome(other) for other in [frame, *others]] == in_place
     assert MalformedMessageError in in_place
     assert in_place[0] != MalformedMessageError
