@@ -14,6 +14,7 @@ import hashlib
 import math
 import os
 import secrets
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -572,6 +573,7 @@ def main() -> None:
         forms = {name: form for name, form in FORMS.items() if form().smallest <= parties}
         federations = {name: Federation(parties, form) for name, form in forms.items()}
         for words in lengths:
+            print(f"n={parties}, L={words:,} ...", file=sys.stderr)
             bars += masking(parties, words, 3 if parties * words > 10**7 else rounds)
             turns = max(1, min(5, math.ceil(10**7 / (parties * words))))
             new, seen = cell(federations, parties, words, rounds=min(turns, rounds))

@@ -300,7 +300,8 @@ def _dealing_in(frame: bytes) -> Signed | None:
     column_roots = _digests_in(frame, columns + len(list_head), count)
     if not (firsts and secret_hashes and column_roots):
         return None
-    message = Dealing(*firsts, secret_hashes, column_roots)
+    plan_digest, sender, salt = firsts
+    message = Dealing(plan_digest, sender, salt, secret_hashes, column_roots)
     with memoryview(frame) as view:
         digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
