@@ -290,6 +290,16 @@ class MaskedVector(Message):
         return f"MaskedVector({len(self.body)} bytes)"
 
 
+def require_vector_size(size: int) -> None:
+    """Check the length of a `MaskedVector`'s body, before there is one.
+
+    Raises:
+        MalformedMessageError: out of bounds.
+    """
+    if not 1 <= size <= 4 * MAX_WORDS:
+        raise MalformedMessageError(f"body must have length 1 to {4 * MAX_WORDS}", size)
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal(Message):
     """A party will not take part; `reason` is a stable public code, never a text.

@@ -49,7 +49,6 @@ from protocols.messages import (
     HeadBundle,
     HeadStatement,
     KeyStatement,
-    MaskedVector,
     Message,
     Plan,
     Ready,
@@ -301,18 +300,20 @@ class PartyRound:
         form = self._form
         if vector.shape != (plan.words,):
             raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
-        form.ring.encode(vector)  # refuse what the ring cannot hold before a key is touched
+        answer = self._encoded(signed, vector)  # or refused, before a key is touched
         self._journal.begin(run_id=self._run_id, epoch=plan.epoch, plan_digest=signed.digest)
         self._move_to(plan.epoch)
         keys = self._keys_by_seat(signed.digest)
         self_key = self._random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
-        masked = form.shard(vector, seat=self._seat(), pair_keys=keys, self_key=self_key).tobytes()
-        answer = wire.sign(MaskedVector(signed.digest, self._me, masked), self._identity)
-        frames: tuple[bytes, ...] = (answer.frame,)
+        words = form.ring.words_in(answer.body)
+        form.hide(words, seat=self._seat(), pair_keys=keys, self_key=self_key)
+        del words  # what is signed must not change any more
+        frame, digest = answer.sign(self._identity)
+        frames: tuple[bytes, ...] = (frame,)
         if form.survives_dropouts:
-            frames = (self._deal(signed.digest, keys, self_key), answer.frame)
+            frames = (self._deal(signed.digest, keys, self_key), frame)
         self._journal.keep(signed.digest, _joined(frames), expires_at=plan.expires_at)
-        self._sent_digest = answer.digest
+        self._sent_digest = digest
         self._witness = RowWitness(
             form,
             plan_digest=signed.digest,
@@ -788,6 +789,14 @@ class PartyRound:
         return Received((self._ready("closing"),))
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _encoded(self, plan: Signed, vector: NDArray[np.int64]) -> wire.VectorFrame:
+        """Write a vector where its y will be sent from."""
+        ring = self._form.ring
+        size = len(vector) * ring.word_type.itemsize
+        frame = wire.VectorFrame(plan_digest=plan.digest, sender=self._me, size=size)
+        ring.encode(vector, out=ring.words_in(frame.body))
+        return frame
 
     def _deal(self, plan_digest: bytes, keys: Mapping[int, bytes], self_key: bytes) -> bytes:
         identities = {_fingerprint(seat): PublicIdentity(seat.identity_key) for seat in self._seats}

@@ -17,10 +17,12 @@ import pytest
 
 from coordinator.errors import SpoiledBatchError
 from coordinator.simulation import results
+from coordinator.simulation.hospitals import FORMS, KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
+from protocols.prg import ctr_keystream, gcm_keystream
 from tests.support.command import Command, Ended, pate_fed, small_run, write_table
 
 __all__ = ["pate_fed"]  # a fixture
@@ -49,6 +51,11 @@ def metrics_without_seconds(run: Path) -> dict[str, Any]:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return write_table(tmp_path / "table.csv")
+
+
+def test_every_form_takes_the_back_end_that_was_found_faster() -> None:
+    assert KEYSTREAM in (ctr_keystream, gcm_keystream)
+    assert all(make().keystream is KEYSTREAM for make in FORMS.values())
 
 
 class TestRepeatable:
