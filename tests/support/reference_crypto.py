@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tests.support.reference_cbor import cbor as cbor
+
 
 def _xtime(value: int) -> int:
     return ((value << 1) ^ 0x11B if value & 0x80 else value << 1) & 0xFF
@@ -87,31 +89,6 @@ def hkdf(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
     """HKDF-SHA256 to 32 bytes (RFC 5869): one block of output."""
     extracted = hmac.new(salt or bytes(32), secret, hashlib.sha256).digest()
     return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
-
-
-def cbor(value: object) -> bytes:
-    """Deterministic CBOR (RFC 8949, section 4.2) of the types that messages use."""
-    match value:
-        case bool():
-            return b"\xf5" if value else b"\xf4"
-        case int():
-            return _cbor_head(0, value)
-        case bytes():
-            return _cbor_head(2, len(value)) + value
-        case str():
-            return _cbor_head(3, len(value.encode())) + value.encode()
-        case list() | tuple():
-            return _cbor_head(4, len(value)) + b"".join(cbor(item) for item in value)
-    raise TypeError(type(value).__name__)
-
-
-def _cbor_head(major: int, number: int) -> bytes:
-    if number < 24:
-        return bytes([major << 5 | number])
-    for extra, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
-        if number < 1 << (8 * size):
-            return bytes([major << 5 | extra]) + number.to_bytes(size, "big")
-    raise ValueError("too large")
 
 
 # HPKE, RFC 9180, base mode, with HKDF-SHA256 (0x0001) and AES-256-GCM (0x0002) -----------------
