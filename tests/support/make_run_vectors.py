@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.support import reference_frames as frames
 from tests.support import reference_sharing as sharing
+from tests.support import make_spoiled_shares as spoiled
 from tests.support import reference_sum as sums
 from tests.support.make_format_vectors import some_bytes
 from tests.support.make_protocol_vectors import FOLDER
@@ -438,7 +439,7 @@ def _spoiled_sums(run: Run) -> Row:
         return sums.write_words(map(sum, zip(vector, *streams, strict=True)))
 
     size = 4 * len(vector)
-    spoiled = {
+    ys = {
         "keys of the epoch before": sums.y_of(vector, 0, keys(epoch=0)),
         "keys of another plan": sums.y_of(vector, 0, keys(plan=some_bytes("another plan"))),
         "streams subtracted": sums.y_of(vector, 9, keys()),
@@ -450,7 +451,7 @@ def _spoiled_sums(run: Run) -> Row:
             lambda key: [int.from_bytes(word, "big") for word in cut(counter_stream(key, size), 4)]
         ),
     }
-    return {name: y_of.hex() for name, y_of in spoiled.items()}
+    return {name: y_of.hex() for name, y_of in ys.items()}
 
 
 def masked_run() -> Row:
@@ -460,7 +461,23 @@ def masked_run() -> Row:
         " the sum of the other four, and messages that must be refused",
         **run.row(),
         "second_phase": _second_phase(run),
+        "spoiled": _hex(
+            {
+                "survivor_sets": spoiled.spoiled_survivor_sets(run, COORDINATOR),
+                "bundles_to_seat_0": spoiled.spoiled_bundles_to_a_holder(run),
+                "bundles_of_seat_0": spoiled.spoiled_bundles_of_a_dealer(run),
+                "bundle_of_seat_0_with_the_hash_of_another_secret":
+                spoiled.dealing_of_another_secret(run),
+                "reveals_of_seat_0": spoiled.spoiled_reveals(run),
+            }
+        ),
     }
+
+
+def _hex(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _hex(item) for key, item in value.items()}
+    return value.hex()
 
 
 def _second_phase(run: Run) -> Row:
