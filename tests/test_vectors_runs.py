@@ -1,4 +1,4 @@
-"""Vectors of whole runs: both state machines write them byte for byte, a second reader opens them."""
+"""Vectors of whole runs: both state machines write them, a second reader opens them."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_the_coordinator_opens_the_known_masked_sum_with_the_known_frames() -> N
     coordinator = fixed_coordinator()
     for reveal in MASKED["batch"]["reveals"].values():
         coordinator.receive(bytes.fromhex(reveal))
-    assert coordinator.faults == ()
+    assert coordinator.share_faults == ()
     assert coordinator.open_total().tolist() == MASKED["sum"]
 
 
@@ -312,11 +312,11 @@ def test_the_coordinator_drops_a_spoiled_disclosure(seats: list[int], frame: str
     coordinator = fixed_coordinator()
     coordinator.receive(bytes.fromhex(frame))
     dealers = [bytes.fromhex(MASKED["parties"][seat]["fingerprint"]) for seat in seats]
-    assert [fault.dealer for fault in coordinator.faults] == dealers
+    assert [fault.dealer for fault in coordinator.share_faults] == dealers
 
 
 def test_a_dealer_that_signed_the_hash_of_another_secret_is_named() -> None:
-    bundle = SPOILED["bundle_of_seat_0_with_the_hash_of_another_secret"]
+    bundle = SPOILED["hash_of_another_secret_by_seat_0"]
     coordinator = coordinator_after_vectors({"0": bundle})
     coordinator.fix_survivors()
     for seat, reveal in MASKED["batch"]["reveals"].items():
@@ -410,6 +410,6 @@ def test_a_second_reader_drops_a_spoiled_disclosure(frame: bytes) -> None:
 
 
 def test_a_second_reader_names_the_dealer_of_another_secret() -> None:
-    bundle = bytes.fromhex(SPOILED["bundle_of_seat_0_with_the_hash_of_another_secret"])
+    bundle = bytes.fromhex(SPOILED["hash_of_another_secret_by_seat_0"])
     with pytest.raises(Refused, match="0"):
         RunReader(MASKED).opened_sum(bundles={0: bundle})

@@ -120,7 +120,11 @@ def test_known_terms_are_the_known_bytes() -> None:
     terms = RunTerms(
         pool_digest=QueryPool(np.array(DIGESTS["pool"]["inputs"])).digest,
         classes=3,
-        weights=(TeacherWeights.equal(5), TeacherWeights.of([1, 1, 1, 2]), TeacherWeights.of([3] * 2)),
+        weights=(
+            TeacherWeights.equal(5),
+            TeacherWeights.of([1, 1, 1, 2]),
+            TeacherWeights.equal(2, weight=3),
+        ),
         mechanism="confident",
         vote_threshold=12.0,
         sigma1=7.5,
@@ -136,7 +140,7 @@ def test_known_terms_are_the_known_bytes() -> None:
         max_refusals=8,
         budgets=(1.0, 2.5, 8.0),
         delta=1e-6,
-    )  # fmt: skip
+    )
     known = TERMS["good"]["run terms"]["confident, gdp"]["bytes"]
     assert wire.encode_value(terms.as_record()).hex() == known
     batch = wire.encode_value(BatchTerms(terms, (4, 0)).as_record())

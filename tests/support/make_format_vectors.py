@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.support.make_protocol_vectors import FOLDER
-from tests.support.reference_crypto import cbor, counter_stream, hpke_seal_hybrid, hpke_seal_x25519
+from tests.support.reference_cbor import cbor
+from tests.support.reference_crypto import counter_stream, hpke_seal_hybrid, hpke_seal_x25519
 
 Row = dict[str, Any]
 

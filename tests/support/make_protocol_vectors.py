@@ -13,7 +13,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.support.reference_crypto import aes256_block, cbor, counter_stream, hkdf
+from tests.support.reference_cbor import cbor
+from tests.support.reference_crypto import aes256_block, counter_stream, hkdf
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 SIGNING_SEED = hashlib.sha256(b"test vectors, signer").digest()

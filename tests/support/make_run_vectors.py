@@ -13,9 +13,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tests.support import make_spoiled_shares as spoiled
 from tests.support import reference_frames as frames
 from tests.support import reference_sharing as sharing
-from tests.support import make_spoiled_shares as spoiled
 from tests.support import reference_sum as sums
 from tests.support.make_format_vectors import some_bytes
 from tests.support.make_protocol_vectors import FOLDER
@@ -466,8 +466,7 @@ def masked_run() -> Row:
                 "survivor_sets": spoiled.spoiled_survivor_sets(run, COORDINATOR),
                 "bundles_to_seat_0": spoiled.spoiled_bundles_to_a_holder(run),
                 "bundles_of_seat_0": spoiled.spoiled_bundles_of_a_dealer(run),
-                "bundle_of_seat_0_with_the_hash_of_another_secret":
-                spoiled.dealing_of_another_secret(run),
+                "hash_of_another_secret_by_seat_0": spoiled.dealing_of_another_secret(run),
                 "reveals_of_seat_0": spoiled.spoiled_reveals(run),
             }
         ),

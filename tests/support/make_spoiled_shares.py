@@ -68,9 +68,7 @@ def spoiled_bundles_to_a_holder(run: Run) -> dict[str, Row]:
         frames_of, envelopes = {**run.dealing_frames, DEALER: dealt}, dict(run.sealed)
         envelopes[DEALER, READER] = sealed
         others = [seat for seat in run.survivors if seat != READER]
-        return _bundle(
-            run, [frames_of[s] for s in others], [envelopes[s, READER] for s in others]
-        )
+        return _bundle(run, [frames_of[s] for s in others], [envelopes[s, READER] for s in others])
 
     def sealed(content: bytes, *, told: bytes = digest, under: bytes = key) -> bytes:
         return bundle(sealed=sharing.seal_column(under, told, content))
@@ -132,7 +130,7 @@ def spoiled_bundles_of_a_dealer(run: Run) -> Row:
     by_another = write_frame(frames.DEALING, run.dealing_fields(dealing), run.identities[2])
     unsent = [run.plan_digest, run.fingerprints[2], dealing.salt, *_lists(dealing)]
     return {
-        "no longer a dealing of its own": _bundle(run, [run.dealing_frames[2]], envelopes),
+        "the dealing of another seat": _bundle(run, [run.dealing_frames[2]], envelopes),
         "two dealings": _bundle(run, [frame, frame], envelopes),
         "signed by another": _bundle(run, [by_another], envelopes),
         "sender changed": _bundle(

@@ -88,7 +88,7 @@ def _item(data: bytes, place: int, depth: int) -> tuple[Any, int]:
     place += 1
     if major == 7:
         return _simple(data, first, place)
-    number, place = extra, place
+    number = extra
     if extra >= 24:
         size = dict(_LENGTHS).get(extra, 0)
         if not size:

@@ -12,8 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tests.support.reference_cbor import cbor as cbor
-
 
 def _xtime(value: int) -> int:
     return ((value << 1) ^ 0x11B if value & 0x80 else value << 1) & 0xFF

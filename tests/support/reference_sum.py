@@ -44,9 +44,7 @@ def write_words(words: Iterable[int]) -> bytes:
     return b"".join((word % 2**32).to_bytes(4, "little") for word in words)
 
 
-def with_streams(
-    words: Sequence[int], signed_keys: Iterable[tuple[int, bytes]]
-) -> list[int]:
+def with_streams(words: Sequence[int], signed_keys: Iterable[tuple[int, bytes]]) -> list[int]:
     """Words with the streams of signed keys added, modulo 2^32."""
     added = list(words)
     for sign, key in signed_keys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tests.support.reference_cbor import NotDeterministicError, read_cbor
@@ -166,8 +167,7 @@ def _weights(parties: list[Any]) -> None:
             require(type(run) is list and len(run) == 2, "a weight and its teachers")
             require(all(type(one) is int and one >= 1 for one in run), "at least 1")
             total += run[0] * run[1]
-        pairs = zip(runs, runs[1:], strict=False)
-        require(all(one[0] != following[0] for one, following in pairs), "one run once")
+        require(all(one[0] != other[0] for one, other in pairwise(runs)), "one run once")
     require(total < 2**30, "votes that fit the ring")
 
 
