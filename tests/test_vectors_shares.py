@@ -16,7 +16,6 @@ from protocols.shamir import (
     encode_shares,
     secrets_to_elements,
 )
-from tests.support import make_share_vectors
 from tests.support.reference_frames import Refused
 from tests.support.reference_sharing import (
     join,
@@ -51,11 +50,6 @@ def ours(shares: dict[int, bytes]) -> bytes:
 
 def theirs(shares: dict[int, bytes]) -> bytes:
     return write_secret(join({holder: read_share(share) for holder, share in shares.items()}))
-
-
-def test_the_file_is_what_the_second_implementation_writes() -> None:
-    for name, make in make_share_vectors.VECTORS.items():
-        assert read_vectors(name) == make(), f"python -m {make_share_vectors.__name__}"
 
 
 @pytest.mark.parametrize("vector", named(ELEMENTS["good"]))

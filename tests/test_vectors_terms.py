@@ -18,7 +18,7 @@ from pate_fed.releases import NoisyRelease
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.errors import MalformedMessageError
-from tests.support import make_terms_vectors, reference_terms
+from tests.support import reference_terms
 from tests.support.reference_cbor import NotDeterministicError, cbor, read_cbor
 from tests.support.reference_frames import Refused
 from tests.support.vectors import read_vectors
@@ -66,11 +66,6 @@ def rows_of(table: dict[str, dict[str, Any]]) -> list[Any]:
         for kind, rows in table.items()
         for name, row in rows.items()
     ]
-
-
-def test_the_files_are_what_the_second_implementation_writes() -> None:
-    for name, make in make_terms_vectors.VECTORS.items():
-        assert read_vectors(name) == make(), f"python -m {make_terms_vectors.__name__}"
 
 
 # Values ----------------------------------------------------------------------------------------

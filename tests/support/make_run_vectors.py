@@ -7,7 +7,6 @@ Run from the repository root: ``python -m tests.support.make_run_vectors``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +17,13 @@ from tests.support import reference_frames as frames
 from tests.support import reference_sharing as sharing
 from tests.support import reference_sum as sums
 from tests.support.make_format_vectors import some_bytes
-from tests.support.make_protocol_vectors import FOLDER
-from tests.support.make_terms_vectors import FIRST_PHASE, RUN_TERMS, digest_of_first_phase
+from tests.support.make_protocol_vectors import write_vectors
+from tests.support.make_terms_vectors import FIRST_PHASE, RUN_TERMS
 from tests.support.reference_cbor import cbor
 from tests.support.reference_crypto import counter_stream, hpke_seal_x25519
 from tests.support.reference_frames import fingerprint, public_of, read_frame, write_frame
 from tests.support.reference_sharing import Dealing, cut, write_share
+from tests.support.reference_terms import digest_of_first_phase
 
 Row = dict[str, Any]
 SUITE = "x25519-hkdf-sha256-aes-256-gcm"
@@ -501,11 +501,5 @@ def _second_phase(run: Run) -> Row:
 VECTORS: dict[str, Callable[[], Row]] = {"additive_run": additive_run, "masked_run": masked_run}
 
 
-def main() -> None:
-    for name, make in VECTORS.items():
-        text = json.dumps(make(), indent=1) + "\n"
-        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(VECTORS)

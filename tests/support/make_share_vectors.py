@@ -6,13 +6,12 @@ Run from the repository root: ``python -m tests.support.make_share_vectors``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
 from tests.support.make_format_vectors import some_bytes
-from tests.support.make_protocol_vectors import FOLDER
+from tests.support.make_protocol_vectors import write_vectors
 from tests.support.make_spoiled_shares import NOT_CANONICAL
 from tests.support.reference_sharing import (
     PRIME,
@@ -115,11 +114,5 @@ def shares() -> Row:
 VECTORS: dict[str, Callable[[], Row]] = {"shares": shares}
 
 
-def main() -> None:
-    for name, make in VECTORS.items():
-        text = json.dumps(make(), indent=1) + "\n"
-        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(VECTORS)

@@ -6,13 +6,12 @@ Run from the repository root: ``python -m tests.support.make_terms_vectors``.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
 
 from tests.support.make_format_vectors import some_bytes
-from tests.support.make_protocol_vectors import FOLDER
+from tests.support.make_protocol_vectors import write_vectors
 from tests.support.reference_cbor import cbor
 from tests.support.reference_terms import (
     digest_of_first_phase,
@@ -359,11 +358,5 @@ def values() -> Row:
 VECTORS: dict[str, Callable[[], Row]] = {"values": values, "terms": terms}
 
 
-def main() -> None:
-    for name, make in VECTORS.items():
-        text = json.dumps(make(), indent=1) + "\n"
-        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(VECTORS)
