@@ -92,7 +92,7 @@ class Recorder:
         }
 
     def _owner(self, run: MemoryRun, message: Any, *, receiver: bytes | None) -> bytes | None:
-        """Whose frame it is in a vector: its sender's, or who got envelopes; of the rest nobody's."""
+        """Whose frame it is in a vector: its sender's, or who got envelopes."""
         match message:
             case KeyStatement():
                 return _fingerprint(run, message)
@@ -118,8 +118,8 @@ def _fingerprint(run: MemoryRun, statement: KeyStatement) -> bytes:
 
 def recorded(
     form: type[SecureSum], parties: int, lost: int | None, monkeypatch: pytest.MonkeyPatch
-) -> tuple[MemoryRun, dict[str, Any], list[int]]:
-    """A run, its frames, and the sum of its vectors, which our coordinator opened."""
+) -> tuple[MemoryRun, dict[str, Any], dict[int, list[int]]]:
+    """A run, its frames, and the vectors in the sum that our coordinator opened."""
     recorder = Recorder(monkeypatch)
     run = MemoryRun(parties, form=form, suite=SUITE_X25519, tamper=recorder.take)
     terms = RunTerms.from_record(RUN_TERMS[TERMS[form.name]])
@@ -134,22 +134,40 @@ def recorded(
             run.to_coordinator("vector", fingerprint, frames)
     if run.form.survives_dropouts:
         run.reveal()
-    total = vectors[[seat for seat in range(parties) if seat != lost]].sum(axis=0)
-    assert run.coordinator.open_total().tolist() == total.tolist()
-    return run, recorder.row(run), total.tolist()
+    summed = {seat: vectors[seat].tolist() for seat in range(parties) if seat != lost}
+    assert run.coordinator.open_total().tolist() == added(summed)
+    return run, recorder.row(run), summed
+
+
+def added(vectors: dict[int, list[int]]) -> list[int]:
+    return [sum(column) for column in zip(*vectors.values(), strict=True)]
 
 
 @pytest.mark.parametrize(("form", "parties", "lost"), RUNS)
 def test_a_second_reader_opens_what_our_ends_sent(
     form: type[SecureSum], parties: int, lost: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, row, total = recorded(form, parties, lost, monkeypatch)
+    run, row, vectors = recorded(form, parties, lost, monkeypatch)
     reader = RunReader(row)
     assert reader.run_id == next(iter(run.parties.values())).run_id
     assert reader.plan_digest == run.coordinator.plan_digest
-    assert len(reader.ys) == parties - (lost is not None)
-    assert reader.opened_sum() == total
-    assert any(number < 0 for number in total)
+    assert reader.opened_sum() == added(vectors)
+    assert {seat: reader.vector_of(seat) for seat in reader.ys} == vectors
+    assert any(number < 0 for number in reader.opened_sum())
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_what_is_opened_are_self_masks_and_keys_with_the_lost(
+    lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, row, vectors = recorded(MaskedSum, 5, lost, monkeypatch)
+    reader = RunReader(row)
+    opened = reader.opened_secrets()
+    assert {dealer: set(secrets) for dealer, secrets in opened.items()} == {
+        dealer: {dealer, lost} for dealer in vectors
+    }
+    for dealer, secrets in opened.items():
+        assert secrets[lost] == reader.stream_key(dealer, lost)
 
 
 def test_a_second_reader_notices_frames_of_another_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,6 +344,13 @@ def test_a_second_reader_opens_the_known_sum(name: str) -> None:
 
 
 @both_forms
+def test_a_second_reader_with_all_keys_reads_every_vector(name: str) -> None:
+    run, reader = RUNS[name], RunReader(RUNS[name])
+    for seat in reader.ys:
+        assert reader.vector_of(seat) == run["parties"][seat]["x"]
+
+
+@both_forms
 def test_the_sum_is_that_of_the_vectors(name: str) -> None:
     run = RUNS[name]
     present = [party["x"] for party in run["parties"] if party["y"]]

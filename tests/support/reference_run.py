@@ -150,16 +150,33 @@ class RunReader:
         """The sum, with other bundles in the place of those of the vector."""
         if self.form == "additive":
             return sums.opened_sum(self.ys)
+        secrets = self.opened_secrets(bundles=bundles)
+        return sums.opened_sum({seat: self.ys[seat] for seat in secrets}, secrets)
+
+    def vector_of(self, seat: int) -> list[int]:
+        """The vector under one y, which only somebody with all private keys can read."""
+        keys = [
+            (-sums.sign_of(seat, peer), self.stream_key(seat, peer)) for peer in self._peers(seat)
+        ]
+        if self.form == "masked":
+            keys.append((-1, self.opened_secrets()[seat][seat]))
+        words = sums.with_streams(sums.read_words(self.ys[seat]), keys)
+        return [(word + 2**31) % 2**32 - 2**31 for word in words]
+
+    def opened_secrets(
+        self, *, bundles: Mapping[int, bytes] | None = None
+    ) -> dict[int, dict[int, bytes]]:
+        """What the reveals open: by survivor its b at its own seat, its keys with the lost."""
         survivors = self.survivors(bytes.fromhex(self._batch["survivor_set"]))
         shares: dict[int, dict[int, dict[int, Element]]] = {seat: {} for seat in survivors}
         for holder, frame in self._batch["reveals"].items():
             for dealer, opened in self.disclosed_in(bytes.fromhex(frame), int(holder)).items():
                 shares[dealer][int(holder)] = opened
-        secrets = {
-            dealer: self._joined(self._dealings(bundles or {})[dealer], by_holder)
+        dealings = self._dealings(bundles or {})
+        return {
+            dealer: self._joined(dealings[dealer], by_holder)
             for dealer, by_holder in shares.items()
         }
-        return sums.opened_sum({seat: self.ys[seat] for seat in survivors}, secrets)
 
     def _joined(
         self, dealing: Dealing, by_holder: Mapping[int, Mapping[int, Element]]
