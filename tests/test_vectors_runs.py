@@ -253,6 +253,59 @@ def test_the_known_second_phase_follows_from_the_first() -> None:
 
 # Spoiled, at our two ends ----------------------------------------------------------------------
 
+ADDITIVE = RUNS["additive"]
+EARLY = ADDITIVE["spoiled_to_seat_0"]
+
+
+@pytest.fixture
+def stated(monkeypatch: pytest.MonkeyPatch) -> Party:
+    """Seat 0 of the additive run, waiting for the run record."""
+    party = Party(ADDITIVE, 0, monkeypatch)
+    party.takes(ADDITIVE["setup"]["offer"])
+    return party
+
+
+@pytest.fixture
+def sealed(stated: Party) -> Party:
+    """The same, waiting for envelopes."""
+    stated.takes(ADDITIVE["setup"]["record"])
+    stated.round.accept_run()
+    return stated
+
+
+@given(EARLY["records"])
+def test_a_party_seals_nothing_for_a_spoiled_record(stated: Party, frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        stated.takes(frame)
+    with pytest.raises(ProtocolError):
+        stated.round.accept_run()
+
+
+@given(EARLY["envelopes"])
+def test_a_party_confirms_no_spoiled_envelopes(sealed: Party, frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        sealed.takes(frame)
+
+
+@given(EARLY["closings"])
+def test_a_party_is_not_ready_after_a_spoiled_closing(sealed: Party, frame: bytes) -> None:
+    sealed.takes(ADDITIVE["setup"]["envelopes_to"][0])
+    with pytest.raises(ProtocolError):
+        sealed.takes(frame)
+
+
+@given(EARLY["plans"])
+def test_a_party_contributes_to_no_spoiled_plan(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = Party(ADDITIVE, 0, monkeypatch)
+    party.sets_up()
+    with pytest.raises(ProtocolError):
+        party.takes(frame)
+    with pytest.raises(ProtocolError):
+        party.round.contribute(np.array(party.row["x"]))
+    assert party.journal.steps == []
+
 
 @given(SPOILED["survivor_sets"])
 def test_a_party_reveals_nothing_for_a_spoiled_survivor_set(sent: Party, frame: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tests.support import make_spoiled_setup as setup
 from tests.support import make_spoiled_shares as spoiled
 from tests.support import reference_frames as frames
 from tests.support import reference_sharing as sharing
@@ -421,6 +422,14 @@ def additive_run() -> Row:
         "what": "a run of the additive form among three: all secrets, frames and keys, and the sum",
         **run.row(),
         "spoiled_sums": _spoiled_sums(run),
+        "spoiled_to_seat_0": _hex(
+            {
+                "records": setup.spoiled_records(run, COORDINATOR),
+                "envelopes": setup.spoiled_envelopes(run),
+                "closings": setup.spoiled_closings(run, COORDINATOR),
+                "plans": setup.spoiled_plans(run, COORDINATOR),
+            }
+        ),
     }
 
 
