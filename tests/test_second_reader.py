@@ -21,6 +21,7 @@ from protocols.messages import (
     MaskedVector,
     Ready,
     Reveal,
+    SetupClosing,
     ShareBundle,
 )
 from protocols.secure_sum import SecureSum
@@ -35,6 +36,7 @@ BY_TYPE = {
     "KeyStatement": "statements",
     "EnvelopeBundle": "envelopes_to",
     "Confirmations": "confirmations",
+    "SetupClosing": "closings",
     "Ready": "readies",
     "MaskedVector": "vectors",
     "ShareBundle": "bundles",
@@ -96,7 +98,7 @@ class Recorder:
         match message:
             case KeyStatement():
                 return _fingerprint(run, message)
-            case EnvelopeBundle():
+            case EnvelopeBundle() | SetupClosing():
                 return receiver
             case ShareBundle() if receiver is None:
                 return wire.expect(wire.decode(message.dealings[0]), Dealing).sender
@@ -173,7 +175,7 @@ def test_what_is_opened_are_self_masks_and_keys_with_the_lost(
 def test_a_second_reader_notices_frames_of_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, one, _ = recorded(MaskedSum, 5, None, monkeypatch)
     _, other, _ = recorded(MaskedSum, 5, None, monkeypatch)
-    for name in ("record", "envelopes_to", "confirmations", "readies"):
+    for name in ("record", "envelopes_to", "confirmations", "closings", "readies"):
         mixed = {**one, "setup": {**one["setup"], name: other["setup"][name]}}
         with pytest.raises(Refused):
             RunReader(mixed)

@@ -429,6 +429,29 @@ def test_a_spoiled_y_opens_another_sum(y: str) -> None:
     assert all(one != other for one, other in zip(opened, run["sum"], strict=True))
 
 
+@pytest.mark.parametrize(
+    ("place", "frame"),
+    [
+        pytest.param(place, frame, id=f"{place}: {name}")
+        for place in ("records", "envelopes", "closings", "plans")
+        for name, frame in EARLY[place].items()
+    ],
+)
+def test_a_second_reader_refuses_what_is_spoiled_before_a_vector(place: str, frame: str) -> None:
+    setup, batch = dict(ADDITIVE["setup"]), dict(ADDITIVE["batch"])
+    match place:
+        case "records":
+            setup["record"] = frame
+        case "plans":
+            batch["plan"] = frame
+        case "envelopes":
+            setup["envelopes_to"] = [frame, *setup["envelopes_to"][1:]]
+        case "closings":
+            setup["closings"] = [frame, *setup["closings"][1:]]
+    with pytest.raises(Refused):
+        RunReader({**ADDITIVE, "setup": setup, "batch": batch})
+
+
 @given(SPOILED["survivor_sets"])
 def test_a_second_reader_refuses_a_spoiled_survivor_set(frame: bytes) -> None:
     with pytest.raises(Refused):

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from cryptography.exceptions import InvalidTag
+
 from tests.support import reference_frames as frames
 from tests.support import reference_sharing as sharing
 from tests.support import reference_sum as sums
@@ -25,9 +27,11 @@ class RunReader:
 
     Args:
         run: A vector; of the parties' secrets only the private keys are used.
+        now: Unix time, in seconds.
     """
 
-    def __init__(self, run: Row) -> None:
+    def __init__(self, run: Row, *, now: int = 1_000) -> None:
+        self._now = now
         self._run, self._setup, self._batch = run, run["setup"], run["batch"]
         self._sealing = [bytes.fromhex(row["sealing_private"]) for row in run["parties"]]
         self._coordinator = public_of(bytes.fromhex(run["coordinator"]["identity_private"]))
@@ -43,12 +47,14 @@ class RunReader:
         statements, form, ring, suite = record.fields[2:6]
         require(record.fields[:2] == [offer.digest, fingerprint(self._coordinator)], "the offer's")
         require([form, ring, suite] == offer.fields[2:5], "as it was offered")
+        require(record.fields[9:11] == offer.fields[5:7], "as it was offered")
+        self._expires_at = record.fields[9]
         require([s.hex() for s in statements] == self._setup["statements"], "what was said")
         self.identities = []
         for statement in statements:
             key = read_frame(statement, frames.STATEMENT).fields[1]
             said = read_frame(statement, frames.STATEMENT, signer=key).fields
-            require(said[0] == offer.digest, "for this offer")
+            require([said[0], *said[4:6]] == [offer.digest, "party", self._expires_at], "for it")
             self.identities.append(key)
         self.fingerprints = [fingerprint(key) for key in self.identities]
         require(self.fingerprints == sorted(set(self.fingerprints)), "in the order of fingerprints")
@@ -63,6 +69,7 @@ class RunReader:
         self.head = frames.next_head(self.head, "setup", self.setup_digest)
         for seat, one in enumerate(confirmed):
             self._check_confirmations(seat, one.fields)
+            self._check_closing(seat, [other.fields[2] for other in confirmed], confirmed)
         self._check_heads()
 
     def _check_confirmations(self, seat: int, fields: list[Any]) -> None:
@@ -73,6 +80,13 @@ class RunReader:
             for peer in peers
         ]
         require(fields == [self.run_id, me, macs], "both ends hold the same roots")
+
+    def _check_closing(
+        self, seat: int, macs: list[list[bytes]], confirmed: list[frames.Frame]
+    ) -> None:
+        fields = self._of_coordinator(frames.SETUP_CLOSING, self._setup["closings"][seat]).fields
+        for_me = [macs[peer][self._peers(peer).index(seat)] for peer in self._peers(seat)]
+        require(fields == [self.run_id, for_me, [one.digest for one in confirmed]], "what all said")
 
     def _check_heads(self) -> None:
         for seat, frame in enumerate(self._setup["readies"]):
@@ -91,6 +105,7 @@ class RunReader:
         for receiver, frame in enumerate(self._setup["envelopes_to"]):
             run, envelopes = read_frame(bytes.fromhex(frame), frames.ENVELOPES).fields
             require(run == self.run_id, "of this run")
+            require(len(envelopes) == len(self._peers(receiver)), "one from each peer")
             for sender, envelope in zip(self._peers(receiver), envelopes, strict=True):
                 found[sender, receiver] = envelope
         return found
@@ -107,7 +122,12 @@ class RunReader:
         ends = [self.fingerprints[sender], self.fingerprints[receiver]]
         require(envelope.fields[:3] == [self.run_id, *ends], "for this run and pair")
         info = b"pate-fed/1/envelope\0pair root\0" + self.run_id + b"".join(ends)
-        return hpke_open_x25519(envelope.fields[3], self._sealing[receiver], info=info)
+        try:
+            half = hpke_open_x25519(envelope.fields[3], self._sealing[receiver], info=info)
+        except InvalidTag as error:
+            raise Refused("an envelope opens for its run, sender and receiver") from error
+        require(len(half) == 32, "a half has 32 bytes")
+        return half
 
     def root(self, one: int, other: int, *, epoch: int = 0) -> bytes:
         root = sums.pair_root(
@@ -121,7 +141,9 @@ class RunReader:
 
     def _read_plan(self) -> None:
         plan = self._of_coordinator(frames.PLAN, self._batch["plan"])
-        run, self.epoch, _, _, phase, head, self.words, _, terms = plan.fields
+        run, self.epoch, _, _, phase, head, self.words, expires_at, terms = plan.fields
+        require(1 <= self.epoch <= 64, "the first plan's epoch")
+        require(self._now < expires_at <= self._expires_at, "a plan ends with its run")
         require([run, phase, head] == [self.run_id, 0, self.head], "a plan follows its run")
         asked = read_batch_terms(terms)
         require(asked["run"] == self.terms, "under the terms of the run")
