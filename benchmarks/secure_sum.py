@@ -190,8 +190,14 @@ class ForgetfulJournal(RoundJournal):
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+    def abandon(self, plan_digest: bytes) -> None:
+        """See `RoundJournal.abandon`."""
+
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
+
+    def sweep(self, *, now: float) -> None:
+        """See `RoundJournal.sweep`."""
 
     def find(self, plan_digest: bytes) -> bytes | None:  # noqa: ARG002 - the contract's
         """See `RoundJournal.find`."""

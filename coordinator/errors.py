@@ -58,13 +58,21 @@ class VoidBatchError(CoordinatorError):
 
     Attributes:
         reservation: What became of its budget: "forfeited" or "cancelled".
+        may_ask_again: Whether its queries may be asked again, in another batch: its sum will never
+            open.
     """
 
     code = "PF-411"
 
-    def __init__(self, must: str, got: object, *, reservation: str) -> None:
+    def __init__(
+        self, must: str, got: object, *, reservation: str, may_ask_again: bool = False
+    ) -> None:
         self.reservation = reservation
-        super().__init__(must, f"{got}; its budget is {reservation}")
+        self.may_ask_again = may_ask_again
+        again = "may" if may_ask_again else "may not"
+        super().__init__(
+            must, f"{got}; its budget is {reservation}, its queries {again} be asked again"
+        )
 
 
 class PartyFailedError(CoordinatorError):
@@ -73,13 +81,17 @@ class PartyFailedError(CoordinatorError):
     Attributes:
         party: Its name.
         cause: Stable code of what it did.
+        is_silent: Whether nothing came of it at all.
     """
 
     code = "PF-412"
 
-    def __init__(self, must: str, got: object, *, party: str, cause: str) -> None:
+    def __init__(
+        self, must: str, got: object, *, party: str, cause: str, is_silent: bool = False
+    ) -> None:
         self.party = party
         self.cause = cause
+        self.is_silent = is_silent
         super().__init__(must, f"{got} from {party} [{cause}]")
 
 

@@ -6,7 +6,7 @@ and is a public code, so that none can depend on a vote (rule R12).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -151,6 +151,7 @@ class Guard:
         queries: QueryJournal,
         ledger: PrivacyLedger,
         run_ledger: RunLedger,
+        seats: Collection[bytes] | None = None,
     ) -> tuple[QueryBatch, Outcomes]:
         """Decide on a batch.
 
@@ -162,6 +163,7 @@ class Guard:
             queries: Every query that this party ever answered.
             ledger: What it was charged before, over all runs, within its own budget.
             run_ledger: What it was charged in this run, within the run's budget and caps.
+            seats: Fingerprints of all parties; None: no query of a void batch is asked again.
 
         Returns:
             What is asked, and the worst case to be charged before anything is sent.
@@ -181,7 +183,7 @@ class Guard:
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
         batch = _ask(pool, terms)
-        if queries.any_answered(batch.digests):
+        if queries.any_answered(batch.digests, seats=seats):
             raise RefusalError(Reason.QUERIES, "no query may be asked twice", "one that was")
         if len(terms.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
             # Else votes would leave for a charge of nothing.

@@ -12,7 +12,7 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  Ready               transcript head
     batch     C -> P  Plan                what is asked, under which terms
               P -> C  MaskedVector        y, or Refusal
-              C -> P  Settlement          released or void; travels with the next message
+              C -> P  Settlement          released, or void; travels with the next message
     masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
               C -> P  SurvivorSet         whose y's are in the sum
               C -> P  ShareBundle         hashes of all survivors, shares for this party
@@ -70,6 +70,8 @@ Count = Annotated[int, Range(0, 2**32 - 1)]
 UnixTime = Annotated[int, Range(0, 2**40)]
 Name = Annotated[str, Size(1, 64)]
 Frame = Annotated[bytes, Size(1, 4 * KIB)]
+FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
+SmallFrame = Annotated[bytes, Size(1, 256)]
 
 
 class Message:
@@ -288,7 +290,11 @@ class MaskedVector(Message):
 
 @dataclass(frozen=True, slots=True)
 class Refusal(Message):
-    """A party will not take part; `reason` is a stable public code, never a text."""
+    """A party will not take part; `reason` is a stable public code, never a text.
+
+    Where the subject is a plan it is a promise (rule R3): the party has not sent y for that plan
+    and never will.
+    """
 
     TYPE: ClassVar[int] = 11
     PURPOSE: ClassVar[str] = "refusal"
@@ -306,7 +312,9 @@ class Settlement(Message):
         run_id: Run.
         plan_digest: The plan that is settled.
         state: "released" or "void".
+        words: Length of the plan's vector, for a party that the plan never reached.
         vector_digests: Digest of each party's `MaskedVector`, in seat order; empty where none came.
+        refusals: Signed `Refusal` frames of this plan, in seat order; none unless it is void.
         result: The released result; canonical bytes that this library does not read.
     """
 
@@ -317,7 +325,9 @@ class Settlement(Message):
     run_id: Digest
     plan_digest: Digest
     state: Name
+    words: Annotated[int, Range(1, MAX_WORDS)]
     vector_digests: Annotated[tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)]
+    refusals: Annotated[tuple[SmallFrame, ...], Size(0, MAX_PARTIES)]
     result: Annotated[bytes, Size(0, MAX_RESULT_BYTES)]
 
 
@@ -351,14 +361,14 @@ class HeadStatement(Message):
 
 @dataclass(frozen=True, slots=True)
 class HeadBundle(Message):
-    """All parties' signed `HeadStatement` frames, in seat order."""
+    """All parties' signed `HeadStatement` frames, in seat order; empty where none came."""
 
     TYPE: ClassVar[int] = 15
     PURPOSE: ClassVar[str] = ""
     MAX_BYTES: ClassVar[int] = 4 * 1024 * KIB
 
     run_id: Digest
-    statements: Annotated[tuple[Frame, ...], Size(1, MAX_PARTIES)]
+    statements: Annotated[tuple[FrameOrNone, ...], Size(1, MAX_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)

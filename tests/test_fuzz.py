@@ -396,6 +396,6 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "journal").write_bytes(data)
         with FileJournal(tmp_path) as journal:
             assert journal.counter >= 0
-            journal.claim([b"goes on"])
+            journal.claim([b"goes on"], plan_digest=b"goes on")
 
     fuzz("journals", door, make)

@@ -413,4 +413,6 @@ def manifest_table(
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),
+        "heads_compared": [seat.hex() for seat in run.round.heads_compared],
+        "not_heard": list(run.not_heard),
     }

@@ -377,6 +377,12 @@ class _Rehearsal:
         except (CoordinatorError, ProtocolError) as error:
             labels.stopped_by = labels.stopped_by or error
             labels.warnings.append(f"The run could not be closed by all parties: {error}")
+        if run.not_heard:
+            parties = len(run.members)
+            labels.warnings.append(
+                f"Heads of {parties - len(run.not_heard)} of {parties} hospitals agree; not heard: "
+                f"{', '.join(run.not_heard)}."
+            )
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 

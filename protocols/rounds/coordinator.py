@@ -18,9 +18,11 @@ from protocols.envelope import DEFAULT_SUITE, require_key_of, require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
+    LateMessageError,
     RefusedError,
     RemoteProtocolError,
     SuiteError,
+    TooFewSharesError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -51,7 +53,7 @@ from protocols.messages import (
 )
 from protocols.ring import Words
 from protocols.rounds.opening import ShareFault, SumOpening
-from protocols.rounds.party import ROLE_PARTY, setup_digest
+from protocols.rounds.party import ROLE_PARTY, least_heads, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
@@ -106,7 +108,9 @@ class CoordinatorRound:
         self._plan: Signed | None = None
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
-        self._declined: set[bytes] = set()
+        self._declined: dict[bytes, bytes] = {}
+        self._settled: set[bytes] = set()
+        self._heard: tuple[bytes, ...] = ()
         self._opening: SumOpening | None = None
         self._survivor_set: Signed | None = None
         self._statements = {
@@ -181,7 +185,7 @@ class CoordinatorRound:
     def missing(self) -> tuple[bytes, ...]:
         """Parties whose message of this stage has not come, in seat order."""
         is_fixed = self._opening is not None and self._opening.is_fixed
-        awaited = self.survivors if is_fixed else self._seats
+        awaited = self.survivors if is_fixed else self._heard or self._seats
         return tuple(seat for seat in awaited if seat not in self._received)
 
     @property
@@ -202,7 +206,22 @@ class CoordinatorRound:
     @property
     def nothing_was_shared(self) -> bool:
         """Whether every party signed a refusal of the open plan, and none sent a y."""
-        return not self._vectors and self._declined == set(self._seats)
+        return not self._vectors and set(self._declined) == set(self._seats)
+
+    @property
+    def declined(self) -> tuple[bytes, ...]:
+        """Parties that signed that they will never send for the open plan, in seat order."""
+        return tuple(seat for seat in self._seats if seat in self._declined)
+
+    @property
+    def survivors_are_fixed(self) -> bool:
+        """Whether shares of the open plan may have been revealed."""
+        return self._opening is not None and self._opening.is_fixed
+
+    @property
+    def heads_compared(self) -> tuple[bytes, ...]:
+        """Parties that signed the last head of this run, in seat order; none before `compare`."""
+        return self._heard
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -223,6 +242,7 @@ class CoordinatorRound:
                 not allowed in this state or contradicts an earlier one; `peer` of the error
                 names the party, and nothing changed.
             RefusedError: the party refused.
+            LateMessageError: an answer to a plan that is settled, or whose survivors are fixed.
         """
         try:
             self._require_size(frame)
@@ -248,6 +268,7 @@ class CoordinatorRound:
                     peer=sender.hex(),
                 )
             return sender
+        self._require_in_time(message)
         state = next_state(COORDINATOR_TRANSITIONS, self._state, message)
         if sender not in self.missing:
             # Else a party could answer an exchange that has not begun, and end it for all.
@@ -308,14 +329,20 @@ class CoordinatorRound:
             case MaskedVector():
                 self._add(signed, message)
             case Refusal():
-                self._require_current(message.subject)
-                if self._plan is not None and message.subject == self._plan.digest:
-                    self._declined.add(sender)
+                self._note_refusal(signed, message)
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
                 self._check_head(message)
             case _:
                 raise AssertionError(type(message).__name__)
+
+    def _note_refusal(self, signed: Signed, refusal: Refusal) -> None:
+        """Keep a promise about the open plan: it is shown to all if the plan is void."""
+        # A party that has lost the run cannot name it.
+        if self._state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
+            self._require_current(refusal.subject)
+        if self._plan is not None and refusal.subject == self._plan.digest:
+            self._declined[refusal.sender] = signed.frame
 
     def _check_head(self, statement: HeadStatement) -> None:
         self._require_run(statement.run_id)
@@ -360,6 +387,8 @@ class CoordinatorRound:
         plan = self._open_plan()
         if vector.plan_digest != plan.digest:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
+        if vector.sender in self._declined:
+            raise ConflictingMessageError("who refused a plan must send no vector", "one")
         if self._opening is not None and not self._opening.has_dealt(vector.sender):
             raise UnexpectedMessageError("shares must come before a vector", "none")
         if len(vector.body) != self._y_bytes:
@@ -555,13 +584,16 @@ class CoordinatorRound:
             run_id=self._run_id,
             plan_digest=plan.digest,
             state="released" if released else "void",
+            words=wire.expect(plan, Plan).words,
             vector_digests=tuple(self._vectors.get(seat, b"") for seat in self._seats),
+            refusals=() if released else tuple(self._declined[seat] for seat in self.declined),
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
         if released and self._survivor_set is not None:
             self._append("survivor set", self._survivor_set)
         self._append("settlement", signed)
+        self._settled.add(plan.digest)
         self._plan = self._total = self._opening = self._survivor_set = None
         self._vectors.clear()
         self._received.clear()
@@ -577,9 +609,27 @@ class CoordinatorRound:
         return wire.sign(closing, self._identity).frame
 
     def compare(self) -> bytes:
-        """Return all parties' heads, for every party to compare."""
+        """Return all parties' heads, for every party to compare.
+
+        A party that was lost since has none: the others go on if they are enough.
+
+        Raises:
+            WrongStateError: the run is not closed, or its heads were compared before.
+            TooFewSharesError: too few heads came to tell one history from two.
+        """
+        if self._heard:
+            raise WrongStateError("heads must be compared once", "a second time")
+        if self._state is CoordinatorState.CLOSING:
+            came, least = len(self._received), least_heads(self._form, parties=len(self._seats))
+            if came < least:
+                raise TooFewSharesError(received=came, threshold=least)
+            self._note_heads()
+            self._state = CoordinatorState.COMPARING
         self._require(CoordinatorState.COMPARING)
-        statements = tuple(signed.frame for signed in self._collected())
+        self._heard = tuple(seat for seat in self._seats if seat in self._received)
+        received = [self._received.get(seat) for seat in self._seats]
+        self._received.clear()
+        statements = tuple(b"" if signed is None else signed.frame for signed in received)
         return wire.contain(HeadBundle(self._run_id, statements)).frame
 
     def signed_transcript(self) -> list[dict[str, Any]]:
@@ -662,6 +712,14 @@ class CoordinatorRound:
                 most = max(most, self._opening.most_bytes)
         if len(frame) > most:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
+
+    def _require_in_time(self, message: Message) -> None:
+        """Refuse what answers a plan that is over: its sum or its survivors stand."""
+        if isinstance(message, MaskedVector | ShareBundle | Refusal):
+            plan = message.subject if isinstance(message, Refusal) else message.plan_digest
+            is_open = self._plan is not None and plan == self._plan.digest
+            if plan in self._settled or (is_open and self.survivors_are_fixed):
+                raise LateMessageError("an answer must come before its plan is over", "a late one")
 
     def _require_current(self, subject: bytes) -> None:
         current = {self._run_id} if self._plan is None else {self._run_id, self._plan.digest}

@@ -10,7 +10,8 @@ Where the form survives drop-outs, a second exchange opens the sum of who is lef
 
     SENT -SurvivorSet-> OPENING -ShareBundle-> REVEALED -Settlement-> READY
 
-and a party that missed a part of a batch goes on after its settlement. Double arrows are calls by
+and a party that missed a part of a batch goes on after its settlement. In the additive form it can
+be void only. Double arrows are calls by
 the node: its guard stands between what is proposed and what is done.
 From every state a broken promise leads to STOPPED, which has no way out.
 """
@@ -86,7 +87,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
-        Settlement: PartyState.READY,  # of a plan that never came
+        Settlement: PartyState.READY,  # of a plan that never came; without its y void at best
         Closing: PartyState.CLOSED,
     },
     PartyState.REVIEWING_PLAN: {Settlement: PartyState.READY},  # nothing was sent in time
@@ -121,8 +122,14 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
         Refusal: CoordinatorState.COLLECTING,
     },
     CoordinatorState.REVEALING: {Reveal: CoordinatorState.READY},
-    CoordinatorState.CLOSING: {HeadStatement: CoordinatorState.COMPARING},
-    CoordinatorState.COMPARING: {Ready: CoordinatorState.DONE},
+    CoordinatorState.CLOSING: {
+        HeadStatement: CoordinatorState.COMPARING,
+        Refusal: CoordinatorState.CLOSING,  # of a party that lost the run
+    },
+    CoordinatorState.COMPARING: {
+        Ready: CoordinatorState.DONE,
+        Refusal: CoordinatorState.COMPARING,
+    },
     CoordinatorState.DONE: {},
 }
 

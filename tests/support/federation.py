@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector, Message
 from protocols.plain import PlainSum
+from protocols.rounds import RetrySet
 from protocols.secure_sum import SecureSum
 
 NOW = 1_000.0
@@ -166,13 +167,27 @@ class RecordingJournal(MemoryJournal):
         self.steps.append("begin")
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
-        self.steps.append("keep")
-        super().keep(plan_digest, frame)
+    def abandon(self, plan_digest: bytes) -> None:
+        super().abandon(plan_digest)
+        self.steps.append("abandon")
 
-    def claim(self, queries: Sequence[bytes]) -> None:
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+        self.steps.append("keep")
+        super().keep(plan_digest, frame, expires_at=expires_at)
+
+    def claim(
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
+    ) -> None:
         self.steps.append("claim")
-        super().claim(queries)
+        super().claim(queries, plan_digest=plan_digest, seats=seats)
+
+    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
+        super().release(plan_digest, retry)
+        self.steps.append("release")
 
 
 class LyingNode(PartyNode):
@@ -209,6 +224,7 @@ class Federation:
         budget: Epsilon of the run for every party; 5 if None.
         simulated: What the coordinator says the run is.
         lifetime_s: Seconds until the run expires.
+        patience_s: Seconds for which a batch waits for a silent party.
         now: Unix time, mutable.
     """
 
@@ -231,6 +247,7 @@ class Federation:
         simulated: bool = True,
         lifetime_s: int = 3600,
         pool: int = POOL,
+        patience_s: float = 0.0,
     ) -> None:
         self.now = NOW
         self.events: list[str] = []
@@ -283,12 +300,38 @@ class Federation:
                 )
             ],
             pool=self.pool,
-            settings=Settings(self.run_terms, simulated=simulated, lifetime_s=lifetime_s),
+            settings=Settings(
+                self.run_terms, simulated=simulated, lifetime_s=lifetime_s, patience_s=patience_s
+            ),
             store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
             clock=lambda: self.now,
+            sleep=self._pass_time,
         )
+
+    def _pass_time(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+    def restart(self, place: int) -> PartyNode:
+        """Give a party a new process: it has its journal, its ledger and its teachers."""
+        old = self.nodes[place]
+        node = LyingNode(
+            identity=old._identity,
+            coordinator=old._coordinator,
+            pins=old._pins,
+            guard=old._guard,
+            pool=old._pool,
+            vote=old._vote,
+            forms=old._forms,
+            journal=old._journal,
+            ledger=old._ledger,
+            random_bytes=old._random_bytes,
+            clock=lambda: self.now,
+        )
+        self.nodes[place] = self.transport.doors[place] = node
+        return node
 
     def _open_node(
         self,

@@ -169,9 +169,12 @@ def _digest(told: bytes) -> bytes:
     return hashlib.sha256(b"pate-fed/1/message\0" + told).digest()
 
 
+PARTIES = 5
+
+
 def transcript_rows(*, masked: bool = False) -> list[Row]:
     coordinator = _key("coordinator")
-    parties = sorted((_key(f"party {place}") for place in range(3)), key=_fingerprint)
+    parties = sorted((_key(f"party {place}") for place in range(PARTIES)), key=_fingerprint)
     keys = b"".join(map(_public, (coordinator, *parties)))
     named = hashlib.sha256(b"pate-fed/1/transcript identities\0" + keys).digest()
     rows: list[Row] = [
@@ -213,11 +216,10 @@ def transcript_rows(*, masked: bool = False) -> list[Row]:
             digest = _digest(b"\x83\x01" + bytes([number]) + fields)
             item = {"sender": _fingerprint(party).hex(), "journal_counter": counter}
             signatures.append({**item, "signature": _sign(party, purpose, digest)})
-        row = {"kind": "heads", "stage": stage, "head": head.hex(), "epoch": epoch}
-        rows.append({**row, "signatures": signatures})
+        rows.append(_heads_row(coordinator, stage, head, epoch, signatures))
 
     by_coordinator("run record", run)
-    said = [some_bytes(f"confirmations {place}") for place in range(3)]
+    said = [some_bytes(f"confirmations {place}") for place in range(PARTIES)]
     add(
         "setup",
         _digest(cbor(["setup", said])),
@@ -240,6 +242,21 @@ def transcript_rows(*, masked: bool = False) -> list[Row]:
     return rows
 
 
+def _heads_row(
+    coordinator: Ed25519PrivateKey, stage: str, head: bytes, epoch: int, signatures: list[Row]
+) -> Row:
+    said = b"".join(bytes.fromhex(item["sender"] + item["signature"]) for item in signatures)
+    digest = hashlib.sha256(b"pate-fed/1/transcript heads\0" + head + said).digest()
+    return {
+        "kind": "heads",
+        "stage": stage,
+        "head": head.hex(),
+        "epoch": epoch,
+        "signatures": signatures,
+        "signature": _sign(coordinator, "transcript heads", digest),
+    }
+
+
 def _text(rows: list[Row]) -> str:
     return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
 
@@ -250,8 +267,31 @@ def written_transcripts() -> Row:
         "good": {
             "additive": _text(transcript_rows()),
             "masked": _text(transcript_rows(masked=True)),
+            "three of five heads": _heard(0, 2, 3),
         },
-        "spoiled": {**_edited(), **_reordered(), **_cut_short(), **_written_otherwise()},
+        "spoiled": {
+            **_edited(),
+            **_not_heard(),
+            **_reordered(),
+            **_cut_short(),
+            **_written_otherwise(),
+        },
+    }
+
+
+def _heard(*places: int) -> str:
+    """The transcript of a run whose coordinator heard these parties at the end."""
+    *rows, last = transcript_rows()
+    signatures = [last["signatures"][place] for place in places]
+    head = bytes.fromhex(last["head"])
+    return _text([*rows, _heads_row(_key("coordinator"), "closing", head, 2, signatures)])
+
+
+def _not_heard() -> Row:
+    return {
+        "two of five heads": {"line": 9, "text": _heard(1, 3)},
+        "a party's head twice": {"line": 9, "text": _heard(0, 2, 2, 3)},
+        "heads in another order": {"line": 9, "text": _heard(2, 0, 3)},
     }
 
 
@@ -301,6 +341,7 @@ def _edited() -> Row:
         "epoch changed": changed(8, lambda row: row.update(epoch=3)),
         "epoch of the setup changed": changed(3, lambda row: row.update(epoch=1)),
         "epoch is a float": changed(8, lambda row: row.update(epoch=2.0)),
+        "signature of the heads changed": changed(8, lambda row: row.update(signature="00" * 64)),
         "stage changed": changed(8, lambda row: row.update(stage="setup")),
         "coordinator's key changed": changed(0, lambda row: row.update(coordinator="00" * 32)),
         "parties in another order": changed(0, lambda row: row["parties"].reverse()),
@@ -392,13 +433,16 @@ def journals() -> Row:
     run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
     y = some_bytes("y", 100)
     bodies: list[list[Any]] = [
-        ["claim", [some_bytes("query 0"), some_bytes("query 1")]],
+        ["claim", plan, [some_bytes("query 0"), some_bytes("query 1")]],
         ["begin", run, 1, plan],
-        ["keep", plan, hashlib.sha256(y).digest()],
+        ["keep", plan, hashlib.sha256(y).digest(), 2_000],
         ["witness", [[peer, 12]]],
         ["erase", plan],
+        ["release", plan, [some_bytes("one party")], [peer]],
+        ["abandon", some_bytes("plan 1")],
         ["halt", 100],
         ["resume"],
+        ["claim", some_bytes("plan 2"), [some_bytes("query 0"), some_bytes("query 2")]],
         ["begin", run, 2, some_bytes("plan 2")],
     ]
     link = hashlib.sha256(_JOURNAL + FIRST_LINE).digest()
@@ -421,15 +465,15 @@ def journals() -> Row:
     not_canonical, _ = _journal_record(link, b"\x98\x01" + cbor("resume"))
     return {
         "what": "a party's journal, journals that a crash left unfinished, and damaged ones",
-        "good": {"file": whole.hex(), "counter": 102, "head": link.hex()},
+        "good": {"file": whole.hex(), "counter": 103, "head": link.hex()},
         "unfinished": {
             "nothing": {"file": "", "counter": 0},
             "first line cut short": {"file": FIRST_LINE[:7].hex(), "counter": 0},
-            "header cut short": {"file": whole[: last + 11].hex(), "counter": 101},
-            "body cut short": {"file": whole[: last + 20].hex(), "counter": 101},
-            "link cut short": {"file": whole[:-1].hex(), "counter": 101},
-            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 102},
-            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 101},
+            "header cut short": {"file": whole[: last + 11].hex(), "counter": 102},
+            "body cut short": {"file": whole[: last + 20].hex(), "counter": 102},
+            "link cut short": {"file": whole[:-1].hex(), "counter": 102},
+            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 103},
+            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 102},
         },
         "spoiled": {
             "first line changed": flipped(0).hex(),

@@ -135,10 +135,12 @@ def _messages() -> dict[str, list[Any]]:
         "Plan": [run, 7, 3, 0, 0, _bytes("head"), 300, 10_000, b"what is asked"],
         "MaskedVector": [_bytes("plan"), me, _bytes("y", 64)],
         "Refusal": [_bytes("plan"), me, "PF-301"],
-        "Settlement": [run, _bytes("plan"), "void", [_bytes("v1"), b""], b""],
+        "Settlement": [
+            run, _bytes("plan"), "void", 300, [_bytes("v1"), b""], [_bytes("refusal", 204)], b"",
+        ],
         "Closing": [run, _bytes("head")],
         "HeadStatement": [run, me, _bytes("head"), 7, 43],
-        "HeadBundle": [run, [_bytes("h1", 150)]],
+        "HeadBundle": [run, [_bytes("h1", 150), b""]],
         "Dealing": [
             _bytes("plan"), me, _bytes("salt"), [_bytes("sh1"), _bytes("sh2")],
             [_bytes("r1"), _bytes("r2")],

@@ -32,6 +32,7 @@ class ListJournal(RoundJournal):
         self.halted_at = 0
         self._frames: dict[bytes, bytes | None] = {}
         self._survivors: dict[bytes, bytes] = {}
+        self._expiries: dict[bytes, int] = {}
 
     @property
     def counter(self) -> int:
@@ -53,7 +54,20 @@ class ListJournal(RoundJournal):
         self.steps.append("begin")
         self.counter_now += 1
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+    def abandon(self, plan_digest: bytes) -> None:
+        if self._frames.get(plan_digest) is not None or plan_digest in self._expiries:
+            raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
+        self._frames[plan_digest] = None
+        self.steps.append("abandon")
+        self.counter_now += 1
+
+    def sweep(self, *, now: float) -> None:
+        for plan_digest, expires_at in self._expiries.items():
+            if now >= expires_at and self._frames[plan_digest] is not None:
+                self.erase(plan_digest)
+
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+        self._expiries[plan_digest] = expires_at
         self._frames[plan_digest] = frame
         self.steps.append("keep")
         self.counter_now += 1

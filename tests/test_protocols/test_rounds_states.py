@@ -96,7 +96,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
         MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
         Refusal: Refusal(fresh(), sender, "PF-300"),
-        Settlement: Settlement(run_id, fresh(), "void", (b"", b"", b""), b""),
+        Settlement: Settlement(run_id, fresh(), "void", WORDS, (b"", b"", b""), (), b""),
         Closing: Closing(run_id, fresh()),
         HeadStatement: HeadStatement(run_id, sender, head, 0, 0),
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
@@ -143,7 +143,9 @@ def test_a_party_refuses_what_its_state_does_not_list(form: Form, state: PartySt
     walk = walked(form, state)
     party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
     before = snapshot(party, journal)
-    for kind in MESSAGE_TYPES.values():
+    # Before a run has an id, plans and settlements are of another: the journal answers.
+    elsewhere = {Plan, Settlement} if state in (PartyState.NEW, PartyState.STATED) else set()
+    for kind in set(MESSAGE_TYPES.values()) - elsewhere:
         if kind not in PARTY_TRANSITIONS[state] and not answered(kind, state):
             with pytest.raises(UnexpectedMessageError):
                 party.receive(message_to(walk, kind), now=NOW)

@@ -241,6 +241,8 @@ def test_a_field_of_another_type_is_malformed(name: str, frame: bytes, digest: s
         for value in ODD:
             if type(value) is type(old) is not list:
                 continue
+            if value == [] and (name, place) == ("Settlement", 5):  # nobody refused
+                continue
             changed = [*fields[:place], value, *fields[place + 1 :]]
             with pytest.raises(MalformedMessageError):
                 wire.decode(cbor2.dumps([version, number, changed, signature], canonical=True))
@@ -330,7 +332,7 @@ def _item_bytes(kind: type[Message]) -> int:
         (lambda: EnvelopeBundle(DIGEST, (bytes(4 * KIB + 1),)), "a long frame"),
         (lambda: EnvelopeBundle(DIGEST, [b"x"]), "a list"),  # type: ignore[arg-type]
         (lambda: EnvelopeBundle(DIGEST, ("x",)), "text in a tuple"),  # type: ignore[arg-type]
-        (lambda: Settlement(DIGEST, DIGEST, "void", (bytes(33),), b""), "long item"),
+        (lambda: Settlement(DIGEST, DIGEST, "void", 1, (bytes(33),), (), b""), "long item"),
         (lambda: RunOffer(DIGEST, DIGEST, "f", 33, "s", 1, True), "ring of 33 bits"),
         (lambda: RunOffer(DIGEST, DIGEST, "f", 32, "s", 1, 1), "int for a bool"),  # type: ignore[arg-type]
     ],
