@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.support.reference_crypto import aes256_block, cbor, counter_stream, hkdf
+from tests.support.reference_cbor import cbor
+from tests.support.reference_crypto import aes256_block, counter_stream, hkdf
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 SIGNING_SEED = hashlib.sha256(b"test vectors, signer").digest()
@@ -257,17 +259,21 @@ def _spoiled() -> dict[str, bytes]:
     }  # fmt: skip
 
 
-def main() -> None:
-    vectors = {
-        "keystream": keystream(),
-        "pair_keys": pair_keys(),
-        "transcript": transcript(),
-        "wire_frames": wire_frames(),
-    }
-    for name, content in vectors.items():
-        text = json.dumps(content, indent=1) + "\n"
+VECTORS: dict[str, Callable[[], dict[str, Any]]] = {
+    "keystream": keystream,
+    "pair_keys": pair_keys,
+    "transcript": transcript,
+    "wire_frames": wire_frames,
+}
+"""What writes each file, by its name without `.json`."""
+
+
+def write_vectors(makers: Mapping[str, Callable[[], dict[str, Any]]]) -> None:
+    """Write each file."""
+    for name, make in makers.items():
+        text = json.dumps(make(), indent=1) + "\n"
         (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write_vectors(VECTORS)

@@ -34,7 +34,7 @@ from protocols.messages import (
     field_types,
 )
 from tests.support.message_strategies import messages
-from tests.support.reference_crypto import cbor
+from tests.support.reference_cbor import cbor
 from tests.support.vectors import read_vectors
 
 VECTORS = read_vectors("wire_frames")
