@@ -33,15 +33,27 @@ class Bar:
         return self.value <= self.bar if self.is_most else self.value >= self.bar
 
 
-def report(bars: Sequence[Bar], *, as_json: bool) -> None:
-    """Print the bars: JSON alone, or a table."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One thing measured that has no bar: it depends on the machine."""
+
+    name: str
+    value: float
+    unit: str = ""
+
+
+def report(bars: Sequence[Bar], *, as_json: bool, figures: Sequence[Figure] = ()) -> None:
+    """Print the figures and the bars: JSON alone, or a table."""
     if as_json:
         rows = [
             {"name": bar.name, "value": bar.value, "bar": bar.bar, "holds": bar.holds}
             for bar in bars
         ]
-        print(json.dumps({"bars": rows}, indent=1))
+        seen = [{"name": one.name, "value": one.value, "unit": one.unit} for one in figures]
+        print(json.dumps({"bars": rows, "figures": seen}, indent=1))
         return
+    for one in figures:
+        print(f"{one.name:80} {one.value:14,.2f}  {one.unit}")
     for bar in bars:
         sign = "<=" if bar.is_most else ">="
         verdict = "holds" if bar.holds else "MISSED"

@@ -1,22 +1,28 @@
 """How fast the secure sum is, as ratios of what it is made of, all measured in one run.
 
-Each row is a bar: our code beside its own limit (bare AES, a plain sum, SHA-256, bare
-`cryptography`), CPU time, rounds interleaved, medians. Ratios travel between machines; times do
-not. Run from the repository root: ``python -m benchmarks.secure_sum`` (about a minute;
-`--quick` for a look, `--format json` for other programs).
+Both forms for 3 to 100 parties and vectors of 10^4 to 10^6 words, beside a plain sum, bare AES, a
+trusted curator and Flower's SecAgg+. CPU time; what is compared takes turns; medians. Ratios
+travel between machines, times do not. Run from the repository root:
+``python -m benchmarks.secure_sum`` (some minutes; `--quick` for a look, `--format json` for other
+programs). It needs `flwr`, which is installed with the package.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import math
+import os
 import secrets
+import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -33,52 +39,55 @@ from cryptography.hazmat.primitives.hpke import (
 )
 from numpy.typing import NDArray
 
-from benchmarks.bars import Bar, arguments, report
-from protocols import wire
+from benchmarks.bars import Bar, Figure, arguments, cpu_seconds, report
+from benchmarks.baselines.secagg import SecAggClient
+from benchmarks.federation import Batch, Federation
+from pate_fed.mechanisms import ConfidentGaussianMax, NoisePlan
+from pate_fed.mechanisms.sampling import sample_gaussian
+from pate_fed.releases import NoisyRelease
+from pate_fed.votes import SummedHistogram, count_votes, open_sum
+from protocols import dealing
 from protocols.additive import AdditiveSum
-from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import MaskedVector
+from protocols.envelope import SealingKey
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.pair_keys import PairRoots
-from protocols.prg import BLOCK_BYTES, Keystream, add_streams, ctr_keystream, gcm_keystream
+from protocols.prg import (
+    BLOCK_BYTES,
+    Keystream,
+    add_streams,
+    ctr_keystream,
+    fastest_keystream,
+    gcm_keystream,
+)
 from protocols.ring import Ring
-from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
+from protocols.rounds import party as party_round
+from protocols.secure_sum import SecureSum
+from tests.support import federation as labeling
 
-NOW, EXPIRES_AT = 0.0, 1_000
 BACK_ENDS: dict[str, tuple[Keystream, Callable[[], modes.CTR | modes.GCM]]] = {
     "CTR": (ctr_keystream, lambda: modes.CTR(bytes(15) + b"\x02")),
     "GCM": (gcm_keystream, lambda: modes.GCM(bytes(12))),
 }
+SERVING = {ctr_keystream: "CTR", gcm_keystream: "GCM"}[fastest_keystream(time.thread_time)]
+"""The back end that an import picks on this machine, now; forms are measured with it."""
+
+FORMS: dict[str, Callable[[], SecureSum]] = {
+    form.name: partial(form, keystream=BACK_ENDS[SERVING][0]) for form in (AdditiveSum, MaskedSum)
+}
+PARTIES, LENGTHS = (3, 10, 30, 100), (10**4, 10**5, 10**6)
+QUICK_PARTIES, QUICK_LENGTHS = (3, 10), (10**4, 10**5)
+MIB = 2**20
 Action = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table; `better` says on which side of the bar to be."""
-
-    bar: str
-    what: str
-    measured: float
-    limit: float
-    better: str
-
-
-def cpu_times(*actions: Action, rounds: int) -> list[float]:
-    """Median CPU seconds of each action; the actions take turns, so that noise meets all alike."""
-    taken: list[list[float]] = [[] for _ in actions]
-    for action in actions:
-        action()
-    gc.disable()
-    for _ in range(rounds):
-        for action, times in zip(actions, taken, strict=True):
-            start = time.process_time()
-            action()
-            times.append(time.process_time() - start)
-    gc.enable()
-    return [median(times) for times in taken]
+def most(name: str, value: float, bar: float) -> Bar:
+    return Bar(name, value, bar, is_most=True)
 
 
 def repeated(action: Action, seconds: float = 0.01) -> tuple[Action, int]:
     """An action often enough for the clock, and how often."""
+    action()  # the first time costs more
     start = time.process_time()
     action()
     times = max(1, int(seconds / max(time.process_time() - start, 1e-6)))
@@ -88,6 +97,19 @@ def repeated(action: Action, seconds: float = 0.01) -> tuple[Action, int]:
             action()
 
     return again, times
+
+
+def cpu_each(*actions: Action, rounds: int) -> list[float]:
+    """Median CPU seconds of each action, short ones repeated; they take turns."""
+    many = [repeated(action) for action in actions]
+    times = cpu_seconds(*(action for action, _ in many), rounds=rounds)
+    return [seconds / count for seconds, (_, count) in zip(times, many, strict=True)]
+
+
+def votes_of(parties: int, words: int) -> NDArray[np.uint32]:
+    """A vector for each of at most ten parties; others take these again."""
+    distinct = min(parties, 10)
+    return np.random.default_rng(1).integers(0, 25, size=(distinct, words), dtype=np.uint32)
 
 
 # Masking: B1 to B4 -----------------------------------------------------------------------------
@@ -108,42 +130,32 @@ def bare_aes(parties: int, size: int, mode: Callable[[], modes.CTR | modes.GCM])
     return run
 
 
-def plain_sum(vectors: NDArray[np.uint32]) -> Action:
+def plain_sum(parties: int, vectors: NDArray[np.uint32]) -> Action:
     """What a trusted curator would do."""
     total = np.zeros(vectors.shape[1], dtype=np.uint32)
 
     def run() -> None:
-        for vector in vectors:
-            np.add(total, vector, out=total)
+        for place in range(parties):
+            np.add(total, vectors[place % len(vectors)], out=total)
 
     return run
 
 
-def masking(parties: int, words: int, rounds: int) -> list[Row]:
-    """A party's masking against bare AES and against the plain sum of all vectors."""
-    vectors = np.random.default_rng(1).integers(0, 25, size=(parties, words), dtype=np.uint32)
-    rows = []
-    for name in BACK_ENDS:
-        kernel, whole, limit, curator, context = _masking_seconds(vectors, name, rounds)
-        size = f"n={parties}, L={words:,}, {name}"
-        if words >= 10**5:
-            least = {"CTR": 0.65 if parties >= 10 else 0.55, "GCM": 0.50}[name]
-            bar = "B1" if name == "CTR" else "B2"
-            rows.append(Row(bar, f"bare AES / masking kernel; {size}", limit / kernel, least, ">="))
-            most = {"CTR": 4.5, "GCM": 2.8}[name]
-            what = f"encode, derive keys, mask / plain sum; {size}"
-            rows.append(Row("B3", what, whole / curator, most, "<="))
-        else:
-            per_stream = kernel / (parties - 1)
-            what = f"a stream of {4 * words // 1000} kB / bare cipher context; {size}"
-            rows.append(Row("B4", what, per_stream / context, 4, "<="))
-    return rows
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """CPU seconds, in one rotation: masking and its yardsticks, with one back end."""
+
+    kernel: float
+    whole: float
+    limit: float
+    curator: float
+    context: float
 
 
-def _masking_seconds(vectors: NDArray[np.uint32], name: str, rounds: int) -> list[float]:
-    """CPU time of: the kernel, the whole masking, bare AES, the plain sum, one cipher context."""
+def masking_seconds(parties: int, words: int, name: str, rounds: int) -> Masking:
+    """Time a party's masking: the kernel alone, and encode + derive keys + kernel."""
     keystream, mode = BACK_ENDS[name]
-    parties, words = vectors.shape
+    vectors = np.random.default_rng(1).integers(0, 25, size=(parties, words), dtype=np.uint32)
     form, ring, me = AdditiveSum(keystream=keystream), Ring(), bytes(32)
     vector, masked = vectors[0].astype(np.int64), vectors[0].copy()
     keys = [(1, secrets.token_bytes(32)) for _ in range(parties - 1)]
@@ -155,139 +167,163 @@ def _masking_seconds(vectors: NDArray[np.uint32], name: str, rounds: int) -> lis
         derived = pairs.keys_for(me)
         form.shard(vector, seat=0, pair_keys=dict(enumerate(derived.values(), start=1)))
 
-    actions = [
-        repeated(lambda: add_streams(masked, keys, ring=ring, keystream=keystream)),
-        repeated(whole),
-        repeated(bare_aes(parties, 4 * words, mode)),
-        repeated(plain_sum(vectors)),
-        repeated(lambda: keystream(me)),
-    ]
-    times = cpu_times(*(action for action, _ in actions), rounds=rounds)
-    return [seconds / count for seconds, (_, count) in zip(times, actions, strict=True)]
+    return Masking(
+        *cpu_each(
+            lambda: add_streams(masked, keys, ring=ring, keystream=keystream),
+            whole,
+            bare_aes(parties, 4 * words, mode),
+            plain_sum(parties, vectors),
+            lambda: keystream(me),
+            rounds=rounds,
+        )
+    )
 
 
-# Whole runs: B5, B7, B9, B10 -------------------------------------------------------------------
+def masking(parties: int, words: int, rounds: int) -> list[Bar]:
+    """A party's masking against bare AES and against the plain sum of all vectors."""
+    bars = []
+    for name in BACK_ENDS:
+        took = masking_seconds(parties, words, name, rounds)
+        size = f"n={parties}, L={words:,}, {name}"
+        if words < 10**5:
+            what = f"B4 a stream of {4 * words // 1000} kB / bare cipher context; {size}"
+            bars.append(most(what, took.kernel / (parties - 1) / took.context, 4))
+            continue
+        least = {"CTR": 0.65 if parties >= 10 else 0.55, "GCM": 0.50}[name]
+        bar = "B1" if name == "CTR" else "B2"
+        limit = took.limit / took.kernel
+        bars.append(Bar(f"{bar} bare AES / masking kernel; {size}", limit, least))
+        what = f"B3 encode, derive keys, mask / plain sum; {size}"
+        bars.append(most(what, took.whole / took.curator, {"CTR": 4.5, "GCM": 2.8}[name]))
+    return bars
 
 
-class ForgetfulJournal(RoundJournal):
-    """Keeps nothing: a benchmark begins no plan twice and sends no y again."""
-
-    @property
-    def counter(self) -> int:
-        """See `RoundJournal.counter`."""
-        return 0
-
-    def witness(self, counters: Mapping[bytes, int]) -> None:
-        """See `RoundJournal.witness`."""
-
-    def witnessed(self, peer: bytes) -> int:  # noqa: ARG002 - the contract's
-        """See `RoundJournal.witnessed`."""
-        return 0
-
-    def halt(self, counter: int) -> None:
-        """See `RoundJournal.halt`."""
-
-    def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        """See `RoundJournal.begin`."""
-
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
-        """See `RoundJournal.keep`."""
-
-    def find(self, plan_digest: bytes) -> bytes | None:  # noqa: ARG002 - the contract's
-        """See `RoundJournal.find`."""
-        return None
-
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        """See `RoundJournal.fix_survivors`."""
-
-    def erase(self, plan_digest: bytes) -> None:
-        """See `RoundJournal.erase`."""
+# Whole batches of both forms, beside SecAgg+: B6 to B9 -------------------------------------------
 
 
-class Federation:
-    """A run in memory, ready for plans.
+def masked_bytes(parties: int, words: int) -> int:
+    """Most bytes of a party's masked batch.
 
-    Attributes:
-        party_seconds: CPU time that one party spent on its setup.
-        bytes_sent: By one party in its setup.
+    y and its frame; a share of every secret for every peer, sealed; two hashes for each party; and
+    a share with a hash for each survivor. One secret for every pair key is what makes it square.
     """
+    return 4 * words + 34 * parties * (parties - 1) + 200 * parties + 1000
 
-    def __init__(self, parties: int) -> None:
-        operator = SigningIdentity.generate()
-        identities = [SigningIdentity.generate() for _ in range(parties)]
-        pins: dict[bytes, PublicIdentity] = {i.fingerprint: i.public for i in identities}
-        self.parties = {
-            identity.fingerprint: PartyRound(
-                identity=identity,
-                coordinator=operator.public,
-                pins=pins,
-                forms={"additive": AdditiveSum()},
-                journal=ForgetfulJournal(),
-                random_bytes=secrets.token_bytes,
+
+@dataclass(slots=True)
+class Measured:
+    """What a cell of the grid gave: the batches of one form."""
+
+    batches: list[Batch]
+
+    def party(self) -> float:
+        """CPU seconds of a party in the middle."""
+        return median(median(batch.party) for batch in self.batches)
+
+    def coordinator(self) -> float:
+        """CPU seconds of the coordinator."""
+        return median(batch.coordinator for batch in self.batches)
+
+    def federation(self) -> float:
+        """CPU seconds of all of them."""
+        return median(sum(batch.party) + batch.coordinator for batch in self.batches)
+
+
+def cell(
+    federations: dict[str, Federation], parties: int, words: int, *, rounds: int
+) -> tuple[list[Bar], list[Figure]]:
+    """Batches of both forms, a plain sum and a client of SecAgg+, in turns."""
+    vectors = votes_of(parties, words)
+    makers = [partial(vectors[place % len(vectors)].astype, np.int64) for place in range(parties)]
+    expected = sum(vectors[place % len(vectors)].astype(np.int64) for place in range(parties))
+    client = SecAggClient(parties, MaskedSum.threshold(parties))
+    measured = {name: Measured([]) for name in federations}
+    plain, limits, theirs, hashing = plain_sum(parties, vectors), [], [], []
+    bare = bare_aes(parties, 4 * words, BACK_ENDS["CTR"][1])
+    sums: list[float] = []
+    bodies = [vector.tobytes() for vector in vectors]  # as many as the cache cannot hold
+    for turn in range(rounds + 1):
+        for name, federation in federations.items():
+            with no_collections():
+                batch = federation.collect(makers, words)
+            federation.settle()
+            assert np.array_equal(batch.total, expected)
+            if turn:  # the first one warms up
+                measured[name].batches.append(batch)
+        if turn:
+            sums.append(_seconds(plain))
+            limits.append(_seconds(bare))
+            hashing.append(
+                _seconds(lambda: [hashlib.sha256(body).digest() for body in bodies])
+                * (parties / len(bodies))
             )
-            for identity in identities
-        }
-        self.coordinator = CoordinatorRound(
-            identity=operator,
-            form=AdditiveSum(),
-            parties=pins,
-            nonce=secrets.token_bytes(32),
-            expires_at=EXPIRES_AT,
-            simulated=True,
-        )
-        self.me = self.coordinator.seats[0]
-        self.party_seconds = 0.0
-        self.bytes_sent = 0
-        self._batch = 0
-        self._set_up()
-
-    def _set_up(self) -> None:
-        self._exchange(dict.fromkeys(self.parties, self.coordinator.offer()))
-        record = self.coordinator.record(terms=b"", colluders=1, dropouts=0)
-        for fp, party in self.parties.items():
-            party.receive(record, now=NOW)
-            self._answer(fp, self._timed(fp, party.accept_run))
-        self._exchange(self.coordinator.deliver())
-        self._exchange(self.coordinator.close_setup())
-
-    def _exchange(self, frames: dict[bytes, bytes]) -> None:
-        for fp, frame in frames.items():
-            party = self.parties[fp]
-            self._answer(fp, self._timed(fp, partial(_replies, party, frame)))
-
-    def _timed(self, fp: bytes, act: Callable[[], tuple[bytes, ...]]) -> tuple[bytes, ...]:
-        start = time.process_time()
-        replies = act()
-        if fp == self.me:
-            self.party_seconds += time.process_time() - start
-            self.bytes_sent += sum(len(reply) for reply in replies)
-        return replies
-
-    def _answer(self, fp: bytes, frames: tuple[bytes, ...]) -> None:
-        for frame in frames:
-            self.coordinator.receive(frame, peer=fp)
-
-    def plan(self, words: int) -> None:
-        """Open a plan and hand it to every party."""
-        self._batch += 1
-        frame = self.coordinator.plan(
-            batch=self._batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=b""
-        )
-        for party in self.parties.values():
-            party.receive(frame, now=NOW)
-
-    def settle(self) -> None:
-        """Void the open plan."""
-        frame = self.coordinator.settle(released=False, result=b"")
-        for party in self.parties.values():
-            party.receive(frame, now=NOW)
+            client.run(vectors[0].astype(np.int64))
+            theirs.append(sum(client.seconds.values()))
+        if parties * words > 10**7 and turn:
+            break
+    return _cell_rows(
+        measured,
+        parties,
+        words,
+        yardsticks={
+            "plain sum": median(sums),
+            "AES-256-CTR limit": median(limits),
+            "SecAgg+ client": median(theirs),
+            "SHA-256 of all y's": median(hashing),
+        },
+        their_bytes=client.bytes_sent,
+    )
 
 
-def _replies(party: PartyRound, frame: bytes) -> tuple[bytes, ...]:
-    return party.receive(frame, now=NOW).replies
+def _cell_rows(
+    measured: dict[str, Measured],
+    parties: int,
+    words: int,
+    *,
+    yardsticks: dict[str, float],
+    their_bytes: int,
+) -> tuple[list[Bar], list[Figure]]:
+    size = f"n={parties}, L={words:,}"
+    bars: list[Bar] = []
+    figures = [Figure(f"{what}; {size}", 1e3 * took, "ms") for what, took in yardsticks.items()]
+    figures.append(Figure(f"SecAgg+ client; {size}", their_bytes, "bytes"))
+    for name, form in measured.items():
+        last = form.batches[-1]
+        figures += [
+            Figure(f"{name}: a party; {size}", 1e3 * form.party(), "ms"),
+            Figure(f"{name}: the coordinator; {size}", 1e3 * form.coordinator(), "ms"),
+            Figure(f"{name}: the federation; {size}", 1e3 * form.federation(), "ms"),
+            Figure(f"{name}: a party; {size}", last.bytes_sent, "bytes"),
+        ]
+        speed = yardsticks["SecAgg+ client"] / form.party()
+        bars.append(Bar(f"B8 SecAgg+ client / a {name} party; {size}", speed, 15))
+        bytes_bar = 4 * words + 100 * (parties - 1) + 2000
+        bars.append(most(f"B9 bytes of a party, {name}; {size}", last.bytes_sent, bytes_bar))
+    if "masked" in measured:
+        sent, own = measured["masked"].batches[-1].bytes_sent, masked_bytes(parties, words)
+        formula = "4L + 34n(n-1) + 200n + 1,000"
+        bars.append(most(f"B9 bytes of a party, masked, against {formula}; {size}", sent, own))
+        if words >= 10**6 and parties >= 10:
+            ratio = measured["masked"].party() / measured["additive"].party()
+            bars.append(most(f"B6 a masked / an additive party; {size}", ratio, 1.35))
+    if words >= 10**6:
+        taken = median(batch.take for batch in measured["additive"].batches)
+        reference = 1.3 * yardsticks["SHA-256 of all y's"] + yardsticks["plain sum"]
+        what = f"B7 coordinator takes y's / (1.3 x SHA-256 + plain sum); {size}"
+        bars.append(most(what, taken / reference, 1.0))
+    return bars, figures
 
 
-def enrolment(parties: int, rounds: int) -> Row:
+def _seconds(action: Action) -> float:
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+# What no batch repeats: B5 ------------------------------------------------------------------------
+
+
+def enrolment(parties: int, rounds: int) -> tuple[list[Bar], list[Figure]]:
     """A party's setup against the public-key work in it, done bare."""
     suite = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
     lattice, curve = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
@@ -306,95 +342,259 @@ def enrolment(parties: int, rounds: int) -> Row:
             suite.decrypt(sealed, key, message)
             verifier.verify(signature, message)
 
-    (limit,) = cpu_times(bare, rounds=rounds)
-    ours = [Federation(parties).party_seconds for _ in range(3)]
-    what = f"a party's setup / (n-1) x (seal + open + verify); n={parties}"
-    return Row("B5", what, median(ours) / limit, 1.2, "<=")
-
-
-def collecting(parties: int, words: int, rounds: int) -> list[Row]:
-    """The coordinator's taking of y's against the work that cannot be saved, and bytes sent."""
-    federation = Federation(parties)
-    vectors = np.random.default_rng(2).integers(0, 25, size=(parties, words))
-    adding = plain_sum(vectors.astype(np.uint32))
-    ours, limits, sums, sent = [], [], [], 0
+    ours, limits, reading = [], [], []
     for _ in range(rounds):
-        federation.plan(words)
-        frames = {
-            fp: federation.parties[fp].contribute(vector)[0]
-            for fp, vector in zip(federation.coordinator.seats, vectors, strict=True)
-        }
-        bodies = [wire.expect(wire.decode(f), MaskedVector).body for f in frames.values()]
-        sent = len(frames[federation.me])
-        start = time.process_time()
-        for fp, frame in frames.items():
-            federation.coordinator.receive(frame, peer=fp)
-        middle = time.process_time()
-        for body in bodies:
-            hashlib.sha256(body).digest()
-        hashed = time.process_time()
-        adding()
-        added = time.process_time()
-        assert np.array_equal(federation.coordinator.open_total(), vectors.sum(axis=0))
-        ours.append(middle - start)
-        limits.append(hashed - middle)
-        sums.append(added - hashed)
-        federation.settle()
-    size = f"n={parties}, L={words:,}"
-    reference = 1.3 * median(limits) + median(sums)
-    taking = f"coordinator takes y's / (1.3 x SHA-256 + plain sum); {size}"
-    beyond = f"bytes of a party's batch beyond 4L; {size}"
-    return [
-        Row("B7", taking, median(ours) / reference, 1.0, "<="),
-        Row("B9", beyond, sent - 4 * words, 100 * (parties - 1) + 2048, "<="),
-    ]
+        limits.append(_seconds(bare))
+        federation = Federation(parties, FORMS["additive"])
+        ours.append(federation.party_seconds)
+        reading.append(federation.reading_seconds)
+    what = f"B5 a party's envelopes / (n-1) x (seal + open + verify); n={parties}"
+    # Each peer's statement is verified as well as its envelope, and each envelope is signed.
+    whole = f"a party's whole setup, all statements of the run record verified; n={parties}"
+    return (
+        [most(what, median(ours) / median(limits), 1.2)],
+        [Figure(whole, 1e3 * (median(ours) + median(reading)), "ms")],
+    )
 
 
-def memory(words: int) -> list[Row]:
-    """Peak memory of a party's answer and of the coordinator's taking it, beyond what they hold."""
-    peaks: dict[int, tuple[float, float]] = {}
-    for parties in (10, 100):
-        federation = Federation(parties)
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Keep the garbage collector out: it walks over all parties, where a real one is alone."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextmanager
+def counted(owner: Any, name: str) -> Iterator[list[None]]:
+    """Count the calls of a function or a method while this is open."""
+    true, calls = getattr(owner, name), []
+
+    def counting(*values: Any, **named: Any) -> Any:
+        calls.append(None)
+        return true(*values, **named)
+
+    setattr(owner, name, counting)
+    try:
+        yield calls
+    finally:
+        setattr(owner, name, true)
+
+
+def public_key_work(form: str, parties: int) -> list[Bar]:
+    """Count what a batch of a whole federation seals, opens and signs with public keys."""
+    federation = Federation(parties, FORMS[form])
+    zeros = partial(np.zeros, 10, dtype=np.int64)
+    # Of a party: y; where the form survives drop-outs its hashes and its revealed shares, too. Of
+    # the coordinator: the plan, and there the survivor set.
+    messages = 1 if form == "additive" else 3
+    expected = messages * parties + (1 if form == "additive" else 2)
+    with (
+        counted(party_round, "seal") as sealed,
+        counted(SealingKey, "open") as opened,
+        counted(SigningIdentity, "sign") as signed,
+    ):
+        federation.collect([zeros] * parties, 10)
+    agreements = len(sealed) + len(opened)
+    what = f"B5 encapsulations and key agreements in a batch, {form}; n={parties}"
+    signatures = f"B5 signatures in a batch, for {expected} messages, {form}; n={parties}"
+    return [most(what, agreements, 0), most(signatures, len(signed), expected)]
+
+
+# Memory: B10 --------------------------------------------------------------------------------------
+
+
+def memory(form: str, words: int, sizes: tuple[int, int]) -> list[Bar]:
+    """Peak memory of a party's answer and of the coordinator's taking it, beside what is held."""
+    peaks: dict[int, tuple[float, float, float]] = {}
+    for parties in sizes:
+        federation = Federation(parties, FORMS[form])
         vector = np.zeros(words, dtype=np.int64)
         federation.plan(words)
         gc.collect()
         tracemalloc.start()
-        (frame,) = federation.parties[federation.me].contribute(vector)
+        frames = federation.parties[federation.me].contribute(vector)
         party_peak = tracemalloc.get_traced_memory()[1]
+        sent = sum(map(len, frames))
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        federation.coordinator.receive(frame, peer=federation.me)
+        for frame in frames:
+            federation.coordinator.receive(frame, peer=federation.me)
         coordinator_peak = tracemalloc.get_traced_memory()[1] - before
         tracemalloc.stop()
-        peaks[parties] = (party_peak / 2**20, coordinator_peak / 2**20)
-    y = 4 * words / 2**20
-    party, coordinator = peaks[10]
-    drift = max(abs(peaks[100][i] - peaks[10][i]) for i in range(2))
-    size = f"L={words:,}, y {y:.1f} MiB"
-    return [
-        Row("B10", f"MiB a party's answer takes beside its vector; {size}", party, y + 1, "<="),
-        Row("B10", f"MiB the coordinator takes for one y; {size}", coordinator, 2 * y + 8, "<="),
-        Row("B10", f"MiB by which n=100 differs from n=10; {size}", drift, 1.0, "<="),
+        peaks[parties] = (party_peak / MIB, coordinator_peak / MIB, sent / MIB)
+    few, many = sizes
+    bars = []
+    for parties, (party, coordinator, sent) in peaks.items():
+        size = f"{form}, n={parties}, L={words:,}"
+        what = f"B10 MiB a party's answer takes beside its vector; {size}"
+        bars.append(most(what, party, sent + 1))
+        what = f"B10 MiB the coordinator takes for one answer; {size}"
+        bars.append(most(what, coordinator, 2 * sent + 8))
+    growth = [
+        abs((peaks[many][i] - peaks[many][2]) - (peaks[few][i] - peaks[few][2])) for i in (0, 1)
     ]
+    what = f"B10 MiB beside its messages by which n={many} differs from n={few}; {form}"
+    return [*bars, most(what, max(growth), 1.0)]
+
+
+# Shamir: B12 --------------------------------------------------------------------------------------
+
+
+def dealing_seconds(parties: int, rounds: int) -> list[Figure]:
+    """Where a masked party's time goes: dealing, and the hashes in it."""
+    secret = [secrets.token_bytes(32) for _ in range(parties)]
+    deal = partial(
+        dealing.deal,
+        secret,
+        seat=0,
+        sender=bytes(32),
+        plan_digest=bytes(32),
+        threshold=MaskedSum.threshold(parties),
+        random_bytes=secrets.token_bytes,
+    )
+    dealt = deal()
+    labels = dealing.Labels.of(dealt.message, dealer=0)
+    whole, hashes = cpu_each(
+        deal,
+        lambda: [labels.of_column(place, column) for place, column in enumerate(dealt.columns)],
+        rounds=rounds,
+    )
+    return [
+        Figure(f"dealing shares of all keys; n={parties}", 1e3 * whole, "ms"),
+        Figure(f"of which the hashes of n^2 shares; n={parties}", 1e3 * hashes, "ms"),
+    ]
+
+
+# A whole labeling round: B15, B16 ---------------------------------------------------------------
+
+QUERIES, CLASSES, TEACHERS = 10_000, 10, 25
+
+
+class Round:
+    """A labeling round: the secure sum of all hospitals' histograms, and the noisy labels."""
+
+    def __init__(self, parties: int) -> None:
+        self.parties = parties
+        numbers = np.random.default_rng(3)
+        self.predictions = [
+            numbers.integers(0, CLASSES, size=(TEACHERS, QUERIES)) for _ in range(4)
+        ]
+        self.rule = ConfidentGaussianMax(
+            vote_threshold=0.6 * TEACHERS * parties, sigma1=40.0, sigma2=40.0
+        )
+
+    def predicted(self, place: int) -> NDArray[np.int64]:
+        """What a hospital's teachers said; given, in all that is timed."""
+        return self.predictions[place % len(self.predictions)]
+
+    def votes(self, place: int) -> NDArray[np.int64]:
+        """Count a hospital's votes as its node does."""
+        return count_votes(self.predicted(place), classes=CLASSES).counts.ravel()
+
+    def release(self, words: NDArray[np.int64]) -> NoisyRelease:
+        """Check the sum, add noise and release labels as the coordinator does."""
+        summed: SummedHistogram = open_sum(
+            words, queries=QUERIES, classes=CLASSES, total_votes=TEACHERS * self.parties
+        )
+        return self.rule.release(
+            summed,
+            noise=NoisePlan(),
+            random_bytes=secrets.token_bytes,
+            max_answers=QUERIES,
+            max_refusals=QUERIES,
+        )
+
+    def curator(self) -> NDArray[np.int64]:
+        """Histograms, their sum, noise on top counts and on counts, argmax; nothing checked."""
+        rows = np.arange(QUERIES) * CLASSES
+        total = np.zeros(QUERIES * CLASSES, dtype=np.int64)
+        for place in range(self.parties):
+            flat = (self.predicted(place) + rows).ravel()
+            total += np.bincount(flat, minlength=QUERIES * CLASSES)
+        counts = total.reshape(QUERIES, CLASSES)
+        draw = partial(sample_gaussian, sigma=40.0, random_bytes=secrets.token_bytes)
+        is_answered = counts.max(axis=1) + draw((QUERIES,)) >= self.rule.vote_threshold
+        return np.where(is_answered, (counts + draw((QUERIES, CLASSES))).argmax(axis=1), -1)
+
+    def federation(self, federation: Federation) -> None:
+        """The same without a curator: plan, votes, y's, sum, noise, argmax, settlement."""
+        makers = [partial(self.votes, place) for place in range(self.parties)]
+        self.release(federation.collect(makers, QUERIES * CLASSES).total)
+        federation.settle()
+
+
+def whole_round(federations: dict[str, Federation], parties: int, rounds: int) -> list[Bar]:
+    """A labeling round of each form against a trusted curator's, in one rotation."""
+    one = Round(parties)
+    gcm = SERVING == "GCM"
+    bar = {10: 5.0 if gcm else 6.5, 100: 15.0 if gcm else 22.0}[parties]
+    actions = [partial(one.federation, federation) for federation in federations.values()]
+    curator, *ours = cpu_seconds(one.curator, *actions, rounds=rounds)
+    what = "a round of 10,000 x 10 with 25 teachers / a curator's"
+    return [
+        most(f"B15 {what}; {name}, n={parties}, {SERVING}", seconds / curator, bar)
+        for name, seconds in zip(federations, ours, strict=True)
+    ]
+
+
+def exchanges() -> list[Bar]:
+    """Exchanges of one batch, as the transport of a real labeling run counts them."""
+    at_parties = {
+        "noise_place": "parties",
+        "mechanism": "confident",
+        "vote_threshold": 750.0,
+        "sigma1": labeling.SIGMA,
+        "sigma2": labeling.SIGMA,
+        "max_refusals": 100,
+    }
+    bars = []
+    for form, phases in (("additive", 1), ("masked", 1), ("additive", 2), ("masked", 2)):
+        terms = at_parties if phases == 2 else None
+        federation = labeling.Federation(parties=5, form=form, terms=terms)
+        federation.run.set_up()
+        before = federation.transport.traffic.exchanges
+        federation.ask(0, 1, 2)
+        count = federation.transport.traffic.exchanges - before
+        allowed = {"additive": 1, "masked": 2}[form] + phases - 1
+        bars.append(most(f"B16 exchanges of a batch; {form}, phases {phases}", count, allowed))
+    return bars
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Measure, and print the figures and the bars."""
     options = arguments(__doc__)
     quick = options.quick
-    rounds = 3 if quick else 9
-    sizes = [(3, 10**5), (10, 10**5), (10, 10**4)]
-    if not quick:
-        sizes += [(10, 10**6), (100, 10**5), (100, 10**4)]
-    rows = [row for parties, words in sizes for row in masking(parties, words, rounds)]
-    rows.append(enrolment(10 if quick else 30, rounds))
-    rows += collecting(10, 10**5 if quick else 10**6, rounds)
-    rows += memory(10**6)
-    bars = [
-        Bar(f"{row.bar} {row.what}", row.measured, row.limit, is_most=row.better == "<=")
-        for row in rows
-    ]
-    report(bars, as_json=options.format == "json")
+    rounds = 3 if quick else 7
+    sizes, lengths = (QUICK_PARTIES, QUICK_LENGTHS) if quick else (PARTIES, LENGTHS)
+    bars: list[Bar] = []
+    figures = [Figure(f"load of the machine at the start; served by {SERVING}", os.getloadavg()[0])]
+    for parties in sizes:
+        forms = {name: form for name, form in FORMS.items() if form().smallest <= parties}
+        federations = {name: Federation(parties, form) for name, form in forms.items()}
+        for words in lengths:
+            print(f"n={parties}, L={words:,} ...", file=sys.stderr)
+            bars += masking(parties, words, 3 if parties * words > 10**7 else rounds)
+            turns = max(1, min(5, math.ceil(10**7 / (parties * words))))
+            new, seen = cell(federations, parties, words, rounds=min(turns, rounds))
+            bars += new
+            figures += seen
+        if parties in (10, 100):
+            bars += whole_round(federations, parties, 3 if parties == 100 or quick else rounds)
+        if "masked" in forms:
+            figures += dealing_seconds(parties, 3)
+    new, seen = enrolment(10 if quick else 30, 3)
+    bars += new
+    figures += seen
+    for form in FORMS:
+        bars += public_key_work(form, 10)
+        bars += memory(form, 10**5 if quick else 10**6, (10, 30) if quick else (10, 100))
+    bars += exchanges()
+    figures.append(Figure("load of the machine at the end", os.getloadavg()[0]))
+    report(bars, figures=figures, as_json=options.format == "json")
 
 
 if __name__ == "__main__":

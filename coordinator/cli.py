@@ -38,6 +38,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
+from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
@@ -195,6 +196,15 @@ def simulate(  # noqa: PLR0917 - one argument per option
             rich_help_panel=_FEDERATION,
         ),
     ] = "additive",
+    suite: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice(SUITE_MLKEM768_X25519, SUITE_X25519),
+            help="How hospitals seal what the coordinator relays between them; the first stays "
+            "closed even to a quantum computer.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = DEFAULT_SUITE,
     queries: Annotated[
         int | None,
         typer.Option(
@@ -389,6 +399,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         noise=noise,
         colluders=colluders,
         form=form,
+        suite=suite,
         unit=unit,
         weights=_numbers("--weights", weights, int),
         delta=delta,
@@ -558,6 +569,27 @@ def plan(  # noqa: PLR0917 - one argument per option
     expected_dropouts: Annotated[
         int, typer.Option(help="Hospitals that may be lost in a batch, at the worst.")
     ] = 0,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--sum",
+            click_type=_choice("additive", "masked"),
+            help="Secure sum. [default: what fits the hospitals that may be lost]",
+        ),
+    ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(
+            click_type=_choice("coordinator", "parties"),
+            help="Who adds it; with parties the coordinator sees noisy counts only.",
+        ),
+    ] = "coordinator",
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]"
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg", help="Draw epsilon over answers; must not exist."),
@@ -569,33 +601,42 @@ def plan(  # noqa: PLR0917 - one argument per option
     Works from public numbers and simulated votes alone.
     """
     _single_threaded_kernels()
-    from coordinator import planning  # noqa: PLC0415 - keeps --help fast
+    from coordinator import plan_words, planning, planning_at_parties  # noqa: PLC0415 - fast --help
 
-    found = planning.plan(
-        planning.PlanRequest(
-            parties=parties,
-            teachers=teachers,
-            classes=classes,
-            epsilon=epsilon,
-            delta=delta,
-            unit=unit or ("party" if teachers == 1 else "record"),
-            queries=queries,
-            vote_threshold=vote_threshold,
-            sigma1=sigma1,
-            sigma2=sigma2,
-            teacher_accuracy=teacher_accuracy,
-            votes_are_valid=valid_votes,
-            expected_dropouts=expected_dropouts,
-            party_epsilons=_numbers("--party-epsilons", party_epsilons, float),
-            weights=_numbers("--weights", weights, int),
-        )
+    if noise == "parties" and plot is not None:
+        raise InvalidSettingError("--plot is for --noise coordinator", noise)
+    if noise == "coordinator" and colluders is not None:
+        raise InvalidSettingError("--colluders is for --noise parties", noise)
+    request = planning.PlanRequest(
+        parties=parties,
+        teachers=teachers,
+        classes=classes,
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit or ("party" if teachers == 1 else "record"),
+        queries=queries,
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+        sigma2=sigma2,
+        teacher_accuracy=teacher_accuracy,
+        votes_are_valid=valid_votes,
+        expected_dropouts=expected_dropouts,
+        form=form,
+        colluders=colluders,
+        party_epsilons=_numbers("--party-epsilons", party_epsilons, float),
+        weights=_numbers("--weights", weights, int),
     )
+    if noise == "parties":
+        found = planning_at_parties.plan_at_parties(request)
+        text = plan_words.render_plan_at_parties
+    else:
+        found, text = planning.plan(request), planning.render_plan
     if plot is not None:
         _write_new(plot, planning.draw_plan(found))
     if output_format is Format.JSON:
         _print_json(found)
     else:
-        print(planning.render_plan(found))
+        print(text(found))
 
 
 @app.command()

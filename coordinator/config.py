@@ -12,20 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
 from pate_fed.federation import Pricing, RunTerms
-from pate_fed.mechanisms import DistributedNoise, vote_threshold_for
+from pate_fed.mechanisms import DistributedNoise, usual_vote_threshold
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
@@ -80,10 +79,6 @@ DISTRIBUTED_RULES: Final[Mapping[str, Rule]] = {
     "interactive": Rule(("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("renyi",)),
 }
 """Every mechanism that can be simulated with noise at the parties."""
-
-FLAT_CHANCE: Final = 0.05
-"""Chance that a query on which teachers do not agree at all passes the check of noise at the
-parties: the threshold follows from it, because that check is biased upward."""
 
 
 def usual_mechanism(noise: str) -> str:
@@ -149,6 +144,7 @@ class SimulationSettings:
         noise: Who adds it: "coordinator" or "parties".
         colluders: With noise at the parties, hospitals whose noise an attacker may know.
         form: Secure sum.
+        suite: Sealing suite of the run, the same for all hospitals.
         unit: Privacy unit.
         weights: For each hospital in the data's order, the votes that each of its teachers casts;
             one each if None.
@@ -183,6 +179,7 @@ class SimulationSettings:
     noise: str = "coordinator"
     colluders: int | None = None
     form: str = "additive"
+    suite: str = DEFAULT_SUITE
     unit: str | None = None
     weights: tuple[int, ...] | None = None
     delta: float = 1e-5
@@ -467,10 +464,10 @@ class SimulationSettings:
         noise = DistributedNoise(
             found["sigma1"], self.parties or 0, self.colluders or 0, self._dropouts
         )
-        flat = np.zeros(classes, dtype=np.int64)
-        if self.mechanism == "confident":  # a student's share is taken off the other's rows
-            flat += self.votes // classes
-        found["vote_threshold"] = float(vote_threshold_for(flat, chance=FLAT_CHANCE, noise=noise))
+        # A student's share is taken off the rows of "interactive".
+        votes = self.votes if self.mechanism == "confident" else 0
+        threshold = usual_vote_threshold(votes=votes, classes=classes, noise=noise)
+        found["vote_threshold"] = float(threshold)
         return found
 
     @property
@@ -607,6 +604,7 @@ class SimulationSettings:
                 "weights": self.weights and list(self.weights),
                 "partition": self.partition,
                 "sum": self.form,
+                "suite": self.suite,
                 "engine": self.engine,
             },
             "queries": {

@@ -4,9 +4,12 @@ A message says what must hold and what came, and holds no secret::
 
     CoordinatorError
     |- InvalidSettingError      PF-401  settings that contradict each other
+    |  |- UnfitSumError         PF-420  a secure sum that does not fit hospitals or drop-outs
+    |  `- NarrowNoiseError      PF-421  noise at the parties whose shares are too narrow
     |- UsageError               PF-402  a command line that cannot be read
     |- SetupError               PF-410  the run could not be set up: a party failed or refused
     |- VoidBatchError           PF-411  a batch is void; its labels were not released
+    |  `- SpoiledBatchError     PF-419  a row of its sum was wrong (`named` says who is to be asked)
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
@@ -46,6 +49,18 @@ class InvalidSettingError(CoordinatorError, ValueError):
     code = "PF-401"
 
 
+class UnfitSumError(InvalidSettingError):
+    """A secure sum that does not fit the number of hospitals, or those that may be lost."""
+
+    code = "PF-420"
+
+
+class NarrowNoiseError(InvalidSettingError):
+    """Noise at the parties whose shares are too narrow to be priced."""
+
+    code = "PF-421"
+
+
 class UsageError(CoordinatorError, ValueError):
     """A command line that cannot be read."""
 
@@ -63,13 +78,36 @@ class VoidBatchError(CoordinatorError):
 
     Attributes:
         reservation: What became of its budget: "forfeited" or "cancelled".
+        may_ask_again: Whether its queries may be asked again, in another batch: its sum will never
+            open.
     """
 
     code = "PF-411"
 
-    def __init__(self, must: str, got: object, *, reservation: str) -> None:
+    def __init__(
+        self, must: str, got: object, *, reservation: str, may_ask_again: bool = False
+    ) -> None:
         self.reservation = reservation
-        super().__init__(must, f"{got}; its budget is {reservation}")
+        self.may_ask_again = may_ask_again
+        again = "may" if may_ask_again else "may not"
+        super().__init__(
+            must, f"{got}; its budget is {reservation}, its queries {again} be asked again"
+        )
+
+
+class SpoiledBatchError(VoidBatchError):
+    """A batch is void because a row of its sum was wrong, and the parties were asked whose it was.
+
+    Attributes:
+        named: Who was found, one line each, by name; nothing about counts.
+    """
+
+    code = "PF-419"
+
+    def __init__(self, must: str, got: object, *, reservation: str, named: tuple[str, ...]) -> None:
+        self.named = named
+        found = "; ".join(named) or "nobody could be named"
+        super().__init__(must, f"{got} ({found})", reservation=reservation)
 
 
 class PartyFailedError(CoordinatorError):
@@ -78,13 +116,17 @@ class PartyFailedError(CoordinatorError):
     Attributes:
         party: Its name.
         cause: Stable code of what it did.
+        is_silent: Whether nothing came of it at all.
     """
 
     code = "PF-412"
 
-    def __init__(self, must: str, got: object, *, party: str, cause: str) -> None:
+    def __init__(
+        self, must: str, got: object, *, party: str, cause: str, is_silent: bool = False
+    ) -> None:
         self.party = party
         self.cause = cause
+        self.is_silent = is_silent
         super().__init__(must, f"{got} from {party} [{cause}]")
 
 

@@ -13,9 +13,11 @@ It never holds one party's histogram.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +29,14 @@ from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
     SetupError,
+    SpoiledBatchError,
     VoidBatchError,
 )
 from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
 from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
-from pate_fed.errors import InvalidParameterError, PateFedError
+from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import (
     DistributedConfidentMax,
@@ -57,15 +60,31 @@ from pate_fed.votes import (
 )
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
-from protocols.errors import ProtocolError, RefusedError
+from protocols.errors import (
+    LateMessageError,
+    ProtocolError,
+    RefusedError,
+    TooFewSharesError,
+    UnexpectedMessageError,
+)
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
 SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
 
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+"""Between two tries to reach a silent party; each pause is twice the one before."""
+
+_MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
+"""Settlements that fit into a packet with what comes behind them."""
+_NOTHING = "no answer"
+"""Why there is no answer where an empty packet came."""
+
 _CODE = re.compile(r"PF-\d{3}")
+_log = logging.getLogger(__name__)
 
 Failure = ProtocolError | CoordinatorError | PateFedError
 
@@ -94,12 +113,15 @@ class Settings:
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
         suite: Sealing suite of the run, the same for all.
+        patience_s: Seconds for which a batch waits for a party that is silent, at the longest
+            until its plan expires.
     """
 
     terms: Callable[[tuple[Member, ...]], RunTerms]
     simulated: bool
     lifetime_s: int = 24 * 3600
     suite: str = DEFAULT_SUITE
+    patience_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +155,7 @@ class LabelingRun:
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
             simulation. Not used where the parties add the noise.
         clock: Unix time, in seconds.
+        sleep: Waits for so many seconds.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
@@ -152,7 +175,11 @@ class LabelingRun:
         random_bytes: RandomBytes,
         noise_bytes: RandomBytes,
         clock: Callable[[], float],
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._patience_s = settings.patience_s
         self._transport = transport
         self._members = {member.identity.fingerprint: member for member in members}
         self._form = form
@@ -181,6 +208,7 @@ class LabelingRun:
         self._words = 0
         self._voids = 0
         self._lost: list[tuple[str, ...]] = []
+        self._not_heard: tuple[str, ...] = ()
         self._asked: set[int] = set()
         self._meter: PerInstanceMeter | None = None
         if isinstance(self.mechanism, Mechanism):
@@ -204,6 +232,11 @@ class LabelingRun:
     def lost(self) -> tuple[tuple[str, ...], ...]:
         """For each batch that could be opened without them, the parties that were lost in it."""
         return tuple(self._lost)
+
+    @property
+    def not_heard(self) -> tuple[str, ...]:
+        """Parties that were lost at the closing: nobody compared their heads, in seat order."""
+        return self._not_heard
 
     @property
     def is_over(self) -> bool:
@@ -245,7 +278,8 @@ class LabelingRun:
         With noise at the parties a check opens rows of its own, hence as many exchanges again.
 
         Args:
-            indices: Positions in the pool, none of which was asked before.
+            indices: Positions in the pool, none of which was asked before, but in a void batch
+                whose error said that they may be asked again.
             predictions: For Interactive-GNMax, the student's chances of each class, from released
                 labels and public inputs only; shape (queries, classes). None before there is a
                 student.
@@ -259,7 +293,8 @@ class LabelingRun:
             OutcomeCapError: a cap of the run is reached; nothing happened.
             BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
-                was released, and the error says what became of its budget.
+                was released, and the error says what became of its budget. A `SpoiledBatchError`
+                names whose row was wrong, as far as that can be found out.
         """
         self._pool.ask(indices)
         if not self._asked.isdisjoint(indices):
@@ -279,7 +314,7 @@ class LabelingRun:
             else:
                 release = self._decide(rule, self._open_first(asked), left=left)
         except (ProtocolError, CoordinatorError, PateFedError) as error:
-            raise self._void(entry_id, error) from error
+            raise self._void(entry_id, indices, error) from error
         ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
         self._store.save_release(ledger, batch=batch, indices=indices, release=release)
         if self._round.has_open_plan:  # else the first phase has said it all
@@ -289,11 +324,33 @@ class LabelingRun:
     def close(self) -> None:
         """End the run: all parties settle, and compare their transcripts; two exchanges.
 
+        A party that does not answer, or has lost the run, does not fail it; `not_heard` names it.
+
         Raises:
-            PartyFailedError: a party failed, was silent or remembers another run; says which.
+            PartyFailedError: a party failed or remembers another run, or too many were lost; says
+                which.
         """
-        self._require(self._tell(self._round.close()))
-        self._require(self._broadcast([self._round.compare()]))
+        lost = self._require_lost_only(self._tell(self._round.close()))
+        try:
+            heads = self._round.compare()
+        except TooFewSharesError as error:
+            raise lost[0] from error
+        heard = self._round.heads_compared
+        self._not_heard = tuple(
+            self._members[seat].name for seat in self._round.seats if seat not in heard
+        )
+        self._require_lost_only(self._exchange({seat: [heads] for seat in heard}))
+
+    @staticmethod
+    def _require_lost_only(failures: list[PartyFailedError]) -> list[PartyFailedError]:
+        """Raise what is worse than a lost party: somebody who remembers another run, above all."""
+        for failure in failures:
+            has_no_run = isinstance(failure, PartyRefusedError) and (
+                failure.cause == UnexpectedMessageError.code
+            )
+            if not (failure.is_silent or has_no_run):
+                raise failure
+        return failures
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
@@ -383,6 +440,8 @@ class LabelingRun:
             try:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
+            except RefusedError as error:
+                failures.append(f"node {node}: a refusal [{_cause_of(error)}]")
             except ProtocolError as error:
                 failures.append(f"node {node}: {error} [{error.code}]")
             except SilenceError as error:
@@ -419,9 +478,10 @@ class LabelingRun:
             expires_at=self._expires_at,
             terms=wire.encode_value(terms),
             phase=phase,
+            row_words=self.terms.classes if self._traces_rows else 0,
         )
         self._words = words
-        self._reveal(self._tell(plan))
+        self._reveal(self._wait(plan, self._tell(plan)))
         return self._round.open_total()
 
     def _noisy(self, words: NDArray[np.int64], *, queries: int, phase: int) -> NoisyHistogram:
@@ -435,6 +495,27 @@ class LabelingRun:
             sigma=noise.sum_sigma(senders),
             row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
         )
+
+    def _wait(self, plan: bytes, failures: list[PartyFailedError]) -> list[PartyFailedError]:
+        """Send a plan again to those who were silent, as it is, while there is hope and time.
+
+        Who broke the protocol or refused is not waited for, and nobody where that voids the batch.
+        """
+        deadline = min(self._clock() + self._patience_s, self._expires_at)
+        pause = _FIRST_PAUSE_S
+        while self._clock() < deadline and self._may_come(failures):
+            self._sleep(min(pause, deadline - self._clock()))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            silent = {failure.party for failure in failures if failure.is_silent}
+            waited = self._tell(plan, only=silent)
+            failures = [failure for failure in failures if not failure.is_silent] + waited
+        return failures
+
+    def _may_come(self, failures: list[PartyFailedError]) -> bool:
+        """Whether silent parties are all that a batch lacks."""
+        silent = sum(failure.is_silent for failure in failures)
+        needed = self._form.threshold(len(self._round.seats))
+        return bool(silent) and len(self._round.survivors) + silent >= needed
 
     def _reveal(self, failures: list[PartyFailedError]) -> None:
         """Do without who failed, in a second exchange, if the form can.
@@ -466,21 +547,62 @@ class LabelingRun:
         colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1
         return {"colluders": colluders, "dropouts": dropouts}
 
-    def _void(self, entry_id: str, error: Failure) -> VoidBatchError:
-        """Settle a failed batch: what may have been sent stays charged."""
+    def _void(self, entry_id: str, indices: tuple[int, ...], error: Failure) -> VoidBatchError:
+        """Settle a failed batch: what may have been sent stays charged.
+
+        Its queries may be asked again if no hospital can object (rule R3): in the additive form
+        once somebody signed that it never will send, in the masked one while nobody was asked to
+        reveal. That is another batch, with a number, a charge and noise of its own: each entry of
+        a ledger is one plan, and what was charged for a void one stays charged (rule R13).
+        """
         # Else the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         ledger = self._store.ledger()
         nothing_left = self._round.nothing_was_shared and not self._round.phase
         settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
         self._store.save_ledger(settled)
+        if self._form.survives_dropouts:
+            is_shut = not self._round.survivors_are_fixed
+        else:
+            is_shut = bool(self._round.declined)
+        may_ask_again = is_shut and not self._round.phase
+        if may_ask_again:
+            self._asked.difference_update(indices)
         self._settlement = self._round.settle(released=False, result=b"")
         self._voids += 1
-        return VoidBatchError(
-            "every party must keep to the protocol for a batch to be released",
-            f"{error.must}, got {error.got}",
-            reservation="cancelled" if nothing_left else "forfeited",
-        )
+        must = "every party must keep to the protocol for a batch to be released"
+        got = f"{error.must}, got {error.got}"
+        reservation = "cancelled" if nothing_left else "forfeited"
+        if isinstance(error, RowSumError) and self._traces_rows:
+            named = self._who_spoiled(error.row)
+            return SpoiledBatchError(must, got, reservation=reservation, named=named)
+        return VoidBatchError(must, got, reservation=reservation, may_ask_again=may_ask_again)
+
+    @property
+    def _traces_rows(self) -> bool:
+        """Whether it can be found out who spoiled a row.
+
+        With noise at the parties a row's sum is secret; the plain form has no streams to compare.
+        """
+        return not self.terms.at_parties and self._form.name != PlainSum.name
+
+    def _who_spoiled(self, row: int) -> tuple[str, ...]:
+        """Ask whose row it was; one exchange. Returns a line for each who is named."""
+        request = self._round.ask_for_sums(row)
+        asked = {self._members[seat].name for seat in self._round.missing}
+        failures = self._tell(request, only=asked)
+        causes = {failure.party: failure.cause for failure in failures}
+        blame = self._round.name_liars(self.terms.quotas)
+        name = {seat: member.name for seat, member in self._members.items()}
+        named = [f"{name[seat]}: its row is not its votes" for seat in blame.parties]
+        named += [f"{name[one]} and {name[two]}: one of them lies" for one, two in blame.pairs]
+        named += [
+            f"{name[seat]}: it does not say [{causes.get(name[seat], 'PF-412')}]"
+            for seat in blame.silent
+        ]
+        for line in named:
+            _log.warning("a batch is void; %s", line)
+        return tuple(named)
 
     def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> list[PartyFailedError]:
         """Send frames by party and take all answers; return who failed, in seat order."""
@@ -490,26 +612,42 @@ class LabelingRun:
         for seat in frames:
             try:
                 for frame in self._frames(answers[self._nodes[seat]]):
-                    self._round.receive(frame, peer=seat)
+                    self._receive(frame, seat)
                 if seat in self._round.missing:
-                    failures.append(self._silent(seat, "no answer"))
+                    failures.append(self._silent(seat, _NOTHING))
             except ProtocolError as error:
                 failures.append(self._failed(seat, error))
             except SilenceError as error:
                 failures.append(self._silent(seat, error.code))
         return failures
 
+    def _receive(self, frame: bytes, seat: bytes) -> None:
+        """Take a frame. What was under way for too long is refused, and is no fault."""
+        try:
+            self._round.receive(frame, peer=seat)
+        except LateMessageError:
+            return
+
     def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
         return self._exchange(dict.fromkeys(self._round.seats, frames))
 
-    def _tell(self, frame: bytes) -> list[PartyFailedError]:
-        """Send a frame to all, behind the settlements that each may not have heard of."""
-        frames = {seat: [*told, frame] for seat, told in self._settled().items()}
+    def _tell(self, frame: bytes, *, only: Collection[str] | None = None) -> list[PartyFailedError]:
+        """Send a frame to all, or to some, behind the settlements each may not have heard of.
+
+        Who missed more than a packet holds is told a part of it, and is silent until it has all.
+        """
+        frames = {
+            seat: told[:_MOST_TOLD] if len(told) > _MOST_TOLD else [*told, frame]
+            for seat, told in self._settled().items()
+            if only is None or self._members[seat].name in only
+        }
         failures = self._exchange(frames)
-        failed = {failure.party for failure in failures}
-        for seat, told in self._unheard.items():
-            if self._members[seat].name not in failed:
-                told.clear()
+        causes = {failure.party: failure.cause for failure in failures}
+        for seat, sent in frames.items():
+            # A part of what it missed is answered by nothing at all.
+            heard = _NOTHING if sent[-1] is not frame else None
+            if causes.get(self._members[seat].name) == heard:
+                del self._unheard[seat][: len(sent)]
         return failures
 
     def _settled(self) -> dict[bytes, list[bytes]]:
@@ -538,18 +676,24 @@ class LabelingRun:
         """Put the party's name to what it sent."""
         name = self._members[seat].name
         if isinstance(error, RefusedError):
-            # The text is the party's: only a code may go on to screens and reports.
-            cause = error.reason if _CODE.fullmatch(error.reason) else error.code
+            cause = _cause_of(error)
             return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
         return PartyFailedError(error.must, error.got, party=name, cause=error.code)
 
     def _silent(self, seat: bytes, code: str) -> PartyFailedError:
         name = self._members[seat].name
-        return PartyFailedError("every party must answer", "none", party=name, cause=code)
+        return PartyFailedError(
+            "every party must answer", "none", party=name, cause=code, is_silent=True
+        )
 
     def _require(self, failures: list[PartyFailedError]) -> None:
         if failures:
             raise failures[0]
+
+
+def _cause_of(error: RefusedError) -> str:
+    """Code of a refusal. The text is the party's: only a code may go on to screens and reports."""
+    return error.reason if _CODE.fullmatch(error.reason) else error.code
 
 
 def _digest_of(predictions: NDArray[np.float64]) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from coordinator.errors import InvalidSettingError
+from coordinator.errors import InvalidSettingError, UnfitSumError
 from pate_fed.accounting import neighbors
 from pate_fed.charging import (
     PRICINGS,
@@ -37,6 +37,7 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 
+_SUMS: Final = (AdditiveSum, MaskedSum)
 MOST_QUERIES: Final = 10_000
 MOST_CLASSES: Final = 10_000
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
@@ -69,6 +70,9 @@ class PlanRequest:
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         votes_are_valid: Whether the hospitals are trusted to send valid vote rows.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
+        form: Secure sum; None for the one that fits.
+        colluders: With noise at the parties, hospitals whose noise an attacker may know; None
+            with noise at the coordinator.
     """
 
     parties: int
@@ -86,6 +90,8 @@ class PlanRequest:
     teacher_accuracy: float = ASSUMED_ACCURACY
     votes_are_valid: bool = True
     expected_dropouts: int = 0
+    form: str | None = None
+    colluders: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("parties", "teachers"):
@@ -169,6 +175,7 @@ def plan(request: PlanRequest) -> dict[str, Any]:
         BudgetExhaustedError: not a single query.
         InvalidSettingError: the hospitals cannot vote like that.
     """
+    sum_for(request)  # refuses one that does not fit before it takes long
     choices = list(_choices(request))
     # Every choice is ranked by the bound that costs nothing to compute, the best are priced.
     most = request.queries or MOST_QUERIES
@@ -198,51 +205,80 @@ def plan(request: PlanRequest) -> dict[str, Any]:
         "neighbors": best["decides"]["neighbors"],
         "view": 'public: labels and "no answer"s',
         "assumed_teacher_accuracy": request.teacher_accuracy,
-        "sum": advised_sum(request.parties, dropouts=request.expected_dropouts),
+        "noise": "coordinator",
+        "sum": sum_for(request),
         "best": best,
         "others": list(offers.values()),
     }
 
 
-def advised_sum(parties: int, *, dropouts: int) -> dict[str, Any]:
+def sum_for(request: PlanRequest) -> dict[str, Any]:
+    """Say which secure sum a federation uses: the one that it names, else the one that fits.
+
+    Returns:
+        As `advised_sum`.
+
+    Raises:
+        UnfitSumError: it names one that does not fit.
+    """
+    advice = advised_sum(request.parties, dropouts=request.expected_dropouts, form=request.form)
+    if request.form is not None and advice["form"] is None:
+        raise UnfitSumError(
+            f"--sum {request.form} must fit {request.parties} hospitals of which "
+            f"{request.expected_dropouts} may be lost",
+            advice["why"],
+        )
+    return advice
+
+
+def advised_sum(parties: int, *, dropouts: int, form: str | None = None) -> dict[str, Any]:
     """Say which secure sum fits so many hospitals of which so many may be lost in a batch.
 
     Args:
         parties: Hospitals, at least 1.
         dropouts: Of them, those that a batch must do without at the worst.
+        form: Look at this one only; None for additive where it fits, else masked.
 
     Returns:
         "form" (null where none fits), "hides_from" (hospitals that may work together with the
         coordinator before one's own votes are open to them), "survives" (hospitals that a batch
         can do without), "exchanges" per batch, and "why" in words.
     """
-    if not dropouts and parties >= AdditiveSum.smallest:
+    may_be_additive, may_be_masked = (form in (None, each.name) for each in _SUMS)
+    survives = parties - MaskedSum.threshold(parties) if parties >= MaskedSum.smallest else 0
+    if may_be_additive and not dropouts and parties >= AdditiveSum.smallest:
         return {
             "form": "additive",
             "hides_from": parties - 2,
             "survives": 0,
             "exchanges": 1,
-            "why": "every hospital answers every batch; a lost one voids it",
+            "why": "every hospital answers every batch, and a lost one voids it; hides votes from "
+            f"the coordinator with up to {parties - 2} of {parties} hospitals",
         }
-    fits = parties >= MaskedSum.smallest
-    survives = parties - MaskedSum.threshold(parties) if fits else 0
-    if dropouts and fits and dropouts <= survives:
+    if may_be_masked and parties >= MaskedSum.smallest and dropouts <= survives:
         colluders = MaskedSum.most_colluders(parties)
         return {
             "form": "masked",
             "hides_from": colluders,
             "survives": survives,
             "exchanges": 2,
-            "why": f"a batch goes on without {survives} of {parties} hospitals, and hides votes "
-            f"from the coordinator with {colluders} of them, not with {parties - 2}",
+            "why": f"a batch goes on without {survives} of {parties} hospitals, in two exchanges; "
+            f"hides votes from the coordinator with up to {colluders} of them, not {parties - 2} "
+            "as additive",
         }
-    why = (
-        f"{parties} hospitals are too few for any secure sum"
-        if parties < AdditiveSum.smallest
-        else f"no secure sum of {parties} hospitals goes on without {dropouts} of them: at most "
-        f"{survives} may be lost"
-    )
+    why = _why_none_fits(parties, dropouts, survives=survives if may_be_masked else 0, form=form)
     return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
+
+
+def _why_none_fits(parties: int, dropouts: int, *, survives: int, form: str | None) -> str:
+    smallest = MaskedSum.smallest if form == MaskedSum.name else AdditiveSum.smallest
+    kind = "secure sum" if form is None else f"{form} sum"
+    if parties < smallest:
+        return f"{parties} hospitals are too few for any {kind}: {smallest} are needed"
+    return (
+        f"no {kind} of {parties} hospitals goes on without {dropouts} of them: at most {survives} "
+        "may be lost"
+    )
 
 
 def render_plan(found: dict[str, Any]) -> str:
@@ -251,9 +287,9 @@ def render_plan(found: dict[str, Any]) -> str:
     rule = best["mechanism"]
     lines = [
         f"{found['parties']} hospitals, {found['votes']} votes a query, "
-        f"{found['classes']} classes; budget epsilon {_budgets(best['parties'])} "
+        f"{found['classes']} classes; budget epsilon {budgets_shown(best['parties'])} "
         f"at delta {found['budget']['delta']:g}",
-        *_unfit(found),
+        *unfit_lines(found),
         "",
         f"Ask {best['queries']:,} queries with",
         f"  --vote-threshold {rule['vote_threshold']:g} --sigma1 {rule['sigma1']:g} "
@@ -262,11 +298,12 @@ def render_plan(found: dict[str, Any]) -> str:
         f"and expect {best['expected_answered']:.0f} answers, {best['expected_right']:.0f} of them "
         f"right, if teachers are right {found['assumed_teacher_accuracy']:.0%} of the time.",
         "",
-        f"It costs {_whom(best)}epsilon {_up(epsilon['smallest'])} at most; unit {found['unit']};",
+        f"It costs {_whom(best)}epsilon {rounded_up(epsilon['smallest'])} at most; "
+        f"unit {found['unit']};",
         f"view {found['view']};",
         *textwrap.wrap(f"method: {epsilon['method']}.", 80),
         *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
-        *textwrap.wrap(_sum_line(found["sum"]), 80),
+        *textwrap.wrap(sum_line(found["sum"]), 80),
         *_party_lines(best["parties"]),
         "",
         f"formal epsilon {_for_whom(best)}of a run that expects so many answers:",
@@ -274,7 +311,9 @@ def render_plan(found: dict[str, Any]) -> str:
     points = [(point["answers"], _least(point)) for point in best["epsilon_over_answers"]]
     largest = max(epsilon for _, epsilon in points)
     for answers, least in points:
-        lines.append(f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {_up(least)}")
+        lines.append(
+            f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {rounded_up(least)}"
+        )
     return "\n".join(lines)
 
 
@@ -330,17 +369,20 @@ def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
     for (votes, moved, budget, epsilon), names in tightest_first:
         who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         lines.append(
-            f"  {who:22} {votes:5} votes, {moved} of one unit; epsilon {_up(epsilon)} of {budget:g}"
+            f"  {who:22} {votes:5} votes, {moved} of one unit; "
+            f"epsilon {rounded_up(epsilon)} of {budget:g}"
         )
     return lines
 
 
-def _sum_line(advice: dict[str, Any]) -> str:
+def sum_line(advice: dict[str, Any]) -> str:
+    """Write the advice of `advised_sum` in one sentence."""
     form = advice["form"]
     return f"--sum {form}: {advice['why']}." if form else f"No secure sum fits: {advice['why']}."
 
 
-def _budgets(rows: list[dict[str, Any]]) -> str:
+def budgets_shown(rows: list[dict[str, Any]]) -> str:
+    """Write the budgets of all hospitals: one, or from the smallest to the largest."""
     budgets = [row["budget"] for row in rows]
     least, most = min(budgets), max(budgets)
     return f"{least:g}" if least == most else f"{least:g} to {most:g}, each hospital its own,"
@@ -359,7 +401,7 @@ def _for_whom(best: dict[str, Any]) -> str:
     return f"for {best['decides']['party']} " if _whom(best) else ""
 
 
-def _unfit(found: dict[str, Any]) -> list[str]:
+def unfit_lines(found: dict[str, Any]) -> list[str]:
     """Say so where the queries that were wanted cost too much."""
     wanted, fit = found["requested_queries"], found["best"]["queries"]
     if wanted is None or wanted <= fit:
@@ -371,7 +413,8 @@ def _unfit(found: dict[str, Any]) -> list[str]:
     )
 
 
-def _up(epsilon: float) -> str:
+def rounded_up(epsilon: float) -> str:
+    """Write an epsilon with four decimals, never less than it is."""
     return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 

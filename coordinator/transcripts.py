@@ -46,6 +46,8 @@ def transcript_table(verdict: Verdict) -> dict[str, Any]:
         "head": verdict.head,
         "coordinator": verdict.coordinator,
         "parties": list(verdict.parties),
+        "heads_compared": list(verdict.heads_compared),
+        "not_heard": list(verdict.not_heard),
     }
 
 

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     SIMULATED = "PF-319"  # simulated where it must not be, or the reverse
     VOIDS = "PF-320"  # too many batches of the run were void
     PRICING = "PF-321"  # a way of charging that its policy does not trust
+    NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
+    ROW = "PF-338"  # a row whose stream sums may not be asked
 
 
 class PartyError(Exception):

@@ -21,16 +21,18 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from party.errors import JournalDamagedError, JournalLockedError, JournalStorageError
-from party.journal import MemoryJournal
+from party.journal import MemoryJournal, SketchedQueries
+from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, to_bytes
 from protocols import wire
 from protocols.errors import KeyReuseError, MalformedMessageError, RestoredJournalError
+from protocols.rounds import RetrySet
 
 FIRST_LINE = b"pate-fed journal 1\n"
 MAX_RECORD_BYTES = 2**24
@@ -39,6 +41,7 @@ _LENGTH_BYTES, _CHECK_BYTES, _LINK_BYTES = 4, 8, 32
 _HEADER_BYTES = _LENGTH_BYTES + _CHECK_BYTES
 _OWNER_ONLY = 0o600
 _CHUNK = 2**20
+_SKETCHES_OF_A_RECORD = 10_000
 
 
 class FileJournal(MemoryJournal):
@@ -86,13 +89,18 @@ class FileJournal(MemoryJournal):
         self._require_new(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
         self._append(["begin", run_id, epoch, plan_digest])
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+    def abandon(self, plan_digest: bytes) -> None:
+        """See `RoundJournal.abandon`."""
+        if self._is_new_promise(plan_digest):
+            self._append(["abandon", plan_digest])
+
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         self._require_open(plan_digest)
         with self._writing():
             # The y first: a record must never speak of one that is not there.
             _write_file(self._vector_of(plan_digest), frame)
-        self._append(["keep", plan_digest, hashlib.sha256(frame).digest()])
+        self._append(["keep", plan_digest, hashlib.sha256(frame).digest(), expires_at])
 
     def find(self, plan_digest: bytes) -> bytes | None:
         """See `RoundJournal.find`; raises `JournalDamagedError` if the y was changed or lost."""
@@ -122,10 +130,30 @@ class FileJournal(MemoryJournal):
             self._vector_of(plan_digest).unlink(missing_ok=True)
             _sync_folder(self._vectors)
 
-    def claim(self, queries: Sequence[bytes]) -> None:
+    def claim(
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
+    ) -> None:
         """See `QueryJournal.claim`."""
-        self._require_unanswered(queries)
-        self._append(["claim", list(queries)])
+        self._require_unanswered(queries, plan_digest=plan_digest, seats=seats)
+        self._append(["claim", plan_digest, list(queries)])
+
+    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
+        """See `QueryJournal.release`."""
+        if self._is_to_release(plan_digest):
+            others = sorted(retry.allowed - retry.needed)
+            self._append(["release", plan_digest, sorted(retry.needed), others])
+
+    def keep_sketches(self, batch: SketchedQueries) -> None:
+        """See `QueryJournal.keep_sketches`."""
+        sketches, near = to_bytes(batch.sketches), batch.near.tolist()
+        for start in range(0, len(batch.queries), _SKETCHES_OF_A_RECORD):
+            part = slice(start, start + _SKETCHES_OF_A_RECORD)
+            items = zip(batch.queries[part], sketches[part], near[part], strict=True)
+            self._append(["sketches", [list(item) for item in items]])
 
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
@@ -185,28 +213,46 @@ class FileJournal(MemoryJournal):
         match body:
             case ["begin", bytes(run_id), int(epoch), bytes(plan_digest)]:
                 self._note_begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
-            case ["keep", bytes(plan_digest), bytes(digest)]:
+            case ["abandon", bytes(plan_digest)]:
+                if not self._is_new_promise(plan_digest):
+                    raise JournalDamagedError("a plan must be abandoned once", "again")
+                self._note_abandoned(plan_digest)
+            case ["keep", bytes(plan_digest), bytes(digest), int(expires_at)]:
                 self._require_open(plan_digest)
                 self._answered.add(plan_digest)
                 self._kept[plan_digest] = digest
+                self._expiries[plan_digest] = expires_at
             case ["survivors", bytes(plan_digest), bytes(digest)]:
                 if not self._is_new_set(plan_digest, digest):
                     raise JournalDamagedError("a survivor set must be noted once", "again")
                 self._survivors[plan_digest] = digest
             case ["erase", bytes(plan_digest)]:
-                del self._kept[plan_digest]
-            case ["claim", [*queries]] if all(type(query) is bytes for query in queries):
-                self._queries.update(queries)
-            case ["witness", [*pairs]]:
-                self._witnessed.update(map(_counter_of, pairs))
+                del self._kept[plan_digest], self._expiries[plan_digest]
             case ["halt", int(counter)]:
                 self._halted_at = counter
             case ["resume"]:
                 self._counter = max(self._counter, self._halted_at)
                 self._halted_at = 0
             case _:
-                raise JournalDamagedError("a record must be of a known kind", "another")
+                self._apply_knowledge(body)
         self._counter += 1
+
+    def _apply_knowledge(self, body: list[Any]) -> None:
+        """Do the same for records of queries and of peers."""
+        match body:
+            case ["claim", bytes(plan_digest), [*queries]] if _are_bytes(queries):
+                self._note_claim(plan_digest, queries)
+            case ["release", bytes(plan_digest), [*needed], [*others]] if _are_bytes(needed):
+                if not (_are_bytes(others) and self._is_to_release(plan_digest)):
+                    raise JournalDamagedError("queries must be claimed to be freed", "none")
+                everybody = frozenset(needed) | frozenset(others)
+                self._note_release(plan_digest, RetrySet(frozenset(needed), everybody))
+            case ["sketches", [*items]]:
+                self._note_sketches(*zip(*map(_sketch_of, items), strict=True))
+            case ["witness", [*pairs]]:
+                self._witnessed.update(map(_counter_of, pairs))
+            case _:
+                raise JournalDamagedError("a record must be of a known kind", "another")
 
     # Opening ----------------------------------------------------------------------------------
 
@@ -334,6 +380,19 @@ def _counter_of(pair: object) -> tuple[bytes, int]:
             return peer, count
         case _:
             raise JournalDamagedError("a witness must be a counter", "another")
+
+
+def _sketch_of(item: object) -> tuple[bytes, bytes, bool]:
+    match item:
+        case [bytes(query), bytes(sketch), bool(near)] if len(sketch) == SKETCH_BYTES:
+            from_bytes(sketch)  # refuses what is no number
+            return query, sketch, near
+        case _:
+            raise JournalDamagedError("a sketch must be of a query", "another")
+
+
+def _are_bytes(items: list[Any]) -> bool:
+    return all(type(item) is bytes for item in items)
 
 
 def _first_link() -> bytes:

@@ -6,12 +6,14 @@ and is a public code, so that none can depend on a vote (rule R12).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from party.errors import Reason, RefusalError
-from party.journal import QueryJournal
+from party.journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
@@ -24,6 +26,7 @@ from pate_fed.errors import (
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.query_sketches import near_queries, sketch
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
@@ -50,7 +53,9 @@ class Policy:
         approved_pools: Digests of the query pools that its owner approved.
         least_parties: Fewest parties of a run, at least 3.
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
-            checked, at least 2: a smaller run is refused.
+            checked, at least 2: a smaller run is refused. The operator's is none of them.
+        operator_body: Body that runs the coordinator, as `Guard.checked_peers` names it; empty if
+            it has no party. Its parties count as colluders, for they are in the same hands.
         forms: Secure sums that it takes part in.
         suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
@@ -59,6 +64,11 @@ class Policy:
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
+        near_distance: Up to which part of their length two queries may differ and count as near:
+            next to the same question (rule R3); see `pate_fed.query_sketches`. At most 1/2.
+        most_near_queries: Most queries that may be near to one that was answered before them, in
+            whatever run, or that is asked before them in one batch; over all runs. None not to
+            look: then none of them counts as near later, either.
         most_epsilon: Most that it may be charged, over all runs.
         most_delta: Largest delta.
         trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
@@ -69,6 +79,7 @@ class Policy:
     approved_pools: frozenset[bytes]
     least_parties: int = 3
     least_checked_peers: int = 4
+    operator_body: str = ""
     forms: frozenset[str] = frozenset({"additive"})
     suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
@@ -77,6 +88,8 @@ class Policy:
     least_sigma1: float = 1.0
     least_sigma2: float = 1.0
     most_queries: int = 10_000
+    near_distance: float = 0.02
+    most_near_queries: int | None = 10
     most_epsilon: float = 5.0
     most_delta: float = 1e-5
     trusts_valid_votes: bool = False
@@ -151,6 +164,7 @@ class Guard:
         queries: QueryJournal,
         ledger: PrivacyLedger,
         run_ledger: RunLedger,
+        seats: Collection[bytes] | None = None,
     ) -> tuple[QueryBatch, Outcomes]:
         """Decide on a batch.
 
@@ -162,6 +176,7 @@ class Guard:
             queries: Every query that this party ever answered.
             ledger: What it was charged before, over all runs, within its own budget.
             run_ledger: What it was charged in this run, within the run's budget and caps.
+            seats: Fingerprints of all parties; None: no query of a void batch is asked again.
 
         Returns:
             What is asked, and the worst case to be charged before anything is sent.
@@ -181,7 +196,7 @@ class Guard:
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
         batch = _ask(pool, terms)
-        if queries.any_answered(batch.digests):
+        if queries.any_answered(batch.digests, seats=seats):
             raise RefusalError(Reason.QUERIES, "no query may be asked twice", "one that was")
         if len(terms.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
             # Else votes would leave for a charge of nothing.
@@ -199,6 +214,31 @@ class Guard:
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         return batch, worst
+
+    def review_nearness(self, batch: QueryBatch, *, queries: QueryJournal) -> SketchedQueries:
+        """Refuse a batch that asks much the same again; sketches of it are to be journalled.
+
+        Args:
+            batch: What is asked, none of it answered before.
+            queries: Every query that this party ever answered.
+
+        Returns:
+            What the journal is to keep of the batch.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        policy, asked = self.policy, sketch(batch.inputs)
+        if policy.most_near_queries is None:
+            return SketchedQueries(batch.digests, asked, np.zeros(len(batch), dtype=np.bool_))
+        near = near_queries(asked, queries.sketches(), distance=policy.near_distance)
+        if queries.count_near() + int(near.sum()) > policy.most_near_queries:
+            raise RefusalError(
+                Reason.NEAR_QUERIES,
+                f"at most {policy.most_near_queries} queries near others",
+                "more",
+            )
+        return SketchedQueries(batch.digests, asked, near)
 
     def review_phase(
         self,
@@ -252,7 +292,7 @@ class Guard:
         peers = [seat for seat in seats if seat != me]
         bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
         # Our own body's other parties count as colluders (rule R2).
-        bodies.discard(self.checked_peers.get(me, ""))
+        bodies -= {self.checked_peers.get(me, ""), policy.operator_body}
         least = max(2, policy.least_checked_peers)
         if len(bodies) < least:
             raise RefusalError(
@@ -260,8 +300,10 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
-        # Whoever was not checked may be the coordinator's invention, and counts as its ally.
-        unchecked = sum(peer not in self.checked_peers for peer in peers)
+        # Whoever was not checked may be the coordinator's invention, and counts as its ally; so
+        # do the parties of the operator's own body (rule R2).
+        allies = {"", policy.operator_body}
+        allied = sum(self.checked_peers.get(peer, "") in allies for peer in peers)
         form = _FORMS.get(record.form) if record.form in policy.forms else None
         fits = (
             form is not None
@@ -269,7 +311,7 @@ class Guard:
             and len(seats) >= form.smallest
             and record.threshold == form.threshold(len(seats))
             and record.dropouts == len(seats) - record.threshold
-            and max(1, unchecked) <= record.colluders <= form.most_colluders(len(seats))
+            and max(1, allied) <= record.colluders <= form.most_colluders(len(seats))
         )
         if not fits:
             raise RefusalError(

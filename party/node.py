@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
-from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
 from pate_fed.federation import RunTerms
@@ -28,9 +28,9 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
-from protocols.errors import ProtocolError
+from protocols.errors import BlameError, KeyReuseError, ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Plan, Refusal, RunOffer, RunRecord, Settlement
+from protocols.messages import BlameRequest, Plan, Refusal, RunOffer, RunRecord, Settlement
 from protocols.rounds import PartyRound, PartyState, Received
 from protocols.secure_sum import SecureSum
 
@@ -165,6 +165,8 @@ class PartyNode:
         self._round = self._new_round()
         self._run: _Run | None = None
         self._asked: _Asked | None = None
+        self._offers: set[bytes] = set()
+        journal.sweep(now=clock())
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -181,18 +183,24 @@ class PartyNode:
         """Head of the run's chain as this party saw it."""
         return self._round.transcript.head
 
+    @property
+    def heads_compared(self) -> tuple[bytes, ...]:
+        """Parties whose last heads agreed with this party's own, in seat order."""
+        return self._round.heads_compared
+
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
         replies: list[bytes] = []
+        frame = b""
         try:
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
             _log.warning("a message was refused: %s", error.code)
-            replies.append(self._refusal(error.code))
+            replies.append(self._refusal(error.code, of=frame))
         except Exception as error:
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(Reason.FAULT.value))
+            replies.append(self._refusal(Reason.FAULT.value, of=frame))
         return wire.pack(replies)
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
@@ -204,18 +212,35 @@ class PartyNode:
                 return self._judge_plan(received.event)
             case Settlement():
                 self._settle(received.event)
+            case BlameRequest():
+                return self._judge_row()
         return received.replies
 
     def _receive(self, frame: bytes) -> Received:
-        """Hand a frame to its run. A finished run makes room for another that is truly offered."""
-        is_over = self._round.state in (PartyState.DONE, PartyState.STOPPED)
-        if not (is_over and isinstance(wire.decode(frame).message, RunOffer)):
+        """Hand a frame to its run. A run makes room for another that is truly offered, once.
+
+        Its coordinator may have lost it. An offer that this party saw before changes nothing.
+        """
+        signed = wire.decode(frame)
+        if not isinstance(signed.message, RunOffer) or signed.digest in self._offers:
             return self._round.receive(frame, now=self._clock())
         fresh = self._new_round()
-        received = fresh.receive(frame, now=self._clock())
+        received = fresh.receive(frame, now=self._clock())  # raises unless it is genuine
+        self._give_up_run()
+        self._offers.add(signed.digest)
         self._round = fresh
-        self._run = self._asked = None
         return received
+
+    def _give_up_run(self) -> None:
+        """Leave the run: its keys are gone, and what is reserved for an open batch is lost."""
+        self._round.give_up()
+        ledger = before = self._ledger.load()
+        for entry in before.entries:
+            if entry.state is EntryState.RESERVED:
+                ledger = ledger.forfeit(entry.entry_id)
+        if ledger is not before:
+            self._ledger.save(ledger)
+        self._run = self._asked = None
 
     def _new_round(self) -> PartyRound:
         return PartyRound(
@@ -253,12 +278,14 @@ class PartyNode:
             batch, worst = self._guard.review_batch(
                 plan,
                 seat=run.seat,
+                seats=self._round.seat_fingerprints,
                 void_batches=run.void_batches,
                 pool=self._pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
                 run_ledger=run.ledger,
             )
+            sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
@@ -267,7 +294,12 @@ class PartyNode:
         run.ledger = run.ledger.reserve(entry_id, worst)
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
-        self._journal.claim(batch.digests)
+        self._journal.keep_sketches(sketched)
+        self._journal.claim(
+            batch.digests,
+            plan_digest=self._asked.plan_digest,
+            seats=self._round.seat_fingerprints,
+        )
         self._asked = replace(self._asked, batch=batch)
         return self._contribute(plan, batch)
 
@@ -288,6 +320,21 @@ class PartyNode:
         except Exception as error:
             return self._round.refuse(_reason_of(error).value)
         return self._contribute(plan, batch)
+
+    def _judge_row(self) -> tuple[bytes, ...]:
+        """State the stream sums of a row that was wrong, where they tell nothing (rule R11).
+
+        With noise at the parties they would tell the sum of this party's noise.
+        """
+        try:
+            terms = self._agreed_run.terms
+            if not terms.at_parties:
+                return self._round.state_sums(row_words=terms.classes)
+            reason = Reason.ROW
+        except Exception as error:
+            reason = Reason.ROW if isinstance(error, BlameError) else _reason_of(error)
+        _log.warning("the sums of a row were refused: %s", reason.value)
+        return self._round.refuse(reason.value)
 
     def _contribute(self, plan: Plan, batch: QueryBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
@@ -342,6 +389,7 @@ class PartyNode:
             self._count_without_us(run, settlement, asked)
         elif not released:
             self._forfeit(run, asked)
+            self._free_queries(settlement, asked)
         else:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
             self._require_possible(release, asked)
@@ -368,6 +416,20 @@ class PartyNode:
         if run.terms.pricing != "none":
             self._ledger.save(self._ledger.load().forfeit(asked.entry_id))
 
+    def _free_queries(self, settlement: Settlement, asked: _Asked) -> None:
+        """Let the queries of a void batch be asked again if its sum can never open (rule R3).
+
+        What it was charged stays charged: a batch that asks them again is charged anew, and with
+        noise at the parties has new noise.
+        """
+        retry = self._round.may_be_asked_again(settlement)
+        if retry is None or asked.first is not None:  # the first phase was opened
+            return
+        try:
+            self._journal.release(settlement.plan_digest, retry)
+        except KeyReuseError:
+            _log.info("queries stay closed: shares may have been revealed for them")
+
     def _count_without_us(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
         """Count a batch against the caps as all do, though this party had no part in it."""
         if settlement.state == "released":
@@ -376,6 +438,9 @@ class PartyNode:
             self._follow(run, entry_id, release)
         elif asked is not None:
             run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
+        else:
+            queries = settlement.words // run.terms.classes
+            run.ledger = run.ledger.pass_over(settlement.plan_digest.hex(), queries)
 
     @staticmethod
     def _follow(run: _Run, entry_id: str, release: NoisyRelease) -> None:
@@ -410,13 +475,22 @@ class PartyNode:
         assert self._run is not None
         return self._run
 
-    def _refusal(self, reason: str) -> bytes:
-        subject = self._round.run_id or bytes(32)
+    def _refusal(self, reason: str, *, of: bytes) -> bytes:
+        subject = _offer_digest(of) or self._round.run_id or bytes(32)
         message = Refusal(subject, self._identity.fingerprint, reason)
         return wire.sign(message, self._identity).frame
 
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
+
+
+def _offer_digest(frame: bytes) -> bytes:
+    """Digest of an offer: what a refusal is about while there is no run. Else empty."""
+    try:
+        signed = wire.decode(frame)
+    except ProtocolError:
+        return b""
+    return signed.digest if isinstance(signed.message, RunOffer) else b""
 
 
 def _reason_of(error: Exception) -> Reason:

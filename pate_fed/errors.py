@@ -58,9 +58,17 @@ class InvalidVotesError(PateFedError, ValueError):
 
 
 class RowSumError(PateFedError):
-    """A row of the opened sum differs from the number of votes: the batch is void."""
+    """A row of the opened sum differs from the number of votes: the batch is void.
+
+    Attributes:
+        row: The first such row. It tells nothing about votes: honest rows never fail.
+    """
 
     code = "PF-103"
+
+    def __init__(self, must: str, got: object, *, row: int) -> None:
+        self.row = row
+        super().__init__(must, got)
 
 
 class InvalidTermsError(PateFedError, ValueError):

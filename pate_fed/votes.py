@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,20 +233,28 @@ def count_votes(
     raw = np.asarray(votes)
     if raw.ndim != 2:
         raise InvalidVotesError("votes must have 2 axes (teachers, queries)", f"{raw.ndim}")
-    numbers = raw.astype(np.float64)
-    # NaN fails both comparisons, so it counts as invalid.
-    valid = (numbers >= 0) & (numbers < classes) & (np.floor(numbers) == numbers)
-    choices = np.where(valid, numbers, INVALID_VOTE_CLASS).astype(np.int64)
-    queries = choices.shape[1]
-    flat = choices + np.arange(queries, dtype=np.int64) * classes
-    repeats = None
-    if weights is not None:
-        if weights.teachers != len(raw):
-            raise InvalidVotesError(f"votes must be of {weights.teachers} teachers", len(raw))
-        repeats = np.repeat(np.repeat(*np.array(weights.runs, dtype=np.int64).T), queries)
-    # Weighted sums are doubles, exact up to 2^53 votes.
-    counts = np.bincount(flat.ravel(), weights=repeats, minlength=queries * classes)
-    return VoteHistogram(counts.reshape(queries, classes).astype(np.int64))
+    runs = ((1, len(raw)),) if weights is None else weights.runs
+    if weights is not None and weights.teachers != len(raw):
+        raise InvalidVotesError(f"votes must be of {weights.teachers} teachers", len(raw))
+    if raw.dtype.kind not in "biuf":
+        raw = raw.astype(np.float64)
+    queries = raw.shape[1]
+    counts = np.zeros(queries * classes, dtype=np.int64)
+    rows = np.arange(queries, dtype=np.int64) * classes
+    each = (weight for weight, teachers in runs for _ in range(teachers))
+    # One teacher at a time: what is made on the way stays in the cache.
+    for votes_of_teacher, weight in zip(raw, each, strict=True):
+        # A teacher has one vote per query, so no place comes twice.
+        counts[rows + _choices(votes_of_teacher, classes)] += weight
+    return VoteHistogram(counts.reshape(queries, classes))
+
+
+def _choices(votes: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """Read one teacher's votes; what is no class becomes `INVALID_VOTE_CLASS`."""
+    with np.errstate(invalid="ignore"):  # NaN and infinity become some number, which differs
+        choices = votes.astype(np.int64)
+        valid = (choices == votes) & (choices >= 0) & (choices < classes)
+    return np.where(valid, choices, INVALID_VOTE_CLASS)
 
 
 def open_sum(
@@ -277,11 +285,13 @@ def open_sum(
             known from the sum.
     """
     rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
-    if np.any((rows.sum(axis=1) - total_votes) % 2**32):
+    wrong = (rows.sum(axis=1) - total_votes) % 2**32 != 0
+    if wrong.any():
         raise RowSumError(
             f"every row of the sum must come to {total_votes} votes; "
             "whose row is wrong cannot be known from the sum",
             "a row that does not",
+            row=int(np.argmax(wrong)),
         )
     return SummedHistogram(fold_counts(rows, total_votes=total_votes), total_votes)
 
@@ -322,11 +332,13 @@ def open_noisy_sum(
         raise InvalidParameterError("row_sum_bound must be between 0 and 2^31 - 1", row_sum_bound)
     rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
     off = (rows.sum(axis=1) - total_votes + 2**31) % 2**32 - 2**31
-    if (np.abs(off) > row_sum_bound).any():
+    wrong = np.abs(off) > row_sum_bound
+    if wrong.any():
         raise RowSumError(
             f"every row of the noisy sum must come to {total_votes} votes within {row_sum_bound}; "
             "whose row is wrong cannot be known from the sum",
             "a row that does not",
+            row=int(np.argmax(wrong)),
         )
     return NoisyHistogram(rows.astype(np.float64), sigma)
 

@@ -18,9 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from protocols.prg import add_streams
 from protocols.ring import Words
 from protocols.secure_sum import SecureSum
@@ -32,17 +29,15 @@ class AdditiveSum(SecureSum):
     name = "additive"
     smallest = 3
 
-    def shard(
+    def hide(
         self,
-        vector: NDArray[np.int64],
+        words: Words,
         *,
         seat: int,
         pair_keys: Mapping[int, bytes],
         self_key: bytes = b"",  # noqa: ARG002 - the contract's
-    ) -> Words:
-        """See `SecureSum.shard`."""
+    ) -> None:
+        """See `SecureSum.hide`: what is left in `words` is the residual."""
         self.require_enough(len(pair_keys) + 1)
-        residual = self.ring.encode(vector)
         signed_keys = [(1 if seat < peer else -1, key) for peer, key in pair_keys.items()]
-        add_streams(residual, signed_keys, ring=self.ring, keystream=self.keystream)
-        return residual
+        add_streams(words, signed_keys, ring=self.ring, keystream=self.keystream)

@@ -25,9 +25,9 @@ from protocols.shamir import (
     SHARE_BYTES,
     Elements,
     Shamir,
-    decode_shares,
-    encode_shares,
+    join_shares,
     secrets_to_elements,
+    split_shares,
 )
 
 SALT_BYTES = 32
@@ -76,7 +76,7 @@ def deal(
     shares = Shamir(threshold, parties).split(
         secrets_to_elements(secrets), random_bytes=random_bytes
     )
-    columns = tuple(b"".join(encode_shares(column)) for column in shares)
+    columns = tuple(join_shares(column) for column in shares)
     names = Labels(plan_digest, salt, seat)
     message = Dealing(
         plan_digest=plan_digest,
@@ -115,11 +115,14 @@ class Labels:
 
     def of_column(self, holder: int, column: bytes) -> list[bytes]:
         """Hash of each share of a holder."""
-        prefix = self._prefix(b"share\0") + _NUMBERS[holder]
-        return [
-            hashlib.sha256(prefix + _NUMBERS[place] + share).digest()
-            for place, share in enumerate(_pieces(column, SHARE_BYTES))
-        ]
+        # The one loop over all shares of all parties: the label is hashed once, not for each.
+        begun = hashlib.sha256(self._prefix(b"share\0") + _NUMBERS[holder]).copy
+        hashes = []
+        for number, start in zip(_NUMBERS, range(0, len(column), SHARE_BYTES), strict=False):
+            state = begun()
+            state.update(number + column[start : start + SHARE_BYTES])
+            hashes.append(state.digest())
+        return hashes
 
     def of_share(self, holder: int, place: int, share: bytes) -> bytes:
         """Hash of one share of a holder."""
@@ -145,7 +148,7 @@ def require_column(column: bytes, dealing: Dealing, *, dealer: int, holder: int)
     """
     if len(column) != SHARE_BYTES * len(dealing.column_roots):
         raise WrongShareError("one share must be of each secret", "another length")
-    decode_shares(_pieces(column, SHARE_BYTES))
+    split_shares(column)
     labels = Labels.of(dealing, dealer=dealer)
     hashes = labels.of_column(holder, column)
     if labels.root(hashes) != dealing.column_roots[holder]:
@@ -167,11 +170,11 @@ def disclose(
     Returns:
         The opened shares, then what is missing for the root of the column.
     """
-    shares = _pieces(column, SHARE_BYTES)
-    opened = b"".join(shares[place] for place in (dealer, *dropped))
+    places = (dealer, *dropped)
+    opened = b"".join(column[SHARE_BYTES * place : SHARE_BYTES * (place + 1)] for place in places)
     if not dropped:
         return opened + _keys_digest(hashes, dealer)
-    kept = _kept(len(shares), dealer, dropped)
+    kept = _kept(len(hashes), dealer, dropped)
     return opened + b"".join(hashes[place] for place in kept)
 
 
@@ -196,12 +199,12 @@ def read_disclosure(
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):
         raise WrongShareError("a disclosure must have its length", "another")
     places = (dealer, *dropped)
-    shares = _pieces(disclosed[: SHARE_BYTES * len(places)], SHARE_BYTES)
-    rest = disclosed[SHARE_BYTES * len(places) :]
+    opened_bytes = disclosed[: SHARE_BYTES * len(places)]
+    rest = disclosed[len(opened_bytes) :]
     labels = Labels.of(dealing, dealer=dealer)
     opened = {
         place: labels.of_share(holder, place, share)
-        for place, share in zip(places, shares, strict=True)
+        for place, share in zip(places, _pieces(opened_bytes, SHARE_BYTES), strict=True)
     }
     keys_digest = rest
     if dropped:
@@ -210,7 +213,7 @@ def read_disclosure(
         keys_digest = _keys_digest([hashes[place] for place in range(parties)], dealer)
     if _root_above(opened[dealer], keys_digest) != dealing.column_roots[holder]:
         raise WrongShareError("shares must be the ones that their dealer signed", "others")
-    return decode_shares(shares)
+    return split_shares(opened_bytes)
 
 
 def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:
@@ -220,8 +223,8 @@ def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:
 
 def _keys_digest(hashes: Sequence[bytes], dealer: int) -> bytes:
     """Digest of the hashes of the shares of all keys."""
-    keys = [one for place, one in enumerate(hashes) if place != dealer]
-    return hashlib.sha256(_DOMAIN + b"keys\0" + b"".join(keys)).digest()
+    keys = b"".join(hashes[:dealer]) + b"".join(hashes[dealer + 1 :])
+    return hashlib.sha256(_DOMAIN + b"keys\0" + keys).digest()
 
 
 def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:

@@ -8,20 +8,24 @@ A message says what must hold and what came, and holds no secret::
     |  |- WrongStateError         PF-212  a call that this state does not allow
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
     |  |- RestoredJournalError    PF-214  a journal older than what this party signed
-    |  `- InvalidSharingError     PF-215  a secret sharing that cannot be
+    |  |- InvalidSharingError     PF-215  a secret sharing that cannot be
+    |  `- KeysGoneError           PF-242  a plan of a run whose keys are gone here: abandoned
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
     |  |- ConflictingMessageError PF-223  one id, two bodies
     |  |- WrongLengthError        PF-224
     |  |- UnexpectedMessageError  PF-225
+    |  |  `- LateMessageError     PF-243  an answer to a plan that is over, or after its survivors
     |  |- BrokenEnvelopeError     PF-226
     |  |- KeyConfirmationError    PF-227
     |  |- UnknownPeerError        PF-228
     |  |- HistoryError            PF-229  two ends remember different runs
     |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
     |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
-    |  `- WrongShareError         PF-236  a share that is not what its dealer signed
+    |  |- WrongShareError         PF-236  a share that is not what its dealer signed
+    |  |- FalseRefusalError       PF-244  a settlement with a refusal that is none of its plan
+    |  `- BlameError              PF-245  a row that may not be asked about
     |- TooFewPartiesError         PF-240  fewer parties than the sum needs
     |- TooFewSharesError          PF-241  fewer holders of shares than open a sum
     `- InvitationError            PF-250  an invitation that is not as it was made
@@ -93,6 +97,12 @@ class InvalidSharingError(LocalProtocolError, ValueError):
     """A secret sharing that cannot be: its threshold, its holders or its secrets."""
 
     code = "PF-215"
+
+
+class KeysGoneError(LocalProtocolError):
+    """A plan of a run whose keys are gone here: its code is the reason to abandon it."""
+
+    code = "PF-242"
 
 
 class RemoteProtocolError(ProtocolError):
@@ -195,6 +205,27 @@ class WrongShareError(RemoteProtocolError, ValueError):
     """A share, or a secret joined from shares, that is not what its dealer signed."""
 
     code = "PF-236"
+
+
+class LateMessageError(UnexpectedMessageError):
+    """An answer to a plan that is settled, or whose survivors are fixed; nothing changed."""
+
+    code = "PF-243"
+
+
+class FalseRefusalError(RemoteProtocolError):
+    """A settlement with a refusal of another plan, or of a party whose vector is listed."""
+
+    code = "PF-244"
+
+
+class BlameError(RemoteProtocolError, ValueError):
+    """A request for a row's sums that a party does not answer: its plan is not void, or was asked.
+
+    Also where the keys are gone: after the next plan, after the plan expired, after a restart.
+    """
+
+    code = "PF-245"
 
 
 class TooFewPartiesError(ProtocolError):

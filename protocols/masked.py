@@ -23,9 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from protocols.errors import InvalidVectorError
 from protocols.prg import KEY_BYTES, add_streams
 from protocols.ring import Words
@@ -49,15 +46,15 @@ class MaskedSum(SecureSum):
         """See `SecureSum.most_colluders`: c = 2t - n - 1."""
         return 2 * cls.threshold(parties) - parties - 1
 
-    def shard(
+    def hide(
         self,
-        vector: NDArray[np.int64],
+        words: Words,
         *,
         seat: int,
         pair_keys: Mapping[int, bytes],
         self_key: bytes = b"",
-    ) -> Words:
-        """See `SecureSum.shard`.
+    ) -> None:
+        """See `SecureSum.hide`.
 
         Raises:
             InvalidVectorError: there is no self key.
@@ -65,11 +62,9 @@ class MaskedSum(SecureSum):
         self.require_enough(len(pair_keys) + 1)
         if len(self_key) != KEY_BYTES:
             raise InvalidVectorError(f"a self key must have {KEY_BYTES} bytes", len(self_key))
-        masked = self.ring.encode(vector)
         signed_keys = [(_sign(seat, peer), key) for peer, key in pair_keys.items()]
         signed_keys.append((1, self_key))
-        add_streams(masked, signed_keys, ring=self.ring, keystream=self.keystream)
-        return masked
+        add_streams(words, signed_keys, ring=self.ring, keystream=self.keystream)
 
     def leftovers(
         self, survivors: Collection[int], *, parties: int

@@ -12,11 +12,13 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  Ready               transcript head
     batch     C -> P  Plan                what is asked, under which terms
               P -> C  MaskedVector        y, or Refusal
-              C -> P  Settlement          released or void; travels with the next message
+              C -> P  Settlement          released, or void; travels with the next message
     masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
               C -> P  SurvivorSet         whose y's are in the sum
               C -> P  ShareBundle         hashes of all survivors, shares for this party
               P -> C  Reveal              its shares of what is still in the sum, of nothing else
+    blame     C -> P  BlameRequest        which row of a void plan was wrong
+              P -> C  StreamSums          the sum of each of its streams over that row
     closing   C -> P  Closing             the run is over
               P -> C  HeadStatement *     transcript head, signed
               C -> P  HeadBundle          everybody's heads, to compare
@@ -70,6 +72,8 @@ Count = Annotated[int, Range(0, 2**32 - 1)]
 UnixTime = Annotated[int, Range(0, 2**40)]
 Name = Annotated[str, Size(1, 64)]
 Frame = Annotated[bytes, Size(1, 4 * KIB)]
+FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
+SmallFrame = Annotated[bytes, Size(1, 256)]
 
 
 class Message:
@@ -286,9 +290,23 @@ class MaskedVector(Message):
         return f"MaskedVector({len(self.body)} bytes)"
 
 
+def require_vector_size(size: int) -> None:
+    """Check the length of a `MaskedVector`'s body, before there is one.
+
+    Raises:
+        MalformedMessageError: out of bounds.
+    """
+    if not 1 <= size <= 4 * MAX_WORDS:
+        raise MalformedMessageError(f"body must have length 1 to {4 * MAX_WORDS}", size)
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal(Message):
-    """A party will not take part; `reason` is a stable public code, never a text."""
+    """A party will not take part; `reason` is a stable public code, never a text.
+
+    Where the subject is a plan it is a promise (rule R3): the party has not sent y for that plan
+    and never will.
+    """
 
     TYPE: ClassVar[int] = 11
     PURPOSE: ClassVar[str] = "refusal"
@@ -306,7 +324,9 @@ class Settlement(Message):
         run_id: Run.
         plan_digest: The plan that is settled.
         state: "released" or "void".
+        words: Length of the plan's vector, for a party that the plan never reached.
         vector_digests: Digest of each party's `MaskedVector`, in seat order; empty where none came.
+        refusals: Signed `Refusal` frames of this plan, in seat order; none unless it is void.
         result: The released result; canonical bytes that this library does not read.
     """
 
@@ -317,7 +337,9 @@ class Settlement(Message):
     run_id: Digest
     plan_digest: Digest
     state: Name
+    words: Annotated[int, Range(1, MAX_WORDS)]
     vector_digests: Annotated[tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)]
+    refusals: Annotated[tuple[SmallFrame, ...], Size(0, MAX_PARTIES)]
     result: Annotated[bytes, Size(0, MAX_RESULT_BYTES)]
 
 
@@ -351,14 +373,14 @@ class HeadStatement(Message):
 
 @dataclass(frozen=True, slots=True)
 class HeadBundle(Message):
-    """All parties' signed `HeadStatement` frames, in seat order."""
+    """All parties' signed `HeadStatement` frames, in seat order; empty where none came."""
 
     TYPE: ClassVar[int] = 15
     PURPOSE: ClassVar[str] = ""
     MAX_BYTES: ClassVar[int] = 4 * 1024 * KIB
 
     run_id: Digest
-    statements: Annotated[tuple[Frame, ...], Size(1, MAX_PARTIES)]
+    statements: Annotated[tuple[FrameOrNone, ...], Size(1, MAX_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +469,48 @@ class Reveal(Message):
     disclosures: Annotated[
         tuple[Annotated[bytes, Size(0, MAX_COLUMN_BYTES)], ...], Size(1, MAX_PARTIES)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BlameRequest(Message):
+    """The coordinator asks who spoiled a row of a void plan.
+
+    How wide a row is, is not asked: each party knows it from the terms that it agreed to.
+
+    Attributes:
+        run_id: Run.
+        plan_digest: The void plan, the last one.
+        row: Which row of its vector, from 0.
+    """
+
+    TYPE: ClassVar[int] = 20
+    PURPOSE: ClassVar[str] = "blame request"
+
+    run_id: Digest
+    plan_digest: Digest
+    row: Annotated[int, Range(0, MAX_WORDS)]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSums(Message):
+    """A party states the sum of each of its streams over one whole row of a void plan.
+
+    Attributes:
+        plan_digest: The plan.
+        sender: Fingerprint of the party.
+        row: Which row.
+        sums: Modulo the ring, one for each seat in order; at the sender's own that of its self
+            mask, 0 where the form has none.
+    """
+
+    TYPE: ClassVar[int] = 21
+    PURPOSE: ClassVar[str] = "stream sums"
+    MAX_BYTES: ClassVar[int] = 16 * KIB
+
+    plan_digest: Digest
+    sender: Digest
+    row: Annotated[int, Range(0, MAX_WORDS)]
+    sums: Annotated[tuple[Count, ...], Size(1, MAX_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -555,6 +619,8 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         ShareBundle,
         SurvivorSet,
         Reveal,
+        BlameRequest,
+        StreamSums,
         JoinRequest,
         MembershipQuery,
         Membership,

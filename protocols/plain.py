@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from protocols.ring import Words
 from protocols.secure_sum import SecureSum
 
@@ -21,14 +18,13 @@ class PlainSum(SecureSum):
     name = "plain"
     smallest = 2
 
-    def shard(
+    def hide(
         self,
-        vector: NDArray[np.int64],
+        words: Words,  # noqa: ARG002 - the contract's
         *,
         seat: int,  # noqa: ARG002 - the contract's
         pair_keys: Mapping[int, bytes],
         self_key: bytes = b"",  # noqa: ARG002 - the contract's
-    ) -> Words:
-        """Return the vector itself; see `SecureSum.shard`."""
+    ) -> None:
+        """Hide nothing: y is the vector itself; see `SecureSum.hide`."""
         self.require_enough(len(pair_keys) + 1)
-        return self.ring.encode(vector)

@@ -2,13 +2,14 @@
 
 The stream of a key is AES-256 of the counter blocks 0^96 || 2, 0^96 || 3, ... (32-bit counter,
 big-endian). It starts at 2 because OpenSSL yields the very same bytes through its GCM path, which
-is faster on processors with wide AES: both back ends are here and are tested against one another.
+is faster on processors with wide AES: both back ends are here and are tested against one another,
+and `fastest_keystream` finds out which to take. The choice never changes a byte.
 A key expands once, into one stream; the caller sees to it that a key meets one vector (rule R4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -21,11 +22,15 @@ KEY_BYTES = 32
 MAX_STREAM_BYTES = 2**36 - 32
 """Longest stream of one key: the 32-bit block counter must not come round."""
 
-BLOCK_BYTES = 128 * 1024
-"""Bytes expanded at a time: fits the second-level cache, and bounds memory for any length."""
+BLOCK_BYTES = 256 * 1024
+"""Bytes expanded at a time, at most: fits the second-level cache, and bounds memory."""
 
-_FIRST_COUNTER_BLOCK = bytes(15) + b"\x02"
-_GCM_NONCE = bytes(12)
+_PIECE_BYTES = 64
+"""Blocks end at whole multiples of it: AES is fastest where no block of its own is cut."""
+
+_CTR = modes.CTR(bytes(15) + b"\x02")
+_GCM = modes.GCM(bytes(12))
+_ZEROS = bytes(BLOCK_BYTES)  # what is encrypted; made once, since fresh memory costs as much as AES
 
 
 class Encryptor(Protocol):
@@ -41,12 +46,32 @@ Keystream = Callable[[bytes], Encryptor]
 
 def ctr_keystream(key: bytes) -> Encryptor:
     """Open the stream of `key` through OpenSSL's counter mode."""
-    return Cipher(algorithms.AES(_checked_key(key)), modes.CTR(_FIRST_COUNTER_BLOCK)).encryptor()
+    return Cipher(algorithms.AES256(_checked_key(key)), _CTR).encryptor()
 
 
 def gcm_keystream(key: bytes) -> Encryptor:
     """Open the same stream through OpenSSL's GCM path; its tag is never used."""
-    return Cipher(algorithms.AES(_checked_key(key)), modes.GCM(_GCM_NONCE)).encryptor()
+    return Cipher(algorithms.AES256(_checked_key(key)), _GCM).encryptor()
+
+
+def fastest_keystream(clock: Callable[[], float], *, rounds: int = 40) -> Keystream:
+    """Try both back ends for some 5 ms, and return the faster one.
+
+    On a busy machine the slower one may win: then masking takes longer, and its bytes are the same.
+
+    Args:
+        clock: Seconds, of this thread's work where there is such a clock.
+        rounds: How often each is tried; the best of them counts, since noise only adds time.
+    """
+    keystreams = (ctr_keystream, gcm_keystream)
+    buffer = bytearray(len(_ZEROS))
+    best = dict.fromkeys(keystreams, float("inf"))
+    for _ in range(rounds):
+        for keystream in keystreams:
+            start = clock()
+            keystream(bytes(KEY_BYTES)).update_into(_ZEROS, buffer)
+            best[keystream] = min(best[keystream], clock() - start)
+    return min(keystreams, key=best.__getitem__)
 
 
 def add_streams(
@@ -71,19 +96,22 @@ def add_streams(
     """
     if words.nbytes > MAX_STREAM_BYTES:
         raise InvalidVectorError(f"a vector must have at most {MAX_STREAM_BYTES} bytes", "more")
-    streams = [(sign, keystream(key)) for sign, key in signed_keys]
-    buffer = bytearray(min(BLOCK_BYTES, words.nbytes))
-    zeros = bytes(len(buffer))
-    for block in _blocks(words):
-        size = block.nbytes
-        stream = memoryview(buffer)[:size]
-        stream_words = np.frombuffer(stream, dtype=ring.word_type)
-        for sign, encryptor in streams:
-            encryptor.update_into(memoryview(zeros)[:size], stream)
-            if sign > 0:
-                np.add(block, stream_words, out=block)
-            else:
-                np.subtract(block, stream_words, out=block)
+    streams = [
+        (np.add if sign > 0 else np.subtract, keystream(key).update_into)
+        for sign, key in signed_keys
+    ]
+    step = _block_words(len(words), words.itemsize)
+    zeros = memoryview(_ZEROS)[: step * words.itemsize]
+    stream_words = np.empty(step, dtype=ring.word_type)
+    for start in range(0, len(words), step):
+        block = words[start : start + step]
+        if len(block) < step:
+            stream_words = stream_words[: len(block)]
+            zeros = zeros[: block.nbytes]
+        stream = stream_words.view(np.uint8).data
+        for combine, encrypt_into in streams:
+            encrypt_into(zeros, stream)
+            combine(block, stream_words, out=block)
 
 
 def expand(key: bytes, length: int, *, ring: Ring, keystream: Keystream = ctr_keystream) -> Words:
@@ -93,10 +121,12 @@ def expand(key: bytes, length: int, *, ring: Ring, keystream: Keystream = ctr_ke
     return words
 
 
-def _blocks(words: Words) -> Iterator[Words]:
-    step = BLOCK_BYTES // words.itemsize
-    for start in range(0, len(words), step):
-        yield words[start : start + step]
+def _block_words(length: int, itemsize: int) -> int:
+    """Words of a block: as few blocks as `BLOCK_BYTES` allows, about equally long."""
+    most = min(BLOCK_BYTES, len(_ZEROS))
+    blocks = -(-length * itemsize // most) or 1
+    piece = max(1, min(_PIECE_BYTES, most) // itemsize)
+    return max(1, -(-length // (blocks * piece)) * piece)
 
 
 def _checked_key(key: bytes) -> bytes:

@@ -19,6 +19,8 @@ _WORD_TYPES: dict[int, np.dtype[Any]] = {
     32: np.dtype("<u4"),
 }
 
+_BLOCK_WORDS = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -44,33 +46,45 @@ class Ring:
         """Largest signed value, 2^(bits-1) - 1."""
         return int(2 ** (self.bits - 1) - 1)
 
-    def encode(self, values: NDArray[np.int64]) -> Words:
+    def encode(self, values: NDArray[np.int64], *, out: Words | None = None) -> Words:
         """Map signed integers to ring elements.
 
         Args:
             values: Whole numbers in [-2^(bits-1), 2^(bits-1)); one axis.
+            out: Where to write the words; a new array if None. Unspecified if this raises.
 
         Returns:
-            A new array of words, same shape.
+            The words, same shape as `values`.
 
         Raises:
             InvalidVectorError: not integers, not one axis, or out of range.
         """
         raw = np.asarray(values)
-        if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
+        if raw.ndim != 1 or raw.dtype.kind not in "iu":
             raise InvalidVectorError(
                 "a vector must hold integers on one axis", f"{raw.dtype} with {raw.ndim} axes"
             )
-        if raw.size and (raw.min() < -self.largest - 1 or raw.max() > self.largest):
-            raise InvalidVectorError(
-                f"values must lie in [-2^{self.bits - 1}, 2^{self.bits - 1})", "one outside"
-            )
-        return raw.astype(self.word_type)
+        words = np.empty(len(raw), dtype=self.word_type) if out is None else out
+        largest = self.largest
+        # Block by block, so that what is checked is still in the cache when it is written.
+        for start in range(0, len(raw), _BLOCK_WORDS):
+            block = raw[start : start + _BLOCK_WORDS]
+            # The bare reductions: numpy's `min` and `max` cost as much as a thousand words.
+            if np.minimum.reduce(block) < -largest - 1 or np.maximum.reduce(block) > largest:
+                raise InvalidVectorError(
+                    f"values must lie in [-2^{self.bits - 1}, 2^{self.bits - 1})", "one outside"
+                )
+            np.copyto(words[start : start + _BLOCK_WORDS], block, casting="unsafe")
+        return words
 
     def decode(self, words: Words) -> NDArray[np.int64]:
         """Map ring elements back to signed integers; the inverse of `encode`."""
         unsigned = words.astype(np.int64)
         return np.where(unsigned > self.largest, unsigned - (1 << self.bits), unsigned)
+
+    def words_in(self, buffer: memoryview) -> Words:
+        """View a writeable buffer of whole words as words: what is written, is written there."""
+        return np.frombuffer(buffer, dtype=self.word_type)
 
     def from_bytes(self, body: bytes) -> Words:
         """View little-endian bytes as words, without a copy.

@@ -53,7 +53,6 @@ class SecureSum(ABC):
         """Parties of so many that may collude with the coordinator: the rest is hidden still."""
         return parties - 2
 
-    @abstractmethod
     def shard(
         self,
         vector: NDArray[np.int64],
@@ -77,6 +76,31 @@ class SecureSum(ABC):
         Raises:
             InvalidVectorError: the ring cannot hold a value.
             TooFewPartiesError: fewer parties than `smallest`.
+        """
+        words = self.ring.encode(vector)
+        self.hide(words, seat=seat, pair_keys=pair_keys, self_key=self_key)
+        return words
+
+    @abstractmethod
+    def hide(
+        self,
+        words: Words,
+        *,
+        seat: int,
+        pair_keys: Mapping[int, bytes],
+        self_key: bytes = b"",
+    ) -> None:
+        """Turn an encoded vector into y in place; see `shard`.
+
+        Args:
+            words: x as ring elements; writeable; becomes y. Secret until this returns.
+            seat: See `shard`.
+            pair_keys: See `shard`.
+            self_key: See `shard`.
+
+        Raises:
+            InvalidVectorError: a key is no key; nothing was hidden.
+            TooFewPartiesError: fewer parties than `smallest`; nothing was hidden.
         """
 
     def merge(self, total: Words, masked: Words) -> None:

@@ -11,6 +11,7 @@ Source: Shamir 1979, How to share a secret. https://doi.org/10.1145/359168.35917
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +70,18 @@ class Shamir:
         """
         if secrets.size and not 0 <= secrets.min() <= secrets.max() < self.prime:
             raise InvalidSharingError("a secret must be of field elements", "one outside")
-        count = (self.threshold - 1) * secrets.size
-        drawn = _uniform(count, self.prime, random_bytes)
-        coefficients = np.concatenate([secrets.ravel(), drawn]).reshape(self.threshold, -1)
+        drawn = _uniform((self.threshold - 1) * secrets.size, self.prime, random_bytes)
+        coefficients = np.empty((self.threshold, secrets.size), dtype=np.float64)
+        coefficients[0] = secrets.ravel()
+        coefficients[1:] = drawn.reshape(self.threshold - 1, secrets.size)
         # A sum of at most 2^16 products of two numbers up to 2^16 is a whole number up to 2^48, and
         # so exact in floating point, where a product of matrices is fastest.
-        sums = self._powers().astype(np.float64) @ coefficients.astype(np.float64)
-        shares: Elements = sums.astype(np.int64) % self.prime
+        sums = self._powers().astype(np.float64) @ coefficients
+        shares: Elements = sums.view(np.int64)
+        # In place, a holder at a time: fresh memory for all would cost more than the arithmetic.
+        for row, share in zip(sums, shares, strict=True):
+            values = row.astype(np.int64)
+            np.subtract(values, values // self.prime * self.prime, out=share)
         return shares.reshape(self.parties, *secrets.shape)
 
     def join(self, shares: Elements, *, holders: Sequence[int]) -> Elements:
@@ -146,10 +152,19 @@ def encode_shares(shares: Elements) -> list[bytes]:
     Args:
         shares: Shape (shares, 16).
     """
+    size = shares.shape[0] * SHARE_BYTES
+    joined = join_shares(shares)
+    return [joined[start : start + SHARE_BYTES] for start in range(0, size, SHARE_BYTES)]
+
+
+def join_shares(shares: Elements) -> bytes:
+    """Write shares as `encode_shares` does, one behind the other; shape (shares, 16)."""
     # 65536, the one element that is no word, is written as zero with its bit set.
-    flags = (shares >> 16) @ (1 << _PLACES)
-    words = np.concatenate([shares & 0xFFFF, flags[:, None]], axis=1).astype(_WORD)
-    return [row.tobytes() for row in words]
+    words = np.zeros((len(shares), SECRET_WORDS + 1), dtype=_WORD)
+    np.copyto(words[:, :SECRET_WORDS], shares, casting="unsafe")
+    if np.maximum.reduce(shares, axis=None, initial=0) == PRIME - 1:  # one of 65537 is that large
+        words[:, SECRET_WORDS] = (shares >> SECRET_WORDS) @ (1 << _PLACES)
+    return words.tobytes()
 
 
 def decode_shares(encoded: Sequence[bytes]) -> Elements:
@@ -158,22 +173,40 @@ def decode_shares(encoded: Sequence[bytes]) -> Elements:
     Raises:
         WrongShareError: another length, or bytes that no share has.
     """
-    if any(len(share) != SHARE_BYTES for share in encoded):
+    if set(map(len, encoded)) - {SHARE_BYTES}:
         raise WrongShareError(f"a share must have {SHARE_BYTES} bytes", "another length")
-    words = np.frombuffer(b"".join(encoded), dtype=_WORD).astype(np.int64)
-    words = words.reshape(len(encoded), SECRET_WORDS + 1)
-    flags = words[:, SECRET_WORDS:] >> _PLACES & 1
-    if (flags & (words[:, :SECRET_WORDS] != 0)).any():
-        raise WrongShareError("a share must be in canonical form", "another form")
-    return words[:, :SECRET_WORDS] + (flags << 16)
+    return split_shares(b"".join(encoded))
 
 
-def _uniform(count: int, prime: int, random_bytes: Callable[[int], bytes]) -> Elements:
+def split_shares(joined: bytes) -> Elements:
+    """Read shares that stand one behind the other, strictly; the inverse of `join_shares`.
+
+    Raises:
+        WrongShareError: no whole shares, or bytes that no share has.
+    """
+    if len(joined) % SHARE_BYTES:
+        raise WrongShareError(f"shares must have {SHARE_BYTES} bytes each", "another length")
+    words = np.frombuffer(joined, dtype=_WORD).reshape(-1, SECRET_WORDS + 1)
+    shares = words[:, :SECRET_WORDS].astype(np.int64)
+    carried = words[:, SECRET_WORDS]
+    if carried.any():  # in one of some thousand shares
+        flags = carried[:, None].astype(np.int64) >> _PLACES & 1
+        if (flags & (shares != 0)).any():
+            raise WrongShareError("a share must be in canonical form", "another form")
+        shares += flags << 16
+    return shares
+
+
+def _uniform(
+    count: int, prime: int, random_bytes: Callable[[int], bytes]
+) -> NDArray[np.unsignedinteger[Any]]:
     """Draw field elements, exactly uniform: what would make some likelier is drawn again."""
     limit = 2**32 // prime * prime
-    drawn = np.empty(0, dtype=np.int64)
+    drawn = np.empty(0, dtype=_DRAW)
     while len(drawn) < count:
         raw = random_bytes((count - len(drawn)) * _DRAW.itemsize)
-        values = np.frombuffer(raw, dtype=_DRAW).astype(np.int64)
-        drawn = np.concatenate([drawn, values[values < limit] % prime])
+        values = np.frombuffer(raw, dtype=_DRAW)
+        fit = values[values < limit]
+        fit -= fit // prime * prime  # several times faster than numpy's remainder
+        drawn = np.concatenate([drawn, fit]) if len(drawn) else fit
     return drawn

@@ -18,6 +18,7 @@ from protocols.transcript import Entry, Transcript
 
 FORMAT_VERSION = 1
 _IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
+_HEADS_DOMAIN = b"pate-fed/1/transcript heads\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,13 @@ class HeadSignature:
 
 @dataclass(frozen=True, slots=True)
 class HeadsRecord:
-    """Heads that parties signed at the end of a stage.
+    """Heads that parties signed at the end of a stage: all of them, or at the closing most.
 
     Attributes:
         stage: "setup" (`Ready` messages) or "closing" (`HeadStatement` messages).
         after: Number of entries before it.
         epoch: Epoch of the run then.
-        signatures: One per party, in seat order.
+        signatures: One per party that was heard, in seat order.
     """
 
     stage: str
@@ -72,7 +73,7 @@ def transcript_lines(
     for place, entry in enumerate(transcript.entries, start=1):
         lines.append(_entry(entry, coordinator))
         while waiting and waiting[0].after == place:
-            lines.append(_heads(waiting.pop(0), entry.head))
+            lines.append(_heads(waiting.pop(0), entry.head, coordinator))
     return lines
 
 
@@ -105,7 +106,10 @@ def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
     }
 
 
-def _heads(record: HeadsRecord, head: bytes) -> dict[str, Any]:
+def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
+    # Else whoever has the file could drop a party's signature as if it had not been heard.
+    said = b"".join(item.sender + item.signature for item in record.signatures)
+    digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()
     return {
         "kind": "heads",
         "stage": record.stage,
@@ -119,4 +123,5 @@ def _heads(record: HeadsRecord, head: bytes) -> dict[str, Any]:
             }
             for item in record.signatures
         ],
+        "signature": coordinator.sign(purpose="transcript heads", digest=digest).hex(),
     }

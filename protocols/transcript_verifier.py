@@ -6,7 +6,8 @@ Exit code 0: good. 5: broken, and the first bad line is named. 2: wrong usage.
 A file is good if every entry follows from the one before (so none was edited), the coordinator
 signed every head (so nobody else moved, dropped or spliced any), each message's sender signed it,
 and all parties signed the head at the end of the setup and, in the last line, of the run (so the
-coordinator did not either, and nothing is missing at the end). The keys stand in the file: compare
+coordinator did not either, and nothing is missing at the end). A party that was lost by then is
+named: the others must be three at least, and more than half. The keys stand in the file: compare
 their fingerprints with those that you know, or give them as ``--coordinator`` and ``--party``.
 """
 
@@ -43,6 +44,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
 
 _DOMAIN = b"pate-fed/1/"
 _VERSION, _READY, _HEAD_STATEMENT = 1, 8, 14
+_LEAST_HEADS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Verdict:
         head: Head after the last good entry, in hex.
         coordinator: Fingerprint of the coordinator's key in the file, in hex.
         parties: Fingerprints of the parties' keys in the file, in seat order.
+        heads_compared: Of those among them that signed the last head.
     """
 
     line: int | None = None
@@ -70,11 +73,17 @@ class Verdict:
     head: str = ""
     coordinator: str = ""
     parties: tuple[str, ...] = ()
+    heads_compared: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:
         """Whether nothing is wrong."""
         return self.line is None
+
+    @property
+    def not_heard(self) -> tuple[str, ...]:
+        """Parties that did not sign the last head, in seat order."""
+        return tuple(party for party in self.parties if party not in self.heads_compared)
 
 
 def verify_transcript(
@@ -132,7 +141,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def render_verdict(verdict: Verdict) -> str:
     """Say a verdict to people."""
     if verdict.is_good:
-        lines = [f"good: {verdict.entries} entries, head {verdict.head}", f"run {verdict.run_id}"]
+        heard = f"heads of {len(verdict.heads_compared)} of {len(verdict.parties)} parties agree"
+        lost = f"; not heard: {', '.join(verdict.not_heard)}" if verdict.not_heard else ""
+        lines = [
+            f"good: {verdict.entries} entries, head {verdict.head}",
+            f"{heard}{lost}",
+            f"run {verdict.run_id}",
+        ]
     else:
         name = f" ({verdict.kind})" if verdict.kind else ""
         lines = [f"broken: line {verdict.line}{name}: {verdict.must}, got {verdict.got}"]
@@ -161,6 +176,7 @@ class _Chain:
     keys: dict[bytes, bytes] = field(default_factory=dict)
     coordinator: bytes = b""
     seats: tuple[bytes, ...] = ()
+    compared: tuple[bytes, ...] = ()
 
     def take(self, line: str) -> None:
         """Check one line; a ValueError of (must, got) if it is bad."""
@@ -195,6 +211,7 @@ class _Chain:
             head=self.head.hex(),
             coordinator=self.coordinator.hex(),
             parties=tuple(seat.hex() for seat in self.seats),
+            heads_compared=tuple(seat.hex() for seat in self.compared),
         )
 
     def _identities(self, content: dict[str, Any]) -> None:
@@ -254,7 +271,7 @@ class _Chain:
         _require(digest == expected, "an entry must be what its senders signed", "another digest")
 
     def _heads(self, content: dict[str, Any]) -> None:
-        _fields(content, {"kind", "stage", "head", "epoch", "signatures"})
+        _fields(content, {"kind", "stage", "head", "epoch", "signatures", "signature"})
         _require(
             _hex(content["head"], 32) == self.head,
             "the parties must have signed the head of this chain",
@@ -263,8 +280,15 @@ class _Chain:
         epoch = _count(content["epoch"])
         # The setup's statements do not sign it, and nothing was attempted yet.
         _require(content["stage"] != "setup" or epoch == 0, "a setup must be before epoch 1", "not")
-        for sender, item in self._by(self.seats, content["signatures"]):
+        heard = self._heard(content)
+        said = b""
+        for sender, item in self._by(heard, content["signatures"]):
             _fields(item, {"sender", "journal_counter", "signature"})
+            said += sender + _hex(item["signature"], 64)
+        digest = _sha256(_DOMAIN + b"transcript heads\0" + self.head + said)
+        mine = self.keys[self.coordinator]
+        _verify(mine, "transcript heads", digest, _hex(content["signature"], 64))
+        for sender, item in self._by(heard, content["signatures"]):
             counter = _head_of(0, _count(item["journal_counter"]))
             said = _bytes(self.run_id) + _bytes(sender)
             if content["stage"] == "setup":
@@ -276,6 +300,22 @@ class _Chain:
             told = bytes((0x83, _VERSION, number, 0x85)) + said
             digest = _sha256(_DOMAIN + b"message\0" + told)
             _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
+        if content["stage"] == "closing":
+            self.compared = heard
+
+    def _heard(self, content: dict[str, Any]) -> tuple[bytes, ...]:
+        """Return who signed a head: all parties, at the closing at least more than half."""
+        if content["stage"] == "setup":
+            return self.seats
+        listed = [
+            item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
+        ]
+        heard = tuple(seat for seat in self.seats if seat.hex() in listed)
+        least = min(max(len(self.seats) // 2 + 1, _LEAST_HEADS), len(self.seats))
+        _require(
+            len(heard) >= least, f"{least} parties must have signed the last head", str(len(heard))
+        )
+        return heard
 
     def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, Any]]]:
         """Pair signatures with those who must have made them, in order."""

@@ -9,14 +9,24 @@ bytes, indefinite lengths and everything above the type's bound.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, NoReturn, TypeVar
 
 import cbor2
 
 from protocols.errors import MalformedMessageError
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
-from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, Message
+from protocols.messages import (
+    DIGEST_BYTES,
+    MESSAGE_TYPES,
+    PROTOCOL_VERSION,
+    Dealing,
+    MaskedVector,
+    Message,
+    field_types,
+    require_vector_size,
+)
 
 PACKET_FORM = "pate-fed/1/packet"
 """What a framework's container of bytes says of its content where it carries a packet."""
@@ -24,6 +34,11 @@ PACKET_FORM = "pate-fed/1/packet"
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature
+_DIGEST_HEAD = b"\x58\x20"  # bytes of length 32
+_SIGNATURE_HEAD = b"\x58\x40"  # bytes of length 64
+_ITEM_BYTES = len(_DIGEST_HEAD) + DIGEST_BYTES
+_DEALING_HEAD = _FRAMED + bytes((PROTOCOL_VERSION, Dealing.TYPE)) + b"\x85"
+_VECTOR_HEAD = _FRAMED + bytes((PROTOCOL_VERSION, MaskedVector.TYPE)) + b"\x83"
 _LARGE = 4096
 _MAX_DEPTH = 8
 MAX_PACKET_FRAMES = 16
@@ -77,6 +92,57 @@ def sign(message: Message, identity: SigningIdentity) -> Signed:
     return _framed(message, pieces, digest, signature)
 
 
+class VectorFrame:
+    """The frame of a `MaskedVector` in the making, in one buffer.
+
+    y may have many megabytes: it is written where it is sent from, and copied nowhere.
+
+    Args:
+        plan_digest: Plan that y answers.
+        sender: Fingerprint of the party.
+        size: Bytes of y.
+
+    Raises:
+        MalformedMessageError: a field out of bounds.
+    """
+
+    def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
+        require_vector_size(size)
+        # With one byte for y: what comes before it does not depend on it.
+        *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
+        start = b"".join((_FRAMED, *head, _bytes_head(size)))
+        self._body = slice(len(start), len(start) + size)
+        self._buffer = BytesIO()
+        # The whole length at once; a signature's place is kept by its own length.
+        self._buffer.seek(self._body.stop + len(_SIGNATURE_HEAD) + SIGNATURE_BYTES - 1)
+        self._buffer.write(b"\0")
+        self._buffer.seek(0)
+        self._buffer.write(start)
+
+    @property
+    def body(self) -> memoryview:
+        """Where y goes: writeable. To be let go of before `sign`."""
+        return self._buffer.getbuffer()[self._body]
+
+    def sign(self, identity: SigningIdentity) -> tuple[bytes, bytes]:
+        """Sign what is in `body`, once.
+
+        Returns:
+            The frame, and the digest of its message.
+
+        Raises:
+            BufferError: somebody holds `body`.
+        """
+        with self._buffer.getbuffer() as frame:
+            digest = _digest(_DIGESTED, frame[len(_FRAMED) : self._body.stop])
+        signature = identity.sign(purpose=MaskedVector.PURPOSE, digest=digest)
+        self._buffer.seek(self._body.stop)
+        self._buffer.write(_SIGNATURE_HEAD + signature)
+        frame_bytes = self._buffer.getvalue()  # CPython's own bytes, not a copy of them
+        self._buffer.close()
+        return frame_bytes, digest
+
+
 def contain(message: Message) -> Signed:
     """Frame a container, whose parts are signed one by one."""
     pieces = _encoded(message)
@@ -90,8 +156,16 @@ def decode(frame: bytes) -> Signed:
         MalformedMessageError: it is not the canonical form of a message of this version.
     """
     message_type = _announced_type(frame)
+    if message_type is MaskedVector and len(frame) >= _LARGE:
+        vector = _vector_in(frame)
+        if vector is not None:
+            return vector
+    if message_type is Dealing:
+        dealing = _dealing_in(frame)
+        if dealing is not None:
+            return dealing
     body, signature = _parts(frame)[2:]
-    if type(body) is not list or len(body) != len(fields(message_type)):  # type: ignore[arg-type]
+    if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
         raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
@@ -163,6 +237,91 @@ def decode_value(data: bytes) -> Any:
     return value
 
 
+def _vector_in(frame: bytes) -> Signed | None:
+    """Read a y where it must stand: its frame has one shape, in which only lengths vary.
+
+    Parsed and compared as other messages are, four megabytes would be copied and read once more.
+
+    Returns:
+        None if the frame has another shape: then it is none, or was made by others.
+    """
+    start = len(_VECTOR_HEAD) + 2 * (len(_DIGEST_HEAD) + DIGEST_BYTES)
+    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
+    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
+    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), -1)
+    plan = len(_VECTOR_HEAD) + len(_DIGEST_HEAD)
+    sender = plan + DIGEST_BYTES + len(_DIGEST_HEAD)
+    is_in_shape = (
+        size > 0
+        and frame.startswith(_VECTOR_HEAD)
+        and frame.startswith(_DIGEST_HEAD, plan - len(_DIGEST_HEAD))
+        and frame.startswith(_DIGEST_HEAD, sender - len(_DIGEST_HEAD))
+        and frame.startswith(_bytes_head(size), start)
+        and frame.startswith(_SIGNATURE_HEAD, stop)
+    )
+    if not is_in_shape:
+        return None
+    message = MaskedVector(
+        frame[plan : plan + DIGEST_BYTES],
+        frame[sender : sender + DIGEST_BYTES],
+        frame[stop - size : stop],
+    )
+    with memoryview(frame) as view:
+        digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
+    return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
+
+
+def _dealing_in(frame: bytes) -> Signed | None:
+    """Read a dealing where it must stand, as `_vector_in` reads a y.
+
+    A holder reads one of every other party in each batch: two hashes for each party in each.
+    """
+    start = len(_DEALING_HEAD)
+    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
+    # Three digests, and two lists of as many digests.
+    half, odd = divmod(stop - start - 3 * _ITEM_BYTES, 2)
+    count = max(half, 0) // _ITEM_BYTES
+    list_head = _head(0x80, count)
+    lists = start + 3 * _ITEM_BYTES
+    columns = lists + half
+    is_in_shape = (
+        not odd
+        and count > 0
+        and half == len(list_head) + count * _ITEM_BYTES
+        and frame.startswith(_DEALING_HEAD)
+        and frame.startswith(list_head, lists)
+        and frame.startswith(list_head, columns)
+        and frame.startswith(_SIGNATURE_HEAD, stop)
+    )
+    if not is_in_shape:
+        return None
+    firsts = _digests_in(frame, start, 3)
+    secret_hashes = _digests_in(frame, lists + len(list_head), count)
+    column_roots = _digests_in(frame, columns + len(list_head), count)
+    if not (firsts and secret_hashes and column_roots):
+        return None
+    plan_digest, sender, salt = firsts
+    message = Dealing(plan_digest, sender, salt, secret_hashes, column_roots)
+    with memoryview(frame) as view:
+        digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
+    return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
+
+
+def _digests_in(frame: bytes, start: int, count: int) -> tuple[bytes, ...]:
+    """Read digests that stand one behind the other; none if a head is not a digest's."""
+    stop = start + count * _ITEM_BYTES
+    first, second = _DIGEST_HEAD
+    heads = frame[start:stop:_ITEM_BYTES], frame[start + 1 : stop : _ITEM_BYTES]
+    if heads != (bytes((first,)) * count, bytes((second,)) * count):
+        return ()
+    places = range(start + len(_DIGEST_HEAD), stop, _ITEM_BYTES)
+    return tuple([frame[place : place + DIGEST_BYTES] for place in places])
+
+
+def _fills(size: int, room: int) -> bool:
+    return size > 0 and size + len(_bytes_head(size)) == room
+
+
 def _framed(message: Message, pieces: list[bytes], digest: bytes, signature: bytes) -> Signed:
     frame = b"".join((_FRAMED, *pieces, encode_value(signature)))
     return Signed(message, signature, digest, frame)
@@ -177,7 +336,7 @@ def _consists_of(frame: bytes, pieces: tuple[bytes, ...]) -> bool:
     return place == len(frame)
 
 
-def _digest(*pieces: bytes) -> bytes:
+def _digest(*pieces: bytes | memoryview) -> bytes:
     state = hashlib.sha256(_DIGEST_DOMAIN)
     for piece in pieces:
         state.update(piece)
@@ -186,27 +345,43 @@ def _digest(*pieces: bytes) -> bytes:
 
 def _encoded(message: Message) -> list[bytes]:
     """Version, type and fields in pieces, so that a vector of many megabytes is never copied."""
-    values = [getattr(message, field.name) for field in fields(message)]  # type: ignore[arg-type]
+    values = [getattr(message, name) for name in field_types(type(message))]  # type: ignore[arg-type]
     # Numbers below 24 are their own encoding, and so is the head of a list of fewer than 24.
     number = (message.TYPE,) if message.TYPE < 24 else (0x18, message.TYPE)
     pieces = [bytes((PROTOCOL_VERSION, *number, 0x80 | len(values)))]
     for value in values:
         if type(value) is bytes and len(value) >= _LARGE:
             pieces += [_bytes_head(len(value)), value]
+        elif type(value) is tuple and set(map(type, value)) == {bytes}:
+            pieces += _encoded_items(value)
         else:
             pieces.append(cbor2.dumps(value, canonical=True))
     return pieces
 
 
+def _encoded_items(items: tuple[bytes, ...]) -> list[bytes]:
+    """A list of byte strings: a masked run has thousands of hashes, nearly all equally long."""
+    head = _head(0x80, len(items))
+    sizes = set(map(len, items))
+    if len(sizes) > 1:
+        return [head, *(piece for item in items for piece in (_bytes_head(len(item)), item))]
+    item_head = _bytes_head(sizes.pop())
+    return [head + item_head + item_head.join(items)]
+
+
 def _bytes_head(size: int) -> bytes:
-    # RFC 8949, section 3: major type 2, then the length in as few bytes as hold it.
+    return _head(0x40, size)
+
+
+def _head(major: int, size: int) -> bytes:
+    # RFC 8949, section 3: the major type, then the length in as few bytes as hold it.
     if size < 24:
-        return bytes((0x40 | size,))
+        return bytes((major | size,))
     if size < 2**8:
-        return bytes((0x58, size))
+        return bytes((major | 24, size))
     if size < 2**16:
-        return b"\x59" + size.to_bytes(2, "big")
-    return b"\x5a" + size.to_bytes(4, "big")
+        return bytes((major | 25,)) + size.to_bytes(2, "big")
+    return bytes((major | 26,)) + size.to_bytes(4, "big")
 
 
 def _announced_type(frame: bytes) -> type[Message]:

@@ -340,17 +340,17 @@ class TestOnePartyFails:
         federation.run.close()
         assert federation.party_states(0) == ["forfeited", "forfeited"]
 
-    def test_party_that_never_heard_of_a_batch_cannot_serve_the_next(self) -> None:
-        # It remembers another history: its y would be noise, so it must not send one.
+    def test_party_that_never_heard_of_a_batch_serves_the_next(self) -> None:
+        # It hears that the batch is void in front of the next plan, and counts it.
         federation = ready()
         federation.transport.on_query = lambda node, packet: None if node == CULPRIT else packet
         with pytest.raises(VoidBatchError, match=r"hospital-1 \[no answer in time\]"):
             federation.ask(0, 1)
         heal(federation)
-        with pytest.raises(VoidBatchError, match=r"hospital-1 \[PF-225\]"):
-            federation.ask(2, 3)
-        assert federation.steps[CULPRIT] == []
-        assert federation.run.is_over
+        assert federation.ask(2, 3).labels.tolist() == [2, 0]
+        federation.run.close()
+        assert federation.party_states(CULPRIT) == ["committed"]
+        agree(federation)
 
     def test_void_batches_are_forfeited_even_if_only_one_party_may_have_sent(self) -> None:
         federation = ready(policies={0: {"most_queries": 1}, 1: {"most_queries": 1}})
@@ -446,13 +446,16 @@ class TestRowSums:
             pytest.param([0, 2**31 - 1, 0, 0, 0, 0], id="the ring's edge"),
         ],
     )
-    def test_rows_that_miss_the_quota_void_the_batch_and_blame_nobody(self, lie: list[int]) -> None:
+    def test_rows_that_miss_the_quota_void_the_batch_and_name_who_sent_them(
+        self, lie: list[int]
+    ) -> None:
         federation = self.lying(lie)
         with pytest.raises(VoidBatchError) as void:
             federation.ask(0, 1)
         assert void.value.reservation == "forfeited"
-        assert "whose row is wrong cannot be known" in str(void.value)
-        assert not any(name in str(void.value) for name in federation.names)
+        assert [name for name in federation.names if name in str(void.value)] == [
+            federation.names[CULPRIT]
+        ]
         assert federation.store.releases() == {}
         federation.nodes[CULPRIT].lie = None
         assert federation.ask(2, 3).labels.tolist() == [2, 0]
@@ -781,7 +784,7 @@ class TestSilenceAfterTheVote:
         assert federation.party_states(CULPRIT) == ["reserved"]
         assert "begin" not in federation.steps[CULPRIT]
 
-    def test_party_that_was_silent_stays_charged_and_serves_nothing_more(
+    def test_party_that_was_silent_stays_charged_and_serves_the_next_batch(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         federation = ready()
@@ -789,11 +792,12 @@ class TestSilenceAfterTheVote:
             broken.setattr(federation.nodes[CULPRIT], "_count", lambda batch: 1 / 0)
             with pytest.raises(VoidBatchError, match=r"hospital-1 \[no answer\]"):
                 federation.ask(0, 1)
-        with pytest.raises(VoidBatchError, match=r"hospital-1 \[PF-225\]"):
-            federation.ask(2, 3)
-        assert federation.run.is_over
-        [entry] = federation.nodes[CULPRIT].ledger.entries
+        assert federation.ask(2, 3).labels.tolist() == [2, 0]
+        federation.run.close()
+        assert federation.party_states(CULPRIT) == ["forfeited", "committed"]
+        entry = federation.nodes[CULPRIT].ledger.entries[0]
         assert entry.charged == entry.reserved
+        agree(federation)
 
 
 def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:
@@ -996,19 +1000,18 @@ class TestCapsAreCountedAlike:
             assert ("forfeited" in states) is ("refuses" not in way)
 
     @pytest.mark.parametrize("place", [0, 1, 2])
-    def test_a_party_that_never_saw_a_batch_serves_none_after_it(self, place: int) -> None:
-        # It counts otherwise, so it must not go on.
+    def test_a_party_that_never_saw_a_void_batch_counts_it_as_the_others_do(
+        self, place: int
+    ) -> None:
         federation = ready(terms={"max_asks": 6, "max_answers": 5, "max_refusals": 5})
         federation.transport.on_query = lambda node, packet: None if node == place else packet
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1, 2, 3)
         heal(federation)
-        with pytest.raises(VoidBatchError):
-            federation.ask(4)
-        assert federation.steps[place] == []
-        assert federation.run_ledger(place).outcomes.asks == 0
-        others = [federation.run_ledger(other) for other in range(3) if other != place]
-        assert [other.outcomes.asks for other in others] == [5, 5]
+        assert federation.ask(4).answered == 1
+        federation.run.close()
+        assert [federation.run_ledger(each).outcomes.asks for each in range(3)] == [5, 5, 5]
+        agree(federation)
 
     def test_a_run_that_ends_inside_a_batch_ends_for_everybody(self) -> None:
         federation = ready(terms={"max_asks": 9, "max_answers": 3, "max_refusals": 7})
@@ -1084,7 +1087,7 @@ class TestBudgetsOfParties:
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(*range(6))
         assert Reason.BUDGET in str(void.value)
-        assert federation.steps[place] == []
+        assert federation.steps[place] == ["abandon"]
         [charged] = federation.run_ledger(place).costs
         assert (charged.epsilon, charged.charged_epsilon()) == (0.5, 0)
 
@@ -1267,7 +1270,7 @@ class TestInteractive:
         [refusal] = messages(federation.nodes[0].receive(wire.pack([frame])))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == Reason.TERMS
-        assert not any(federation.steps)
+        assert federation.steps == [["abandon"], [], []]
 
     def test_it_is_never_charged_jointly(self) -> None:
         with pytest.raises(InvalidParameterError, match="joint"):

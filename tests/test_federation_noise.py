@@ -19,12 +19,16 @@ from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.node import PartyNode
 from pate_fed.accounting import (
+    ConfidentGaussianMaxEvent,
     DistributedGaussianMaxEvent,
     Outcomes,
+    PrivacyLedger,
     distributed_row_rdp,
     event_charged_rdp,
     event_label_rdp,
     event_rdp,
+    label_rdp,
+    threshold_bit_rdp,
 )
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.charging import RunLedger, noise_of, rule_of
@@ -323,6 +327,32 @@ def test_a_party_whose_ledger_has_no_price_for_it_refuses_the_run() -> None:
     assert not any(federation.steps)
 
 
+def test_a_hospital_takes_part_in_both_kinds_of_run_over_the_years_on_one_budget() -> None:
+    """Noise at the coordinator, then at the parties, in one ledger: what each cost adds up."""
+    life = PrivacyLedger.for_life(5.0, 1e-5)
+    assert life.order is not None
+    first = Federation(parties=4, orders={CULPRIT: life.order})
+    first.run.set_up()
+    first.ask(0, 1, 2)
+    first.run.close()
+    second = built()
+    second.nodes[CULPRIT]._ledger = first.nodes[CULPRIT]._ledger
+    second.run.set_up()
+    second.ask(3, 4)
+    second.run.close()
+    labels, rows = (entry.spent for entry in second.nodes[CULPRIT].ledger.entries)
+    assert labels == ConfidentGaussianMaxEvent(3, 3, SIGMA, SIGMA)
+    assert rows == DistributedGaussianMaxEvent(2, SIGMA, 3, 1)
+    parts = 3 * threshold_bit_rdp([life.order], sigma1=SIGMA) + 3 * label_rdp(
+        [life.order], sigma=SIGMA
+    )
+    # Each opened row is charged as the coordinator sees it, in the same sum.
+    rdp = float(parts[0]) + 2 * float(distributed_row_rdp([life.order], sigma=SIGMA, shares=3)[0])
+    expected = epsilon_at_order(rdp, life.order, delta=1e-5)
+    charged = second.nodes[CULPRIT].ledger.charged_epsilon()
+    assert expected <= charged <= expected * (1 + 1e-9)
+
+
 def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
     federation = ready(terms={"max_asks": 2, "max_answers": 2})
     terms = BatchTerms(federation.run.terms, (0, 1, 2))
@@ -335,7 +365,7 @@ def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
     )
     answer = federation.nodes[0].receive(wire.pack([frame]))
     assert kinds(answer) == ["Refusal"]
-    assert federation.steps[0] == []
+    assert federation.steps[0] == ["abandon"]
 
 
 # The guard ------------------------------------------------------------------------------------
@@ -471,7 +501,7 @@ def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[st
     run = dataclasses.replace(federation.run.terms, **changed)
     answer = propose(federation, BatchTerms(run, (0, 1)))
     assert refusal_code(answer) == Reason.TERMS
-    assert federation.steps[0] == []
+    assert federation.steps[0] == ["abandon"]
 
 
 def propose(federation: Federation, terms: BatchTerms) -> bytes:

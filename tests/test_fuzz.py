@@ -24,14 +24,20 @@ from party import file_journal
 from party.errors import PartyError
 from party.file_journal import FileJournal
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
+from pate_fed.mechanisms import FirstPhase
+from pate_fed.query_sketches import from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
+from protocols.dealing import Dealt, deal, disclose, read_disclosure, require_column
 from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
-from protocols.messages import MESSAGE_TYPES
+from protocols.masked import MaskedSum
+from protocols.messages import MESSAGE_TYPES, ShareBundle, SurvivorSet
 from protocols.rounds import PartyState
+from protocols.shamir import elements_to_secrets
+from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import Federation
 from tests.support.mutations import encoded, mutated, mutated_value
@@ -48,12 +54,24 @@ QUOTAS = {
     "run terms": 10_000,
     "batch terms": 10_000,
     "releases": 10_000,
+    "first phases": 5_000,
+    "phase terms": 5_000,
+    "share envelopes": 5_000,
+    "share columns": 5_000,
+    "disclosures": 5_000,
+    "secret words": 5_000,
+    "stored answers": 2_000,
     "envelopes": 8_000,
     "sealing keys": 2_000,
     "signatures": 2_000,
     "a party": 3_000,
     "a coordinator": 3_000,
+    "a masked coordinator": 2_000,
+    "a holder": 2_000,
     "a node": 2_000,
+    "row requests": 2_000,
+    "statements": 2_000,
+    "sketches": 1_000,
     "transcripts": 3_000,
     "journals": 3_000,
 }
@@ -170,8 +188,11 @@ TERMS = Federation(
 ).run.terms
 BATCH_TERMS = BatchTerms(TERMS, (4, 1, 9))
 RELEASE = NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2]))
+FIRST = FirstPhase(np.array([0, 1, 0, 2]))
+PHASE_TERMS = PhaseTerms(b"p" * 32, (0, 2), FIRST.digest)
 RECORDS: list[dict[str, Any]] = [
-    TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record()
+    TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record(),
+    FIRST.as_record(), PHASE_TERMS.as_record(),
 ]  # fmt: skip
 
 
@@ -191,6 +212,8 @@ def test_values() -> None:
         pytest.param("run terms", RunTerms, RECORDS[0], id="run terms"),
         pytest.param("batch terms", BatchTerms, RECORDS[1], id="batch terms"),
         pytest.param("releases", NoisyRelease, RECORDS[2], id="releases"),
+        pytest.param("first phases", FirstPhase, RECORDS[3], id="first phases"),
+        pytest.param("phase terms", PhaseTerms, RECORDS[4], id="phase terms"),
     ],
 )
 def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
@@ -200,7 +223,86 @@ def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
             changed = mutated_value(chance, changed)
         return encoded(changed)
 
-    fuzz(name, lambda data: kind.from_record(wire.decode_value(data)), make)
+    def door(data: bytes) -> None:
+        value = wire.decode_value(data)
+        # What is taken is what would have been written.
+        assert wire.encode_value(kind.from_record(value).as_record()) == data
+
+    fuzz(name, door, make)
+
+
+# Shares ----------------------------------------------------------------------------------------
+
+PARTIES, DEALER, HOLDER, DROPPED = 5, 1, 3, [4]
+
+
+def dealt() -> Dealt:
+    return deal(
+        [bytes([place]) * 32 for place in range(PARTIES)],
+        seat=DEALER,
+        sender=b"d" * 32,
+        plan_digest=b"p" * 32,
+        threshold=4,
+        random_bytes=random.Random(1).randbytes,  # noqa: S311 - shares that a test breaks
+    )
+
+
+def spoiled(chance: random.Random, corpus: list[bytes]) -> bytes:
+    """Mostly of the right length, so that what is behind the first check is met, too."""
+    data = chance.choice(corpus)
+    if chance.random() < 0.5:
+        return mutated(chance, corpus)
+    changed = bytearray(data)
+    for _ in range(chance.randrange(1, 4)):
+        changed[chance.randrange(len(changed))] ^= chance.randrange(1, 256)
+    return bytes(changed)
+
+
+def test_share_envelopes() -> None:
+    key = b"k" * 32
+    corpus = [seal_shares(content, key) for content in (b"", b"x", bytes(32), bytes(3_000))]
+
+    def door(data: bytes) -> None:
+        open_shares(data, key)
+        assert data in corpus
+
+    fuzz("share envelopes", door, lambda chance: spoiled(chance, corpus))
+
+
+def test_share_columns() -> None:
+    shares = dealt()
+    good = shares.columns[HOLDER]
+
+    def door(data: bytes) -> None:
+        require_column(data, shares.message, dealer=DEALER, holder=HOLDER)
+        assert data == good
+
+    fuzz("share columns", door, lambda chance: spoiled(chance, [good, *shares.columns]))
+
+
+def test_disclosures() -> None:
+    shares = dealt()
+    column = shares.columns[HOLDER]
+    hashes = require_column(column, shares.message, dealer=DEALER, holder=HOLDER)
+    good = disclose(column, hashes, dealer=DEALER, dropped=DROPPED)
+
+    def door(data: bytes) -> None:
+        read_disclosure(data, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
+        assert data == good
+
+    fuzz("disclosures", door, lambda chance: spoiled(chance, [good, column]))
+
+
+def test_words_that_shares_join_to() -> None:
+    """Holders that lie together choose what comes out of the polynomial: any field elements."""
+    corpus = [np.arange(16, dtype="<u4").tobytes(), np.full(16, 65_536, dtype="<u4").tobytes()]
+
+    def door(data: bytes) -> None:
+        words = np.frombuffer(data[: 64 * (len(data) // 64)], dtype="<u4").astype(np.int64)
+        (secret,) = elements_to_secrets(words.reshape(-1, 16)[:1] % 65_537)
+        assert len(secret) == 32
+
+    fuzz("secret words", door, lambda chance: spoiled(chance, corpus).ljust(64, b"\0"))
 
 
 # Keys ------------------------------------------------------------------------------------------
@@ -321,6 +423,68 @@ def test_a_coordinator() -> None:
     assert run.coordinator.open_total().shape == (4,)
 
 
+def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
+    """A masked run whose survivors are fixed: what each of them is told next."""
+    run = MemoryRun(5, form=MaskedSum)
+    run.set_up()
+    plan = run.open_plan(4)
+    for seat in run.coordinator.seats:
+        run.to_party("plan", seat, plan)
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
+    return run, run.coordinator.fix_survivors()
+
+
+def test_a_masked_coordinator() -> None:
+    run, told = revealing()
+    reveals = {}
+    for seat, frames in told.items():
+        for frame in frames:
+            for reveal in run.to_party("survivors", seat, frame):
+                reveals[seat] = reveal
+    culprit, *honest = reveals
+    corpus = [reveals[culprit], *FRAMES]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, corpus)
+        return resigned(chance, reveals[culprit], run.identities[culprit])
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=culprit)
+
+    fuzz("a masked coordinator", door, make)
+    # Whatever the culprit showed: the others' shares open the exact sum.
+    for seat in honest:
+        run.coordinator.receive(reveals[seat], peer=seat)
+    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+
+
+def test_a_holder() -> None:
+    run, told = revealing()
+    me = run.coordinator.seats[0]
+    survivors, bundle = told[me]
+    run.to_party("survivors", me, survivors)
+    holder = run.parties[me]._holder
+    assert holder is not None
+    seats = wire.expect(wire.decode(survivors), SurvivorSet).survivors
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, [bundle])
+        return resigned(chance, bundle, run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        message = wire.expect(wire.decode(data), ShareBundle)
+        disclosures, wrong = holder.disclose(seats, message)
+        # A changed share is opened to nobody.
+        assert [seat for seat, shown in zip(seats, disclosures, strict=True) if not shown] == list(
+            wrong
+        )
+
+    fuzz("a holder", door, make)
+    assert run.to_party("shares", me, bundle)
+
+
 def test_a_node() -> None:
     federation = Federation()
     federation.run.set_up()
@@ -333,6 +497,67 @@ def test_a_node() -> None:
 
     fuzz("a node", door, lambda chance: mutated(chance, corpus))
     assert federation.steps[0] == []  # nothing was charged, noted or voted on
+
+
+def asked_about_a_row() -> tuple[MemoryRun, bytes, list[bytes]]:
+    """A void batch, the request about a row of it, and what all parties state."""
+    run = MemoryRun(3)
+    run.set_up()
+    run.sum([np.array([1, 2, 3, 4])] * 3, row_words=2)
+    run.settle(released=False)
+    request = run.coordinator.ask_for_sums(1)
+    statements = []
+    for seat in run.coordinator.seats:
+        run.to_party("row", seat, request)
+        statements += run.parties[seat].state_sums(row_words=2)
+    return run, request, statements
+
+
+def test_requests_about_a_row() -> None:
+    run, request, _ = asked_about_a_row()
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, [request])
+        return resigned(chance, request, run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        received = run.parties[run.coordinator.seats[0]].receive(data, now=NOW)
+        assert not received.replies or data == request  # the row that it told, the only one
+
+    fuzz("row requests", door, make)
+    # Another row, truly signed, stopped it: nothing is told after that.
+    assert run.parties[run.coordinator.seats[0]].state is PartyState.STOPPED
+
+
+def test_statements_about_a_row() -> None:
+    run, _, statements = asked_about_a_row()
+    seat = run.coordinator.seats[0]
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.5:
+            return mutated(chance, statements[:1])
+        return resigned(chance, statements[0], run.identities[seat])
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=seat)
+
+    fuzz("statements", door, make)
+    for other, statement in zip(run.coordinator.seats[1:], statements[1:], strict=True):
+        run.coordinator.receive(statement, peer=other)
+    blame = run.coordinator.name_liars([7, 7, 7])
+    # Whatever came: the honest are not named alone, and every pair has the liar in it.
+    assert set(blame.parties) <= {seat}
+    assert all(seat in pair for pair in blame.pairs)
+
+
+def test_sketches() -> None:
+    good = b"".join(to_bytes(sketch(np.arange(12.0).reshape(4, 3))))
+
+    def door(data: bytes) -> None:
+        assert b"".join(to_bytes(from_bytes(data))) == data
+
+    fuzz("sketches", door, lambda chance: mutated(chance, [good, good[:132]]))
 
 
 # Files -----------------------------------------------------------------------------------------
@@ -369,6 +594,30 @@ def _json_of(value: Any) -> Any:
     return value
 
 
+def test_stored_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal is whole, but the y beside it was changed: it is damage, and is never sent."""
+    monkeypatch.setattr(file_journal.os, "fsync", lambda file: None)  # the disk is not the point
+    plan, answer = b"p" * 32, bytes(range(200))
+    with FileJournal(tmp_path) as journal:
+        journal.begin(run_id=bytes(32), epoch=1, plan_digest=plan)
+        journal.keep(plan, answer)
+    (stored,) = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path, answer)]
+    good = stored.read_bytes()
+
+    def door(data: bytes) -> None:
+        stored.write_bytes(data)
+        with FileJournal(tmp_path) as journal:
+            found = journal.find(plan)
+        assert data == good
+        assert found == answer
+
+    fuzz("stored answers", door, lambda chance: spoiled(chance, [good]))
+
+
+def holds(path: Path, content: bytes) -> bool:
+    return content in path.read_bytes()
+
+
 def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_journal.os, "fsync", lambda file: None)  # the disk is not the point
     vectors = read_vectors("journals")
@@ -376,6 +625,7 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus += [bytes.fromhex(item["file"]) for item in vectors["unfinished"].values()]
     corpus += [bytes.fromhex(file) for file in vectors["spoiled"].values()]
     bodies = [
+        ["sketches", [[bytes(32), bytes(132), False], [b"q" * 32, b"1" * 132, True]]],
         ["claim", [bytes(32), b"q" * 32]], ["begin", bytes(32), 1, bytes(32)],
         ["keep", bytes(32), bytes(32)], ["erase", bytes(32)], ["witness", [[bytes(32), 12]]],
         ["halt", 100], ["resume"],
@@ -396,6 +646,7 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "journal").write_bytes(data)
         with FileJournal(tmp_path) as journal:
             assert journal.counter >= 0
-            journal.claim([b"goes on"])
+            assert np.isfinite(journal.sketches()).all()
+            journal.claim([b"goes on"], plan_digest=b"goes on")
 
     fuzz("journals", door, make)

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from coordinator import labeling
 from party import file_journal
-from protocols import envelope, pair_keys
+from pate_fed import federation, queries, releases
+from pate_fed.federation import (
+    BatchTerms,
+    MechanismName,
+    NoisePlace,
+    PhaseTerms,
+    Pricing,
+    PrivacyUnit,
+    RunTerms,
+)
+from pate_fed.mechanisms import FirstPhase, distributed_max
+from pate_fed.releases import NoisyRelease, Outcome
+from protocols import dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.messages import MESSAGE_TYPES
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
+from tests.support.make_vectors import VECTORS
+from tests.support.reference_cbor import cbor
+from tests.support.vectors import read_vectors
 from tests.support.wire_format_tables import PAGE, tables, written_tables
 
 ROOT = Path(__file__).parents[1]
 TEXT = PAGE.read_text(encoding="utf-8")
 SOURCES = [*(ROOT / "protocols").rglob("*.py"), *(ROOT / "party").rglob("*.py")]
+
+
+def names_of(kind: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
 
 
 def section(title: str) -> str:
@@ -42,7 +65,7 @@ def test_every_domain_of_the_code_is_on_the_page_and_no_other() -> None:
             if source.name == "transcript_verifier.py"
         }  # fmt: skip
     assert listed == coded
-    assert len(listed) == 10
+    assert len(listed) == 11
 
 
 @pytest.mark.parametrize("label", ["root", "ratchet", "stream", "confirm", "envelope"])
@@ -82,8 +105,137 @@ def test_bounds_on_the_page_are_those_of_the_code() -> None:
     assert f"at most {MAX_PACKET_FRAMES} byte strings" in section("Frames")
 
 
+# Terms, results, digests ------------------------------------------------------------------------
+
+
+def keys_of_table(opening: str) -> list[str]:
+    """Keys in the first column of the first table after some words."""
+    table = section("Terms and results").partition(opening)[2].partition("|---")[2]
+    return re.findall(r"^\| `([a-z0-9_]+)` \|", table.partition("\n\n")[0], re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("opening", "keys"),
+    [
+        pytest.param("**Terms of a run**", names_of(RunTerms), id="run"),
+        pytest.param("**Terms of a batch**", names_of(BatchTerms), id="batch"),
+        pytest.param("**Terms of a second phase**", names_of(PhaseTerms), id="phase"),
+        pytest.param("**Results**", names_of(NoisyRelease), id="release"),
+    ],
+)
+def test_terms_on_the_page_are_those_of_the_code_in_the_order_of_their_bytes(
+    opening: str, keys: set[str]
+) -> None:
+    assert keys_of_table(opening) == sorted(keys, key=cbor)
+
+
+def test_a_first_phase_has_outcomes_only() -> None:
+    assert names_of(FirstPhase) == {"outcomes"}
+
+
+@pytest.mark.parametrize("name", get_args(MechanismName))
+def test_parameters_of_mechanisms_are_those_of_the_code(name: MechanismName) -> None:
+    rows = re.findall(r"^\| (`.*) \| (`.*) \| (.*) \|$", section("Terms and results"), re.MULTILINE)
+    (row,) = [row for row in rows if f"`{name}`" in row[0]]
+    assert set(re.findall(r"`(\w+)`", row[1])) == federation._PARAMETERS[name]
+
+
+def test_names_in_terms_are_those_of_the_code() -> None:
+    text = section("Terms and results")
+    for names in (MechanismName, NoisePlace, PrivacyUnit, Pricing):
+        for name in get_args(names):
+            assert f"`{name}`" in text, name
+
+
+@pytest.mark.parametrize("outcome", list(Outcome), ids=lambda outcome: outcome.name)
+def test_outcomes_on_the_page_are_those_of_the_code(outcome: Outcome) -> None:
+    assert f"{outcome.value} {outcome.name.lower().replace('_', ' ')}" in text_of_results()
+
+
+def text_of_results() -> str:
+    return section("Terms and results").partition("**Results**")[2]
+
+
+def test_lines_of_digests_are_those_of_the_code() -> None:
+    listed = re.findall(
+        r"\| `(pate-fed [a-z ]+?)(?: R(?:,C)?)?` ", section("Digests of public data")
+    )
+    coded = set()
+    for module in (queries, releases, distributed_max, labeling):
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        coded |= set(re.findall(r'"(pate-fed [a-z ]+?) ?(?:\{[^"]*\})?\\n"', source))
+    assert set(listed) == coded
+    assert len(listed) == 5
+
+
+# Shares ----------------------------------------------------------------------------------------
+
+
+def test_sizes_of_shares_are_those_of_the_code() -> None:
+    text = section("Shares of a batch's keys")
+    assert f"integers modulo {shamir.PRIME}" in text
+    assert f"A share has {shamir.SHARE_BYTES} bytes" in text
+    sealed = dealing.DIGEST_BYTES + share_envelope.TAG_BYTES
+    assert f"{sealed} + {shamir.SHARE_BYTES} n bytes" in text
+    assert dealing.disclosed_bytes(5, 0) == 34 + 32
+    assert dealing.disclosed_bytes(5, 1) == 34 + 34 + 3 * 32
+
+
+def test_labels_of_a_dealing_are_those_of_the_code() -> None:
+    source = Path(dealing.__file__).read_text(encoding="utf-8")
+    coded = set(re.findall(r'b"([a-z]+)\\0"', source))
+    assert coded == {"secret", "share", "keys", "column"}
+    for label in coded:
+        assert f'"{label}\\0"' in section("Shares of a batch's keys")
+
+
+def test_epochs_that_may_be_skipped_are_those_of_the_code() -> None:
+    assert f"{pair_keys.MAX_SKIPPED_EPOCHS} higher at most" in section("Keys of a pair")
+
+
+# Transcripts -----------------------------------------------------------------------------------
+
+
+def test_the_order_of_lines_is_that_of_the_verifier() -> None:
+    table = section("Transcripts").partition("| after | comes |")[2].partition("\n\n")[0]
+    listed: dict[str, set[str]] = {}
+    for after, comes in re.findall(r"^\| (.*) \| (.*) \|$", table, re.MULTILINE):
+        for one in lines_named(after) or {""}:
+            listed[one] = lines_named(comes)
+    assert listed == {one: set(comes) for one, comes in FOLLOWERS.items()}
+
+
+def lines_named(cell: str) -> set[str]:
+    """Lines as the verifier names them: "heads setup" for `heads` of stage `setup`."""
+    joined = re.sub(r"`heads` of stage `(\w+)`", r"`heads \1`", cell)
+    return set(re.findall(r"`([a-z ]+)`", joined))
+
+
+@pytest.mark.parametrize("kind", ["identities", "plan", "heads"])
+def test_keys_of_lines_are_those_of_a_transcript(kind: str) -> None:
+    text = read_vectors("written_transcripts")["good"]["masked"]
+    rows = [json.loads(line) for line in text.splitlines()]
+    written = next(row for row in rows if row["kind"] == kind)
+    table = section("Transcripts").partition("| line | keys |")[2].partition("\n\n")[0]
+    (cell,) = re.findall(rf"^\| [^|]*`{kind}`[^|]* \| (.*) \|$", table, re.MULTILINE)
+    inner = set(written["signatures"][0]) if "signatures" in written else set()
+    assert set(re.findall(r"`([a-z_]+)`", cell)) == set(written) | inner
+
+
+# Vectors ---------------------------------------------------------------------------------------
+
+
 def test_every_vector_of_a_format_is_named_on_the_page() -> None:
-    formats = {"wire_frames", "packets", "envelopes", "pair_keys", "keystream", "masked_vectors"}
-    formats |= {"transcript", "written_transcripts", "journals"}
+    formats = {*VECTORS, "envelopes"}
+    listed = re.findall(r"^\| `([a-z_]+)\.json` \|", section("Test vectors"), re.MULTILINE)
+    assert set(listed) == formats
+    assert len(listed) == len(formats)
     assert set(re.findall(r"`([a-z_]+)\.json`", TEXT)) == formats
     assert all((ROOT / "tests" / "vectors" / f"{name}.json").is_file() for name in formats)
+
+
+@pytest.mark.parametrize("name", [*VECTORS, "envelopes"])
+def test_a_file_has_spoiled_vectors_where_the_page_says_so(name: str) -> None:
+    (row,) = re.findall(rf"^\| `{name}\.json` \|.*$", section("Test vectors"), re.MULTILINE)
+    said = len(row.strip("| ").split("|")) == 3
+    assert said is ("spoiled" in json.dumps(read_vectors(name)))

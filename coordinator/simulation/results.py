@@ -40,9 +40,24 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.masked import MaskedSum
 
 SCHEMA_VERSION = 1
+_SEALING: Mapping[str, str] = {
+    SUITE_MLKEM768_X25519: (
+        "What hospitals tell each other through the coordinator is sealed with ML-KEM-768 and "
+        "X25519 together: whoever records it today and has a quantum computer one day still cannot "
+        "open it, as long as one of the two holds."
+    ),
+    SUITE_X25519: (
+        "What hospitals tell each other through the coordinator is sealed with X25519 alone: "
+        "whoever records it today and has a quantum computer one day can open it, and then sees "
+        "what single hospitals sent."
+    ),
+}
+"""What each sealing suite means, for people."""
+
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
@@ -181,7 +196,7 @@ def privacy_table(
         "ledger": _ledger(store),
         "sum": settings.form,
         "guarantee": guarantee(terms, formal),
-        "trust": trust(settings.form, terms),
+        "trust": f"{trust(settings.form, terms)}{sealing(settings.form, settings.suite)}",
         "not_protected": list(
             not_protected(
                 simulated=True,
@@ -333,6 +348,11 @@ def trust(form: str, terms: RunTerms) -> str:
     )
 
 
+def sealing(form: str, suite: str) -> str:
+    """Say what the sealing suite means, a sentence to follow another; nothing without secrets."""
+    return "" if form == "plain" else f" {_SEALING[suite]}"
+
+
 def _charged(terms: RunTerms, seat: int, store: RunStore) -> list[dict[str, Any]]:
     """Return epsilon charged after each step to the party that the run may cost most.
 
@@ -409,8 +429,11 @@ def manifest_table(
         "python": platform.python_version(),
         "versions": {name: version(name) for name in _VERSIONS_OF},
         "seed": settings.seed,
+        "suite": settings.suite,
         "partition": partition.as_json(),
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),
+        "heads_compared": [seat.hex() for seat in run.round.heads_compared],
+        "not_heard": list(run.not_heard),
     }

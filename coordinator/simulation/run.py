@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.config import SimulationSettings
+from coordinator.config import (
+    INTERACTIVE_THRESHOLD_SHARE,
+    VOTE_THRESHOLD_SHARE,
+    SimulationSettings,
+)
 from coordinator.errors import CoordinatorError, InvalidSettingError, VoidBatchError
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.simulation import results
@@ -32,7 +36,7 @@ from coordinator.simulation.hospitals import (
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
 from pate_fed.accounting import NO_OUTCOMES, PrivacyLedger, delta_warning
-from pate_fed.charging import RunLedger, ledger_of
+from pate_fed.charging import RunLedger, ledger_of, noise_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
@@ -40,7 +44,10 @@ from pate_fed.mechanisms import (
     DistributedInteractiveMax,
     InteractiveGaussianMax,
     RandomBytes,
+    flat_row,
     keyed_stream,
+    pass_chances,
+    usual_vote_threshold,
 )
 from pate_fed.partition import (
     Manifest,
@@ -178,6 +185,7 @@ class _Rehearsal:
         policy = simulation_policy(
             terms=terms,
             form=settings.form,
+            suite=settings.suite,
             valid_votes=settings.valid_votes,
             queries=len(self._queries),
         )
@@ -204,6 +212,7 @@ class _Rehearsal:
         labels = self._known_labels()
         labels.warnings[:0] = self._held_out_notes()
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
+        labels.warnings.extend(_threshold_notes(self._asked, labels.run.terms))
         outcomes = results.answers_of(self._store)
         if not outcomes and labels.stopped_by is not None:
             raise self._advised(labels.stopped_by)
@@ -340,7 +349,7 @@ class _Rehearsal:
                 for hospital in self._hospitals
             ],
             pool=self._pool,
-            settings=Settings(self._terms, simulated=True),
+            settings=Settings(self._terms, simulated=True, suite=self._settings.suite),
             store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=self._chance.noise(),
@@ -377,6 +386,12 @@ class _Rehearsal:
         except (CoordinatorError, ProtocolError) as error:
             labels.stopped_by = labels.stopped_by or error
             labels.warnings.append(f"The run could not be closed by all parties: {error}")
+        if run.not_heard:
+            parties = len(run.members)
+            labels.warnings.append(
+                f"Heads of {parties - len(run.not_heard)} of {parties} hospitals agree; not heard: "
+                f"{', '.join(run.not_heard)}."
+            )
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
@@ -544,6 +559,40 @@ def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list
         *notes,
         "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
         "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
+    ]
+
+
+def _threshold_notes(asked: SimulationSettings, terms: RunTerms) -> list[str]:
+    """Say what the two-phase check lets through: it is biased upward, unlike the coordinator's."""
+    threshold = terms.vote_threshold
+    if not terms.at_parties or threshold is None:
+        return []
+    noise, interactive = noise_of(terms), terms.mechanism == "interactive"
+    votes = 0 if interactive else terms.total_votes
+    flat = flat_row(votes, terms.classes)
+
+    def passing(at: float) -> str:
+        return f"{pass_chances([flat], vote_threshold=at, noise=noise)[0]:.1%}"
+
+    check = (
+        f"The check with noise at the parties looks at the largest of {terms.classes} noisy counts"
+    )
+    usual = usual_vote_threshold(votes=votes, classes=terms.classes, noise=noise)
+    if asked.vote_threshold is None:
+        share = INTERACTIVE_THRESHOLD_SHARE if interactive else VOTE_THRESHOLD_SHARE
+        other = share * terms.total_votes
+        if threshold == other:
+            return []
+        return [
+            f"{check}, so --vote-threshold was chosen for it: {threshold:g}, which a query on "
+            f"which teachers do not agree at all passes with a chance of {passing(threshold)}; "
+            f"{other:g}, usual with noise at the coordinator, with {passing(other)}."
+        ]
+    if threshold >= usual:
+        return []
+    return [
+        f"{check}: a query on which teachers do not agree at all passes --vote-threshold "
+        f"{threshold:g} with a chance of {passing(threshold)}; {usual} with {passing(usual)}."
     ]
 
 

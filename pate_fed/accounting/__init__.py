@@ -57,7 +57,7 @@ from pate_fed.accounting.label_bounds import (
     threshold_bit_rdp,
 )
 from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
-from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger
+from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
 from pate_fed.accounting.pate_bounds import (
     gnmax_log_q,
@@ -182,6 +182,7 @@ __all__ = [
     "laplace_rdp",
     "neighbors",
     "not_protected",
+    "order_for_life",
     "price",
     "pure_dp_rdp",
     "rdp_from_log_q",

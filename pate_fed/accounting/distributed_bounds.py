@@ -177,6 +177,7 @@ def _moment(order: NDArray[np.float64], before: Coin, after: Coin) -> NDArray[np
         m, ratio = order - 1, log_p - log_q
         p, q = np.exp(log_p), np.exp(log_q)
         near = p * (np.expm1(np.minimum(m * ratio, 1.0)) + m * np.expm1(np.minimum(-ratio, 1.0)))
-        far = np.exp(log_p + m * ratio) - p + m * (q - p)
+        with np.errstate(over="ignore"):  # an infinite moment bounds nothing: the cap does
+            far = np.exp(log_p + m * ratio) - p + m * (q - p)
         total = total + np.where(np.abs(ratio) * np.maximum(m, 1.0) < 1, near, far)
     return total

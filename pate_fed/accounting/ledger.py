@@ -16,6 +16,12 @@ adds up is chosen with the budget, once:
                 every mechanism that has a curve, the joint price included (Feldman, Zrnic 2021;
                 docs/explanation/joint-price.md, Theorem C)
 
+A hospital that takes part in runs of every kind over the years opens its ledger by
+`PrivacyLedger.for_life`: at an order that follows from the budget alone. Gaussian noise adds up
+there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2; noise at the parties, the
+joint price and tests of stability add up nowhere else. A ledger never changes from one way to the
+other: whoever picked the way after seeing releases could pick the one that they left more room in.
+
 Exactness: charges are added by `math.fsum`, which rounds once, so the order of entries changes
 nothing and errors do not pile up. A sum of mu^2 and its budget are compared by `is_gdp_within`,
 which counts its own rounding error against the reservation. The same comparison yields
@@ -34,7 +40,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
+
+import numpy as np
+from scipy.optimize import minimize_scalar
 
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp, has_curve
@@ -95,6 +104,30 @@ class PrivacyLedger:
         require_distinct(self.entries)
         if not self._is_within(self.entries):
             raise LedgerError("entries must stay within the budget", "entries that exceed it")
+
+    @classmethod
+    def for_life(cls, epsilon: float, delta: float, *, additive_delta: float = 0.0) -> Self:
+        """Open a ledger that can add up every kind of run, for a budget over many of them.
+
+        Args:
+            epsilon: Budget, above 0.
+            delta: In (0, 1).
+            additive_delta: Part of delta that is kept for tests of stability, below delta; without
+                it none can be paid for.
+
+        Returns:
+            An empty ledger at `order_for_life`.
+
+        Raises:
+            InvalidParameterError: a number is out of its range.
+        """
+        left = probability("delta", delta) - additive_delta
+        return cls(
+            epsilon,
+            delta,
+            order=order_for_life(positive("epsilon", epsilon), probability("delta", left)),
+            additive_delta=additive_delta,
+        )
 
     def reserve(self, entry_id: str, event: PrivacyEvent) -> PrivacyLedger:
         """Hold the worst case of the next step.
@@ -224,6 +257,42 @@ class PrivacyLedger:
             return math.inf if charges else 0.0
         delta = self.delta - self.additive_delta
         return epsilon_at_order(rdp, self.order, delta=delta) * _SAFETY
+
+
+@lru_cache(maxsize=64)
+def order_for_life(epsilon: float, delta: float) -> float:
+    """Return the Renyi order at which a budget holds most Gaussian noise.
+
+    At order l a budget holds an RDP of R(l) = epsilon - ln(1 - 1/l) + ln(l delta) / (l - 1), and
+    Gaussian noise of total mu^2 has l mu^2 / 2 there: the order is that of the largest R(l) / l.
+    It follows from the budget alone, so nothing that is released can sway it. Other prices have
+    their best order nearby.
+
+    Args:
+        epsilon: Above 0.
+        delta: In (0, 1).
+
+    Source:
+        The conversion: Canonne, Kamath, Steinke 2020, Proposition 12.
+        https://arxiv.org/abs/2004.00010
+    """
+
+    def room(log_above_1: float) -> float:
+        above_1 = math.exp(log_above_1)
+        order = 1 + above_1
+        return (
+            epsilon + math.log1p(1 / above_1) + (math.log(delta) + math.log1p(above_1)) / above_1
+        ) / order
+
+    # The best l - 1 is near sqrt(ln(1/delta) / epsilon) for large budgets, 2 ln(1/delta) / epsilon
+    # for small ones.
+    scale = 1 - math.log(delta)
+    grid = np.linspace(math.log(1e-3 / (1 + epsilon)), math.log(100 * scale / epsilon + 100), 2001)
+    best = int(np.argmax([room(float(place)) for place in grid]))
+    around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)]))
+    found = minimize_scalar(lambda place: -room(place), bounds=around, method="bounded")
+    # Any order is valid: four digits of this one, to be the same on every machine.
+    return 1 + float(f"{math.exp(float(found.x)):.4g}")
 
 
 def _charges(entries: tuple[LedgerEntry, ...]) -> list[PrivacyEvent]:

@@ -22,8 +22,12 @@ from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
 from pate_fed.mechanisms.pass_chances import (
+    FLAT_CHANCE,
+    flat_row,
     pass_chances,
     preview_two_phases,
+    row_of_top,
+    usual_vote_threshold,
     vote_threshold_for,
 )
 from pate_fed.mechanisms.registry import (
@@ -42,6 +46,7 @@ from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, 
 
 __all__ = [
     "DISTRIBUTED_MECHANISM_NAMES",
+    "FLAT_CHANCE",
     "MECHANISM_NAMES",
     "ROW_SUM_FALSE_ALARM",
     "AlwaysAnsweringMechanism",
@@ -63,15 +68,18 @@ __all__ = [
     "StableLaplaceMax",
     "StableMax",
     "discrete_variation_bound",
+    "flat_row",
     "keyed_stream",
     "largest_draw",
     "make_distributed_mechanism",
     "make_mechanism",
     "pass_chances",
     "preview_two_phases",
+    "row_of_top",
     "sample_discrete_gaussian",
     "sample_discrete_laplace",
     "sample_gaussian",
     "sample_laplace",
+    "usual_vote_threshold",
     "vote_threshold_for",
 ]

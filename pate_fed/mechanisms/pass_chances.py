@@ -8,6 +8,7 @@ and simulated votes only: tried out on real votes, the choice would tell about t
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,50 @@ from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.preview import Preview, right_chances
+
+FLAT_CHANCE: Final = 0.05
+"""Chance that a query on which teachers do not agree at all passes, where nobody says otherwise."""
+
+
+def flat_row(votes: int, classes: int) -> NDArray[np.int64]:
+    """Return the votes of teachers who do not agree at all: as even as whole votes can be.
+
+    Args:
+        votes: On the query, at least 0.
+        classes: At least 1.
+
+    Returns:
+        Counts, the larger first; int64, shape (classes,).
+    """
+    return row_of_top(-(-votes // classes), votes=votes, classes=classes)
+
+
+def row_of_top(top: int, *, votes: int, classes: int) -> NDArray[np.int64]:
+    """Return a row with so many votes for the first class, the rest spread as evenly as can be.
+
+    Args:
+        top: Votes of the first class, at most `votes`.
+        votes: On the query.
+        classes: At least 1; with 1, all votes are its.
+
+    Returns:
+        Counts; int64, shape (classes,).
+    """
+    others = max(classes - 1, 1)
+    each, more = divmod(votes - top, others)
+    rest = each + (np.arange(others) < more)
+    return np.array([top, *rest], dtype=np.int64)[:classes]
+
+
+def usual_vote_threshold(*, votes: int, classes: int, noise: DistributedNoise) -> int:
+    """Return the threshold that a flat row passes with a chance of at most `FLAT_CHANCE`.
+
+    Args:
+        votes: On a query; 0 where a student's share is taken off, which leaves rows around 0.
+        classes: At least 2.
+        noise: Of the first phase.
+    """
+    return vote_threshold_for(flat_row(votes, classes), chance=FLAT_CHANCE, noise=noise)
 
 
 def pass_chances(

@@ -7,7 +7,7 @@ enough survivors have revealed what is left in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from protocols.envelope import DEFAULT_SUITE, require_key_of, require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
+    LateMessageError,
     RefusedError,
     RemoteProtocolError,
     SuiteError,
+    TooFewSharesError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -47,11 +49,13 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    StreamSums,
     SurvivorSet,
 )
 from protocols.ring import Words
+from protocols.rounds.blame import Blame, BlameCase, require_rows
 from protocols.rounds.opening import ShareFault, SumOpening
-from protocols.rounds.party import ROLE_PARTY, setup_digest
+from protocols.rounds.party import ROLE_PARTY, least_heads, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
@@ -106,9 +110,13 @@ class CoordinatorRound:
         self._plan: Signed | None = None
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
-        self._declined: set[bytes] = set()
+        self._declined: dict[bytes, bytes] = {}
+        self._settled: set[bytes] = set()
+        self._heard: tuple[bytes, ...] = ()
         self._opening: SumOpening | None = None
         self._survivor_set: Signed | None = None
+        self._case: BlameCase | None = None
+        self._row_request = b""
         self._statements = {
             party: wire.decode(frame) for party, frame in (known_statements or {}).items()
         }
@@ -181,7 +189,9 @@ class CoordinatorRound:
     def missing(self) -> tuple[bytes, ...]:
         """Parties whose message of this stage has not come, in seat order."""
         is_fixed = self._opening is not None and self._opening.is_fixed
-        awaited = self.survivors if is_fixed else self._seats
+        awaited = self.survivors if is_fixed else self._heard or self._seats
+        if self._state is CoordinatorState.BLAMING and self._case is not None:
+            awaited = self._case.asked
         return tuple(seat for seat in awaited if seat not in self._received)
 
     @property
@@ -202,7 +212,22 @@ class CoordinatorRound:
     @property
     def nothing_was_shared(self) -> bool:
         """Whether every party signed a refusal of the open plan, and none sent a y."""
-        return not self._vectors and self._declined == set(self._seats)
+        return not self._vectors and set(self._declined) == set(self._seats)
+
+    @property
+    def declined(self) -> tuple[bytes, ...]:
+        """Parties that signed that they will never send for the open plan, in seat order."""
+        return tuple(seat for seat in self._seats if seat in self._declined)
+
+    @property
+    def survivors_are_fixed(self) -> bool:
+        """Whether shares of the open plan may have been revealed."""
+        return self._opening is not None and self._opening.is_fixed
+
+    @property
+    def heads_compared(self) -> tuple[bytes, ...]:
+        """Parties that signed the last head of this run, in seat order; none before `compare`."""
+        return self._heard
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -223,6 +248,7 @@ class CoordinatorRound:
                 not allowed in this state or contradicts an earlier one; `peer` of the error
                 names the party, and nothing changed.
             RefusedError: the party refused.
+            LateMessageError: an answer to a plan that is settled, or whose survivors are fixed.
         """
         try:
             self._require_size(frame)
@@ -248,6 +274,7 @@ class CoordinatorRound:
                     peer=sender.hex(),
                 )
             return sender
+        self._require_in_time(message)
         state = next_state(COORDINATOR_TRANSITIONS, self._state, message)
         if sender not in self.missing:
             # Else a party could answer an exchange that has not begun, and end it for all.
@@ -274,7 +301,7 @@ class CoordinatorRound:
                 if peer is None:
                     raise UnknownPeerError("a bundle's sender must be known", "none")
                 sender = peer
-            case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal():
+            case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal() | StreamSums():
                 sender = message.sender
             case HeadStatement():
                 sender = message.sender
@@ -288,8 +315,8 @@ class CoordinatorRound:
 
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
-        if isinstance(message, ShareBundle | Reveal):
-            self._check_shares(message, sender)
+        if isinstance(message, ShareBundle | Reveal | StreamSums):
+            self._check_keys(message, sender)
             return
         match message:
             case KeyStatement():
@@ -308,14 +335,20 @@ class CoordinatorRound:
             case MaskedVector():
                 self._add(signed, message)
             case Refusal():
-                self._require_current(message.subject)
-                if self._plan is not None and message.subject == self._plan.digest:
-                    self._declined.add(sender)
+                self._note_refusal(signed, message)
                 raise RefusedError(message.reason, peer=sender.hex())
             case HeadStatement():
                 self._check_head(message)
             case _:
                 raise AssertionError(type(message).__name__)
+
+    def _note_refusal(self, signed: Signed, refusal: Refusal) -> None:
+        """Keep a promise about the open plan: it is shown to all if the plan is void."""
+        # A party that has lost the run cannot name it.
+        if self._state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
+            self._require_current(refusal.subject)
+        if self._plan is not None and refusal.subject == self._plan.digest:
+            self._declined[refusal.sender] = signed.frame
 
     def _check_head(self, statement: HeadStatement) -> None:
         self._require_run(statement.run_id)
@@ -360,15 +393,23 @@ class CoordinatorRound:
         plan = self._open_plan()
         if vector.plan_digest != plan.digest:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
+        if vector.sender in self._declined:
+            raise ConflictingMessageError("who refused a plan must send no vector", "one")
         if self._opening is not None and not self._opening.has_dealt(vector.sender):
             raise UnexpectedMessageError("shares must come before a vector", "none")
         if len(vector.body) != self._y_bytes:
             raise WrongLengthError(f"y must have {self._y_bytes} bytes", len(vector.body))
         assert self._total is not None
-        self._form.merge(self._total, self._form.ring.from_bytes(vector.body))
+        words = self._form.ring.from_bytes(vector.body)
+        self._form.merge(self._total, words)
+        if self._case is not None:
+            self._case.add(vector.sender, words)
         self._vectors[vector.sender] = signed.digest
 
-    def _check_shares(self, message: ShareBundle | Reveal, sender: bytes) -> None:
+    def _check_keys(self, message: ShareBundle | Reveal | StreamSums, sender: bytes) -> None:
+        if isinstance(message, StreamSums):
+            self._known_case().take(message)
+            return
         if self._opening is None:
             raise UnexpectedMessageError("this form must have no shares", "some")
         match message:
@@ -460,6 +501,7 @@ class CoordinatorRound:
         expires_at: int,
         terms: bytes,
         phase: int = 0,
+        row_words: int = 0,
     ) -> bytes:
         """Open an attempt at a batch and return its plan, the same for every party.
 
@@ -470,11 +512,14 @@ class CoordinatorRound:
             expires_at: Unix time after which nobody sends for it.
             terms: What is asked.
             phase: Which vector of this attempt, from 0; each is a plan of its own.
+            row_words: Words of a row, if it is to be found out who spoils one; 0 if not.
 
         Raises:
-            WrongStateError: the last plan is not settled.
+            WrongStateError: the last plan is not settled, or rows do not fill the vector.
         """
         self._require_settled()
+        if row_words:
+            require_rows(words, row_words)
         self._epoch += 1
         plan = Plan(
             run_id=self._run_id,
@@ -489,6 +534,7 @@ class CoordinatorRound:
         )
         self._plan = wire.sign(plan, self._identity)
         self._append("plan", self._plan)
+        self._case = self._new_case(words, row_words)
         self._total = self._form.empty_total(words)
         self._vectors.clear()
         self._declined.clear()
@@ -535,6 +581,11 @@ class CoordinatorRound:
         if self._total is None or not is_whole:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
         streams = [] if self._opening is None else self._opening.streams()
+        if self._case is not None and streams:
+            alive = [self._seats.index(seat) for seat in self.survivors]
+            left = self._form.leftovers(alive, parties=len(self._seats))
+            opened = zip(left, streams, strict=True)
+            self._case.note_opened((dealer, seat, key) for (dealer, seat, _), (_, key) in opened)
         total, self._total = self._total, None
         return self._form.unshard(total, streams=streams)
 
@@ -555,18 +606,61 @@ class CoordinatorRound:
             run_id=self._run_id,
             plan_digest=plan.digest,
             state="released" if released else "void",
+            words=wire.expect(plan, Plan).words,
             vector_digests=tuple(self._vectors.get(seat, b"") for seat in self._seats),
+            refusals=() if released else tuple(self._declined[seat] for seat in self.declined),
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
         if released and self._survivor_set is not None:
             self._append("survivor set", self._survivor_set)
         self._append("settlement", signed)
+        self._settled.add(plan.digest)
         self._plan = self._total = self._opening = self._survivor_set = None
+        if released:
+            self._case = None
         self._vectors.clear()
         self._received.clear()
         self._state = CoordinatorState.READY
         return signed.frame
+
+    def ask_for_sums(self, row: int) -> bytes:
+        """Ask who spoiled a row of the plan that was settled as void, once.
+
+        Args:
+            row: Which row.
+
+        Returns:
+            The frame for every party whose y was in the sum: those in `missing`.
+
+        Raises:
+            WrongStateError: the last plan is not settled, or was released, or its rows were not to
+                be traced, or it has no such row.
+        """
+        self._require_settled()
+        request = self._known_case().ask(row, run_id=self._run_id)
+        self._received.clear()
+        self._state = CoordinatorState.BLAMING
+        signed = wire.sign(request, self._identity)
+        self._row_request = signed.digest
+        return signed.frame
+
+    def name_liars(self, quotas: Sequence[int]) -> Blame:
+        """Compare what the parties stated, and forget it. Who did not state is named for that.
+
+        Args:
+            quotas: What a row of each party must come to, in seat order.
+
+        Raises:
+            WrongStateError: no row was asked about.
+        """
+        if self._state is not CoordinatorState.BLAMING:  # else somebody is silent
+            self._require(CoordinatorState.READY)
+        blame = self._known_case().name(quotas)
+        self._case = None
+        self._received.clear()
+        self._state = CoordinatorState.READY
+        return blame
 
     def close(self) -> bytes:
         """End the run and return the frame that tells every party."""
@@ -577,9 +671,27 @@ class CoordinatorRound:
         return wire.sign(closing, self._identity).frame
 
     def compare(self) -> bytes:
-        """Return all parties' heads, for every party to compare."""
+        """Return all parties' heads, for every party to compare.
+
+        A party that was lost since has none: the others go on if they are enough.
+
+        Raises:
+            WrongStateError: the run is not closed, or its heads were compared before.
+            TooFewSharesError: too few heads came to tell one history from two.
+        """
+        if self._heard:
+            raise WrongStateError("heads must be compared once", "a second time")
+        if self._state is CoordinatorState.CLOSING:
+            came, least = len(self._received), least_heads(self._form, parties=len(self._seats))
+            if came < least:
+                raise TooFewSharesError(received=came, threshold=least)
+            self._note_heads()
+            self._state = CoordinatorState.COMPARING
         self._require(CoordinatorState.COMPARING)
-        statements = tuple(signed.frame for signed in self._collected())
+        self._heard = tuple(seat for seat in self._seats if seat in self._received)
+        received = [self._received.get(seat) for seat in self._seats]
+        self._received.clear()
+        statements = tuple(b"" if signed is None else signed.frame for signed in received)
         return wire.contain(HeadBundle(self._run_id, statements)).frame
 
     def signed_transcript(self) -> list[dict[str, Any]]:
@@ -634,6 +746,22 @@ class CoordinatorRound:
         messages = [self._received.pop(seat) for seat in self._seats]
         return [signed for signed in messages if signed is not None]
 
+    def _new_case(self, words: int, row_words: int) -> BlameCase | None:
+        if not row_words:
+            return None
+        return BlameCase(
+            self._form,
+            seats=self._seats,
+            plan_digest=self._open_plan().digest,
+            words=words,
+            row_words=row_words,
+        )
+
+    def _known_case(self) -> BlameCase:
+        if self._case is None:
+            raise WrongStateError("a row of a void plan must be asked about", "none")
+        return self._case
+
     def _open_plan(self) -> Signed:
         if self._plan is None:
             raise WrongStateError("a plan must be open", self._state.value)
@@ -663,8 +791,20 @@ class CoordinatorRound:
         if len(frame) > most:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
 
+    def _require_in_time(self, message: Message) -> None:
+        """Refuse what answers a plan that is over: its sum or its survivors stand."""
+        if isinstance(message, MaskedVector | ShareBundle | Refusal):
+            plan = message.subject if isinstance(message, Refusal) else message.plan_digest
+            is_open = self._plan is not None and plan == self._plan.digest
+            if plan in self._settled or (is_open and self.survivors_are_fixed):
+                raise LateMessageError("an answer must come before its plan is over", "a late one")
+
     def _require_current(self, subject: bytes) -> None:
-        current = {self._run_id} if self._plan is None else {self._run_id, self._plan.digest}
+        current = {self._run_id or self._offer.digest}
+        if self._plan is not None:
+            current.add(self._plan.digest)
+        if self._state is CoordinatorState.BLAMING:
+            current.add(self._row_request)
         if subject not in current:
             raise UnexpectedMessageError("a refusal must be of this run or its open plan", "not")
 
@@ -680,7 +820,7 @@ class CoordinatorRound:
 def _subject(message: Message) -> object:
     """What a message is about, beside its type and sender: two bodies for one are a conflict."""
     match message:
-        case MaskedVector() | ShareBundle():
+        case MaskedVector() | ShareBundle() | StreamSums():
             return message.plan_digest
         case Reveal():
             return message.survivors_digest

@@ -1,7 +1,8 @@
 """What a party must remember so that a key never meets two vectors (rule R4).
 
 The order is: the plan's digest is journalled, y is computed once, y is stored, y is sent. Whoever
-keeps the journal on disk syncs each step before returning.
+keeps the journal on disk syncs each step before returning. A plan that the party promised to leave
+alone is journalled before the promise is sent (rule R3), and is never begun again.
 
 A journal has a counter that never goes back. The party signs it in every run, and its peers
 remember it: a journal that was restored from a backup is told by a counter below a signed one.
@@ -26,16 +27,33 @@ class RoundJournal(ABC):
         """Note that a vector is about to be computed for a plan.
 
         Raises:
-            KeyReuseError: the plan was begun before, or the run's epoch is not ahead.
+            KeyReuseError: the plan was begun before or abandoned, or the run's epoch is not ahead.
             RestoredJournalError: the journal was halted.
         """
 
     @abstractmethod
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
-        """Store the frame that answers a plan, before it is sent.
+    def abandon(self, plan_digest: bytes) -> None:
+        """Note that nothing was sent for a plan, and that nothing ever will be.
+
+        The queries that were claimed for it are free again: only this party could have answered.
+        The same plan again changes nothing.
 
         Raises:
-            KeyReuseError: the plan was not begun, or has another frame.
+            KeyReuseError: a y was ever kept for it, be it erased since.
+            RestoredJournalError: the journal was halted: what is missing in it may have been sent.
+        """
+
+    @abstractmethod
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+        """Store the frame that answers a plan, before it is sent.
+
+        Args:
+            plan_digest: The plan.
+            frame: Its answer.
+            expires_at: Unix time after which nobody needs it, in seconds.
+
+        Raises:
+            KeyReuseError: the plan was not begun, has another frame, or is given up.
         """
 
     @abstractmethod
@@ -47,12 +65,16 @@ class RoundJournal(ABC):
         """Note the one survivor set of a plan, before anything is revealed for it.
 
         Raises:
-            KeyReuseError: the plan was not begun, or has another survivor set.
+            KeyReuseError: the plan was not begun, has another survivor set, or is given up.
         """
 
     @abstractmethod
     def erase(self, plan_digest: bytes) -> None:
         """Drop a settled plan's frame; its digest stays, so that it is never begun again."""
+
+    @abstractmethod
+    def sweep(self, *, now: float) -> None:
+        """Drop the frames of all plans that have expired, as `erase` does (rule R9)."""
 
     @abstractmethod
     def witness(self, counters: Mapping[bytes, int]) -> None:

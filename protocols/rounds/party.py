@@ -19,11 +19,15 @@ from protocols import wire
 from protocols.envelope import DEFAULT_SUITE, SealingKey, require_key_of, seal
 from protocols.errors import (
     BadSignatureError,
+    BlameError,
     BrokenEnvelopeError,
     ConflictingMessageError,
+    FalseRefusalError,
     HistoryError,
     InvalidVectorError,
     KeyConfirmationError,
+    KeyReuseError,
+    KeysGoneError,
     MalformedMessageError,
     ProtocolError,
     RemoteProtocolError,
@@ -37,6 +41,7 @@ from protocols.errors import (
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     DIGEST_BYTES,
+    BlameRequest,
     Closing,
     Confirmations,
     Envelope,
@@ -44,7 +49,6 @@ from protocols.messages import (
     HeadBundle,
     HeadStatement,
     KeyStatement,
-    MaskedVector,
     Message,
     Plan,
     Ready,
@@ -55,11 +59,14 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    StreamSums,
     SurvivorSet,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, Pair, PairRoots, confirmation, make_root
+from protocols.rounds.blame import RowWitness
 from protocols.rounds.holding import COORDINATOR, ShareHolder
 from protocols.rounds.journal import RoundJournal
+from protocols.rounds.retry import RetrySet
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
@@ -80,11 +87,12 @@ class Received:
     Attributes:
         replies: Frames to send back.
         event: Something that the node must act upon: a `RunRecord` (then `accept_run` or
-            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds).
+            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds), a
+            `BlameRequest` (then `state_sums` or `refuse`).
     """
 
     replies: tuple[bytes, ...] = field(default=(), repr=False)
-    event: RunRecord | Plan | Settlement | None = None
+    event: RunRecord | Plan | Settlement | BlameRequest | None = None
 
 
 class PartyRound:
@@ -135,6 +143,7 @@ class PartyRound:
         self._fingerprints: tuple[bytes, ...] = ()
         self._halves: dict[bytes, bytes] = {}
         self._roots = PairRoots(self._me, {})
+        self._epoch = 0
         self._unconfirmed: dict[bytes, bytes] = {}
         self._confirmations: Signed | None = None
         self._plan: Signed | None = None
@@ -143,6 +152,9 @@ class PartyRound:
         self._holder: ShareHolder | None = None
         self._survivors: Signed | None = None
         self._wrong_dealers: tuple[bytes, ...] = ()
+        self._witness: RowWitness | None = None
+        self._blame: BlameRequest | None = None
+        self._compared: tuple[bytes, ...] = ()
 
     # What others may know ---------------------------------------------------------------------
 
@@ -174,12 +186,17 @@ class PartyRound:
     @property
     def epoch(self) -> int:
         """Highest epoch that this party moved to."""
-        return self._roots.epoch
+        return self._epoch
 
     @property
     def wrong_dealers(self) -> tuple[bytes, ...]:
         """Survivors of the open plan whose shares were not what they had signed."""
         return self._wrong_dealers
+
+    @property
+    def heads_compared(self) -> tuple[bytes, ...]:
+        """Parties whose last heads came and were this party's own, in seat order; it is one."""
+        return self._compared
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -283,43 +300,83 @@ class PartyRound:
         form = self._form
         if vector.shape != (plan.words,):
             raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
-        form.ring.encode(vector)  # refuse what the ring cannot hold before a key is touched
+        answer = self._encoded(signed, vector)  # or refused, before a key is touched
         self._journal.begin(run_id=self._run_id, epoch=plan.epoch, plan_digest=signed.digest)
-        self._roots.advance(plan.epoch)
+        self._move_to(plan.epoch)
         keys = self._keys_by_seat(signed.digest)
         self_key = self._random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
-        masked = form.shard(vector, seat=self._seat(), pair_keys=keys, self_key=self_key).tobytes()
-        answer = wire.sign(MaskedVector(signed.digest, self._me, masked), self._identity)
-        frames: tuple[bytes, ...] = (answer.frame,)
+        words = form.ring.words_in(answer.body)
+        form.hide(words, seat=self._seat(), pair_keys=keys, self_key=self_key)
+        del words  # what is signed must not change any more
+        frame, digest = answer.sign(self._identity)
+        frames: tuple[bytes, ...] = (frame,)
         if form.survives_dropouts:
-            frames = (self._deal(signed.digest, keys, self_key), answer.frame)
-        self._journal.keep(signed.digest, _joined(frames))
-        self._sent_digest = answer.digest
+            frames = (self._deal(signed.digest, keys, self_key), frame)
+        self._journal.keep(signed.digest, _joined(frames), expires_at=plan.expires_at)
+        self._sent_digest = digest
+        self._witness = RowWitness(
+            form,
+            plan_digest=signed.digest,
+            words=plan.words,
+            seat=self._seat(),
+            pair_keys=keys,
+            self_key=self_key,
+        )
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.SENT
         # The frames themselves stay in the journal alone, until the plan is settled.
         self._remember(plan, ())
         return frames
 
+    def state_sums(self, *, row_words: int) -> tuple[bytes, ...]:
+        """Answer who spoiled a row: state the sum of each stream over it, once.
+
+        Args:
+            row_words: Words of a row, from the terms that this party agreed to: never from the
+                request, which could ask for one word and so for a vote.
+
+        Raises:
+            WrongStateError: no row waits for a verdict.
+            BlameError: the plan has no such row; to be refused.
+        """
+        self._require(PartyState.REVIEWING_ROW)
+        assert self._blame is not None
+        assert self._witness is not None
+        request = self._blame
+        sums = self._witness.sums(request.row, row_words=row_words)
+        message = StreamSums(request.plan_digest, self._me, request.row, sums)
+        return self._end_blame(request, (wire.sign(message, self._identity).frame,))
+
     def refuse(self, reason: str) -> tuple[bytes, ...]:
         """Turn the proposal down.
+
+        Of a plan, that is a promise: nothing was sent for it, and nothing ever will be. It is in
+        the journal and the plan's keys are gone before it is sent (rule R3).
 
         Args:
             reason: A stable public code, never a text.
 
         Raises:
             WrongStateError: nothing waits for a verdict.
+            KeyReuseError: a y was kept for the plan.
+            RestoredJournalError: the journal was halted: it cannot promise.
         """
         if self._state is PartyState.REVIEWING_RUN:
             replies = self._refusal(self._run_id, reason)
             self._stop()
             self._remember(self._known_record(), replies)
             return replies
+        if self._state is PartyState.REVIEWING_ROW and self._blame is not None:
+            request = self._blame
+            # Never about the plan: that would promise that nothing was sent for it.
+            return self._end_blame(request, self._refusal(wire.digest_of(request), reason))
         self._require(PartyState.REVIEWING_PLAN)
         signed = self._known_plan()
         plan = wire.expect(signed, Plan)
-        replies = self._refusal(signed.digest, reason)
+        replies = self._refusal(signed.digest, reason)  # which may fail, and is not sent yet
+        self._journal.abandon(signed.digest)
         self._spend_epoch(plan)
+        self._roots.advance(plan.epoch + 1)  # the next plan's: of this one nothing is left
         self._transcript = self._transcript.append("plan", signed.digest)
         self._state = PartyState.REFUSED
         self._remember(plan, replies)
@@ -347,8 +404,9 @@ class PartyRound:
                 self._require_open(message.plan_digest, now=now)
                 return self._stopping_on_error(lambda: self._on_shares(message))
             case Settlement():
-                self._require_answered()
                 return self._stopping_on_error(lambda: self._on_settlement(signed, message))
+            case BlameRequest():
+                return self._on_blame(message, now=now)
             case Closing():
                 return self._stopping_on_error(lambda: self._on_closing(message))
             case HeadBundle():
@@ -518,6 +576,7 @@ class PartyRound:
 
     def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received:
         _require_fresh(plan.expires_at, now=now)
+        self._journal.sweep(now=now)
         if plan.expires_at > self._known_record().expires_at:
             raise UnexpectedMessageError(
                 "a plan must expire with its run at the latest", "later", peer=COORDINATOR
@@ -541,7 +600,7 @@ class PartyRound:
                 peer=COORDINATOR,
             )
         self._plan = signed
-        self._next_phase = None
+        self._next_phase = self._witness = None
         return Received(event=plan)
 
     def _on_survivors(self, signed: Signed, message: SurvivorSet) -> Received:
@@ -566,12 +625,6 @@ class PartyRound:
         reveal = Reveal(self._survivors.digest, self._me, disclosures)
         return Received((wire.sign(reveal, self._identity).frame,))
 
-    def _require_answered(self) -> None:
-        """Refuse the settlement of a plan that this party did not answer, if it was needed."""
-        unanswered = self._state in (PartyState.READY, PartyState.REVIEWING_PLAN)
-        if unanswered and not self._form.survives_dropouts:
-            raise UnexpectedMessageError("this form must wait for every party", "a settlement")
-
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
         # A plan that never came, or that was not answered in time, is not in the transcript yet.
         is_new = self._state in (PartyState.READY, PartyState.REVIEWING_PLAN)
@@ -586,7 +639,12 @@ class PartyRound:
             raise MalformedMessageError("every seat must be listed", "others")
         if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.vector_digests):
             raise MalformedMessageError("a seat must have a digest or none", "another length")
+        if is_known and settlement.words != wire.expect(self._known_plan(), Plan).words:
+            raise HistoryError(
+                "a settlement must be of the plan's length", "another", peer=COORDINATOR
+            )
         self._require_told(settlement)
+        self._require_refusals(settlement)
         self._next_phase = None
         if is_known and settlement.state == "released":
             plan = wire.expect(self._known_plan(), Plan)
@@ -600,8 +658,12 @@ class PartyRound:
             digest = wire.digest_of(survivors)
             self._transcript = self._transcript.append("survivor set", digest)
         if not is_known:
-            self._roots.advance(self.epoch + 1)  # a plan that never came took an epoch, too
+            self._move_to(self.epoch + 1)  # a plan that never came took an epoch, too
         self._transcript = self._transcript.append("settlement", signed.digest)
+        if settlement.state == "released" or not is_known:
+            self._witness = None
+        elif self._witness is not None:
+            self._witness.note_void()
         self._forget_plan()
         return Received(event=settlement)
 
@@ -622,10 +684,69 @@ class PartyRound:
                     "a settlement must be of the survivor set", "another", peer=COORDINATOR
                 )
 
+    def _require_refusals(self, settlement: Settlement) -> None:
+        """Check every refusal: else a coordinator could have an opened batch asked again."""
+        if settlement.refusals and settlement.state != "void":
+            raise FalseRefusalError(
+                "a released plan must have no refusals", "one", peer=COORDINATOR
+            )
+        listed, seats = self._listed(settlement), list(self._fingerprints)
+        for frame in settlement.refusals:
+            signed = wire.decode(frame)
+            refusal = wire.expect(signed, Refusal)
+            if refusal.subject != settlement.plan_digest or refusal.sender not in seats:
+                raise FalseRefusalError(
+                    "refusals must be of this plan, in the order of seats",
+                    "another",
+                    peer=COORDINATOR,
+                )
+            del seats[: seats.index(refusal.sender) + 1]
+            self._verify_relayed(signed, PublicIdentity(self._seat_of(refusal.sender).identity_key))
+            is_ours = refusal.sender == self._me
+            if refusal.sender in listed or (is_ours and self._state is not PartyState.REFUSED):
+                raise FalseRefusalError(
+                    "who refused must have sent nothing", "a vector", peer=COORDINATOR
+                )
+
+    def may_be_asked_again(self, settlement: Settlement) -> RetrySet | None:
+        """Say among whom the queries of a settled plan may be asked again; see `retry`.
+
+        Args:
+            settlement: An event of this run: its refusals are checked.
+
+        Returns:
+            None if nobody may: it was released, or its sum may be open.
+        """
+        if settlement.state != "void":
+            return None
+        seats = frozenset(self._fingerprints)
+        if self._form.survives_dropouts:
+            # Who revealed is stopped by its journal, which has the survivor set.
+            return RetrySet(frozenset(), seats)
+        if not settlement.refusals:
+            return None
+        refused = [wire.expect(wire.decode(frame), Refusal) for frame in settlement.refusals]
+        return RetrySet(seats - {refusal.sender for refusal in refused}, seats)
+
     def _listed(self, settlement: Settlement) -> tuple[bytes, ...]:
         """Parties whose vectors a settlement lists."""
         seats = zip(self._fingerprints, settlement.vector_digests, strict=True)
         return tuple(fingerprint for fingerprint, digest in seats if digest)
+
+    def _on_blame(self, request: BlameRequest, *, now: float) -> Received:
+        if self._witness is not None and now >= wire.expect(self._known_plan(), Plan).expires_at:
+            self._witness = None
+        if self._witness is None:
+            raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
+        self._witness.require_void(request.plan_digest)
+        self._blame = request
+        return Received(event=request)
+
+    def _end_blame(self, request: BlameRequest, replies: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        self._blame = self._witness = None
+        self._state = PartyState.READY
+        self._remember(request, replies)
+        return replies
 
     def _on_closing(self, closing: Closing) -> Received:
         if closing.head != self._transcript.head:
@@ -636,6 +757,7 @@ class PartyRound:
             self._run_id, self._me, self._transcript.head, self.epoch, self._journal.counter
         )
         self._roots.erase()
+        self._witness = None
         return Received((wire.sign(statement, self._identity).frame,))
 
     def _on_heads(self, bundle: HeadBundle) -> Received:
@@ -644,6 +766,8 @@ class PartyRound:
             raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
         for seat, frame in zip(self._seats, bundle.statements, strict=True):
             identity = PublicIdentity(seat.identity_key)
+            if not frame:  # a party that was lost since
+                continue
             signed = wire.decode(frame)
             statement = wire.expect(signed, HeadStatement)
             self._verify_relayed(signed, identity)
@@ -656,11 +780,23 @@ class PartyRound:
                     peer=identity.fingerprint.hex(),
                 )
             counters[identity.fingerprint] = statement.journal_counter
-        del counters[self._me]
+        heard = {*counters, self._me}
+        if len(counters) < self._least_heads:
+            raise TooFewSharesError(received=len(counters), threshold=self._least_heads)
+        counters.pop(self._me, None)
         self._journal.witness(counters)
+        self._compared = tuple(fp for fp in self._fingerprints if fp in heard)
         return Received((self._ready("closing"),))
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _encoded(self, plan: Signed, vector: NDArray[np.int64]) -> wire.VectorFrame:
+        """Write a vector where its y will be sent from."""
+        ring = self._form.ring
+        size = len(vector) * ring.word_type.itemsize
+        frame = wire.VectorFrame(plan_digest=plan.digest, sender=self._me, size=size)
+        ring.encode(vector, out=ring.words_in(frame.body))
+        return frame
 
     def _deal(self, plan_digest: bytes, keys: Mapping[int, bytes], self_key: bytes) -> bytes:
         identities = {_fingerprint(seat): PublicIdentity(seat.identity_key) for seat in self._seats}
@@ -687,6 +823,11 @@ class PartyRound:
         """Fewest parties whose sum may open, by the form and by this party's own floor."""
         return max(self._form.threshold(len(self._seats)), self._floor)
 
+    @property
+    def _least_heads(self) -> int:
+        """Fewest heads to compare: any two such comparisons have a party in common."""
+        return max(least_heads(self._form, parties=len(self._seats)), self._floor)
+
     def _forget_plan(self) -> None:
         """Drop what was kept for the plan that is settled."""
         if self._plan is not None:
@@ -702,7 +843,17 @@ class PartyRound:
     def _spend_epoch(self, plan: Plan) -> None:
         """Leave a plan's epoch, whatever became of it (a contribution that failed, perhaps)."""
         if plan.epoch > self.epoch:
-            self._roots.advance(plan.epoch)
+            self._move_to(plan.epoch)
+
+    def _move_to(self, epoch: int) -> None:
+        """Take the roots of an epoch, which may be there already: an abandoned one was passed."""
+        if epoch > self._roots.epoch:
+            self._roots.advance(epoch)
+        self._epoch = epoch
+
+    def give_up(self) -> None:
+        """Leave the run, whatever its state: its keys are gone. Stored y's stay, to be re-sent."""
+        self._stop()
 
     def _verify_coordinator(self, signed: Signed) -> None:
         try:
@@ -732,7 +883,7 @@ class PartyRound:
                 return (RunRecord, message.offer_digest)
             case Plan():
                 return (Plan, message.epoch)
-            case Settlement() | SurvivorSet() | ShareBundle():
+            case Settlement() | SurvivorSet() | ShareBundle() | BlameRequest():
                 return (type(message), message.plan_digest)
             case _:
                 return (type(message), None)
@@ -761,23 +912,35 @@ class PartyRound:
             raise RestoredJournalError(shown=shown.journal_counter, counter=self._journal.counter)
 
     def _from_an_earlier_life(self, signed: Signed, *, now: float) -> Received | None:
-        """Answer about a run that this party served before it was restarted, from its journal.
+        """Answer about a run that this party does not hold any more, from its journal.
 
-        Its keys are gone: the y that was stored is sent as it is, or nothing (rule R4).
+        Its keys are gone: the y that was stored is sent as it is (rule R4). If there never was one
+        the plan is abandoned, so that the others may go on without this party (rule R3).
         """
         match signed.message:
             case Plan(run_id=run_id, expires_at=expires_at) if run_id != self._run_id:
+                self._journal.sweep(now=now)
                 if now >= expires_at:
                     self._journal.erase(signed.digest)
-                stored = self._journal.find(signed.digest)
-                return None if stored is None else Received(_separated(stored))
-            case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
-                if self._journal.find(plan) is None:
                     return None
+                stored = self._journal.find(signed.digest)
+                return Received(
+                    self._abandon(signed.digest) if stored is None else _separated(stored)
+                )
+            case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
+                # Nothing to object to: the plan that may come behind it is to be answered.
                 self._journal.erase(plan)
                 return Received()
             case _:
                 return None
+
+    def _abandon(self, plan_digest: bytes) -> tuple[bytes, ...]:
+        """Promise never to send for a plan whose keys are gone; silent if a y was once sent."""
+        try:
+            self._journal.abandon(plan_digest)
+        except KeyReuseError:
+            return ()
+        return self._refusal(plan_digest, KeysGoneError.code)
 
     def _repeat(
         self, signed: Signed, replies: tuple[bytes, ...], *, now: float
@@ -813,7 +976,7 @@ class PartyRound:
         self._halves.clear()
         self._unconfirmed.clear()
         self._sealing_key = None
-        self._holder = None
+        self._holder = self._witness = None
 
     def _refusal(self, subject: bytes, reason: str) -> tuple[bytes, ...]:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
@@ -861,6 +1024,12 @@ class PartyRound:
 def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
     """Digest of what all parties confirmed, in seat order: the transcript's "setup" entry."""
     return wire.digest_of_values("setup", list(confirmation_digests))
+
+
+def least_heads(form: SecureSum, *, parties: int) -> int:
+    """Fewest parties whose heads must agree at the end of a run: more than half of them."""
+    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    return max(most_of_them, LEAST_PARTIES)
 
 
 def _joined(frames: tuple[bytes, ...]) -> bytes:

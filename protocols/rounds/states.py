@@ -10,7 +10,12 @@ Where the form survives drop-outs, a second exchange opens the sum of who is lef
 
     SENT -SurvivorSet-> OPENING -ShareBundle-> REVEALED -Settlement-> READY
 
-and a party that missed a part of a batch goes on after its settlement. Double arrows are calls by
+After a void batch the coordinator may ask once who spoiled a row of it::
+
+    READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
+
+and a party that missed a part of a batch goes on after its settlement. In the additive form it can
+be void only. Double arrows are calls by
 the node: its guard stands between what is proposed and what is done.
 From every state a broken promise leads to STOPPED, which has no way out.
 """
@@ -23,6 +28,7 @@ from typing import TypeVar
 
 from protocols.errors import UnexpectedMessageError
 from protocols.messages import (
+    BlameRequest,
     Closing,
     Confirmations,
     EnvelopeBundle,
@@ -40,6 +46,7 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    StreamSums,
     SurvivorSet,
 )
 
@@ -58,6 +65,7 @@ class PartyState(Enum):
     OPENING = "opening"
     REVEALED = "revealed"
     REFUSED = "refused"
+    REVIEWING_ROW = "reviewing row"
     CLOSED = "closed"
     DONE = "done"
     STOPPED = "stopped"
@@ -73,6 +81,7 @@ class CoordinatorState(Enum):
     READY = "ready"
     COLLECTING = "collecting"
     REVEALING = "revealing"
+    BLAMING = "blaming"
     CLOSING = "closing"
     COMPARING = "comparing"
     DONE = "done"
@@ -86,7 +95,8 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
-        Settlement: PartyState.READY,  # of a plan that never came
+        Settlement: PartyState.READY,  # of a plan that never came; without its y void at best
+        BlameRequest: PartyState.REVIEWING_ROW,
         Closing: PartyState.CLOSED,
     },
     PartyState.REVIEWING_PLAN: {Settlement: PartyState.READY},  # nothing was sent in time
@@ -94,6 +104,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.OPENING: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
     PartyState.REVEALED: {Settlement: PartyState.READY},
     PartyState.REFUSED: {Settlement: PartyState.READY},
+    PartyState.REVIEWING_ROW: {},
     PartyState.CLOSED: {HeadBundle: PartyState.DONE},
     PartyState.DONE: {},
     PartyState.STOPPED: {},
@@ -101,7 +112,10 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
 
 COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], CoordinatorState]] = {
     # A stage is left when every party's message is in; until then the state stays.
-    CoordinatorState.OFFERED: {KeyStatement: CoordinatorState.RECORDED},
+    CoordinatorState.OFFERED: {
+        KeyStatement: CoordinatorState.RECORDED,
+        Refusal: CoordinatorState.OFFERED,
+    },
     CoordinatorState.RECORDED: {
         EnvelopeBundle: CoordinatorState.DELIVERED,
         Refusal: CoordinatorState.RECORDED,
@@ -121,8 +135,18 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
         Refusal: CoordinatorState.COLLECTING,
     },
     CoordinatorState.REVEALING: {Reveal: CoordinatorState.READY},
-    CoordinatorState.CLOSING: {HeadStatement: CoordinatorState.COMPARING},
-    CoordinatorState.COMPARING: {Ready: CoordinatorState.DONE},
+    CoordinatorState.BLAMING: {
+        StreamSums: CoordinatorState.READY,
+        Refusal: CoordinatorState.BLAMING,
+    },
+    CoordinatorState.CLOSING: {
+        HeadStatement: CoordinatorState.COMPARING,
+        Refusal: CoordinatorState.CLOSING,  # of a party that lost the run
+    },
+    CoordinatorState.COMPARING: {
+        Ready: CoordinatorState.DONE,
+        Refusal: CoordinatorState.COMPARING,
+    },
     CoordinatorState.DONE: {},
 }
 

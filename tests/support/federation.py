@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector, Message
 from protocols.plain import PlainSum
+from protocols.rounds import RetrySet
 from protocols.secure_sum import SecureSum
 
 NOW = 1_000.0
@@ -166,13 +167,27 @@ class RecordingJournal(MemoryJournal):
         self.steps.append("begin")
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
-        self.steps.append("keep")
-        super().keep(plan_digest, frame)
+    def abandon(self, plan_digest: bytes) -> None:
+        super().abandon(plan_digest)
+        self.steps.append("abandon")
 
-    def claim(self, queries: Sequence[bytes]) -> None:
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+        self.steps.append("keep")
+        super().keep(plan_digest, frame, expires_at=expires_at)
+
+    def claim(
+        self,
+        queries: Sequence[bytes],
+        *,
+        plan_digest: bytes,
+        seats: Collection[bytes] | None = None,
+    ) -> None:
         self.steps.append("claim")
-        super().claim(queries)
+        super().claim(queries, plan_digest=plan_digest, seats=seats)
+
+    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
+        super().release(plan_digest, retry)
+        self.steps.append("release")
 
 
 class LyingNode(PartyNode):
@@ -209,6 +224,9 @@ class Federation:
         budget: Epsilon of the run for every party; 5 if None.
         simulated: What the coordinator says the run is.
         lifetime_s: Seconds until the run expires.
+        pool: Inputs of the pool, where nothing depends on what they are.
+        pool_inputs: The pool's inputs, where something does.
+        patience_s: Seconds for which a batch waits for a silent party.
         now: Unix time, mutable.
     """
 
@@ -231,11 +249,14 @@ class Federation:
         simulated: bool = True,
         lifetime_s: int = 3600,
         pool: int = POOL,
+        pool_inputs: NDArray[np.float64] | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         self.now = NOW
         self.events: list[str] = []
         self.steps: list[list[str]] = [[] for _ in range(parties)]
-        self.pool = QueryPool(np.arange(2.0 * pool).reshape(pool, 2))
+        inputs = np.arange(2.0 * pool).reshape(pool, 2) if pool_inputs is None else pool_inputs
+        self.pool = QueryPool(inputs)
         self.identity = SigningIdentity.generate()
         self.identities = [SigningIdentity.generate() for _ in range(parties)]
         self.names = [f"hospital-{place}" for place in range(parties)]
@@ -249,6 +270,8 @@ class Federation:
             "least_checked_peers": 2,
             "forms": frozenset({form}),
             "simulated": True,
+            # Inputs that are made up for their number alone lie on a line, one beside the other.
+            **({"most_near_queries": None} if pool_inputs is None else {}),
             **(policy or {}),
         }
         self.weights = [
@@ -283,12 +306,38 @@ class Federation:
                 )
             ],
             pool=self.pool,
-            settings=Settings(self.run_terms, simulated=simulated, lifetime_s=lifetime_s),
+            settings=Settings(
+                self.run_terms, simulated=simulated, lifetime_s=lifetime_s, patience_s=patience_s
+            ),
             store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
             clock=lambda: self.now,
+            sleep=self._pass_time,
         )
+
+    def _pass_time(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+    def restart(self, place: int) -> PartyNode:
+        """Give a party a new process: it has its journal, its ledger and its teachers."""
+        old = self.nodes[place]
+        node = LyingNode(
+            identity=old._identity,
+            coordinator=old._coordinator,
+            pins=old._pins,
+            guard=old._guard,
+            pool=old._pool,
+            vote=old._vote,
+            forms=old._forms,
+            journal=old._journal,
+            ledger=old._ledger,
+            random_bytes=old._random_bytes,
+            clock=lambda: self.now,
+        )
+        self.nodes[place] = self.transport.doors[place] = node
+        return node
 
     def _open_node(
         self,

@@ -43,14 +43,14 @@ def live(folder: Path, life: str, tell: Callable[[str], None]) -> None:
                 continue
             try:
                 if not journal.any_answered(queries_of(place)):
-                    journal.claim(queries_of(place))
+                    journal.claim(queries_of(place), plan_digest=plan)
                     tell(f"claimed {place}")
                 journal.begin(run_id=RUN, epoch=place + 1, plan_digest=plan)
             except KeyReuseError:
                 continue  # begun before, and no y kept: it stays silent for ever
             tell(f"begun {place}")
             frame = y_of(place, life)
-            journal.keep(plan, frame)
+            journal.keep(plan, frame, expires_at=10_000)
             tell(f"sent {place} {frame.hex()}")
             if place == 0:
                 journal.witness({b"peer": 5})
@@ -129,7 +129,7 @@ if __name__ == "__main__":
                 digest = hashlib.sha256(number.to_bytes(4, "big")).digest()
                 endless.begin(run_id=RUN, epoch=number, plan_digest=digest)
                 say(f"begun {digest.hex()}")
-                endless.keep(digest, digest * 300)
+                endless.keep(digest, digest * 300, expires_at=10_000)
                 say(f"kept {digest.hex()}")
     else:
         lives(Path(sys.argv[1]), count(1))

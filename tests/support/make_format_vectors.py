@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.support.make_protocol_vectors import FOLDER
-from tests.support.reference_crypto import cbor, counter_stream, hpke_seal_hybrid, hpke_seal_x25519
+from tests.support.make_protocol_vectors import FOLDER, write_vectors
+from tests.support.reference_cbor import cbor
+from tests.support.reference_crypto import counter_stream, hpke_seal_hybrid, hpke_seal_x25519
 
 Row = dict[str, Any]
 
@@ -168,9 +170,12 @@ def _digest(told: bytes) -> bytes:
     return hashlib.sha256(b"pate-fed/1/message\0" + told).digest()
 
 
-def transcript_rows() -> list[Row]:
+PARTIES = 5
+
+
+def transcript_rows(*, masked: bool = False) -> list[Row]:
     coordinator = _key("coordinator")
-    parties = sorted((_key(f"party {place}") for place in range(3)), key=_fingerprint)
+    parties = sorted((_key(f"party {place}") for place in range(PARTIES)), key=_fingerprint)
     keys = b"".join(map(_public, (coordinator, *parties)))
     named = hashlib.sha256(b"pate-fed/1/transcript identities\0" + keys).digest()
     rows: list[Row] = [
@@ -212,11 +217,10 @@ def transcript_rows() -> list[Row]:
             digest = _digest(b"\x83\x01" + bytes([number]) + fields)
             item = {"sender": _fingerprint(party).hex(), "journal_counter": counter}
             signatures.append({**item, "signature": _sign(party, purpose, digest)})
-        row = {"kind": "heads", "stage": stage, "head": head.hex(), "epoch": epoch}
-        rows.append({**row, "signatures": signatures})
+        rows.append(_heads_row(coordinator, stage, head, epoch, signatures))
 
     by_coordinator("run record", run)
-    said = [some_bytes(f"confirmations {place}") for place in range(3)]
+    said = [some_bytes(f"confirmations {place}") for place in range(PARTIES)]
     add(
         "setup",
         _digest(cbor(["setup", said])),
@@ -232,9 +236,26 @@ def transcript_rows() -> list[Row]:
     heads("setup", 8, "ready", 0, ["setup", head])
     for batch in range(2):
         by_coordinator("plan", some_bytes(f"plan {batch}"))
+        if masked:
+            by_coordinator("survivor set", some_bytes(f"survivor set {batch}"))
         by_coordinator("settlement", some_bytes(f"settlement {batch}"))
     heads("closing", 14, "head statement", 2, [head, 2])
     return rows
+
+
+def _heads_row(
+    coordinator: Ed25519PrivateKey, stage: str, head: bytes, epoch: int, signatures: list[Row]
+) -> Row:
+    said = b"".join(bytes.fromhex(item["sender"] + item["signature"]) for item in signatures)
+    digest = hashlib.sha256(b"pate-fed/1/transcript heads\0" + head + said).digest()
+    return {
+        "kind": "heads",
+        "stage": stage,
+        "head": head.hex(),
+        "epoch": epoch,
+        "signatures": signatures,
+        "signature": _sign(coordinator, "transcript heads", digest),
+    }
 
 
 def _text(rows: list[Row]) -> str:
@@ -242,52 +263,157 @@ def _text(rows: list[Row]) -> str:
 
 
 def written_transcripts() -> Row:
-    rows = transcript_rows()
-    good = _text(rows)
+    return {
+        "what": "a written transcript of each form, and transcripts that are broken at a line",
+        "good": {
+            "additive": _text(transcript_rows()),
+            "masked": _text(transcript_rows(masked=True)),
+            "three of five heads": _heard(0, 2, 3),
+        },
+        "spoiled": {
+            **_edited(),
+            **_not_heard(),
+            **_reordered(),
+            **_cut_short(),
+            **_written_otherwise(),
+        },
+    }
 
-    def changed(place: int, change: Callable[[Row], None]) -> Row:
+
+def _heard(*places: int) -> str:
+    """The transcript of a run whose coordinator heard these parties at the end."""
+    *rows, last = transcript_rows()
+    signatures = [last["signatures"][place] for place in places]
+    head = bytes.fromhex(last["head"])
+    return _text([*rows, _heads_row(_key("coordinator"), "closing", head, 2, signatures)])
+
+
+def _not_heard() -> Row:
+    return {
+        "two of five heads": {"line": 9, "text": _heard(1, 3)},
+        "a party's head twice": {"line": 9, "text": _heard(0, 2, 2, 3)},
+        "heads in another order": {"line": 9, "text": _heard(2, 0, 3)},
+    }
+
+
+def _edited() -> Row:
+    rows, masked = transcript_rows(), transcript_rows(masked=True)
+
+    def changed(place: int, change: Callable[[Row], object]) -> Row:
         row = copy.deepcopy(rows[place])
         change(row)
         return {"line": place + 1, "text": _text([*rows[:place], row, *rows[place + 1 :]])}
 
-    def without(*places: int) -> Row:
-        left = [row for place, row in enumerate(rows) if place not in places]
-        return {"line": min(places) + 1, "text": _text(left)}
+    def signature_of(place: int, other: int) -> Row:
+        taken = rows[other]["head_signature"]
+        return changed(place, lambda row: row.update(head_signature=taken))
 
-    swapped = rows.copy()
-    swapped[4], swapped[6] = swapped[6], swapped[4]
+    def first(row: Row) -> Row:
+        signature: Row = row["signatures"][0]
+        return signature
+
+    settled = first(rows[5])["signature"]
+    moved = copy.deepcopy(masked)
+    moved[5]["kind"] = "settlement"
     return {
-        "what": "a written transcript, and transcripts that are broken at a line",
-        "good": good,
-        "spoiled": {
-            "digest changed": changed(4, lambda row: row.update(digest="00" * 32)),
-            "head changed": changed(5, lambda row: row.update(head="00" * 32)),
-            "head's signature changed": changed(4, lambda r: r.update(head_signature="00" * 64)),
-            "sender's signature changed": changed(
-                1, lambda row: row["signatures"][0].update(signature="00" * 64)
-            ),
-            "sender changed": changed(1, lambda row: row["signatures"][0].update(sender="00" * 32)),
-            "a party's signature is missing": changed(8, lambda row: row["signatures"].pop()),
-            "a party's journal counter changed": changed(
-                8, lambda row: row["signatures"][1].update(journal_counter=0)
-            ),
-            "epoch changed": changed(8, lambda row: row.update(epoch=3)),
-            "coordinator's key changed": changed(0, lambda row: row.update(coordinator="00" * 32)),
-            "parties in another order": changed(0, lambda row: row["parties"].reverse()),
-            "another version": changed(0, lambda row: row.update(version=2)),
-            "an extra field": changed(4, lambda row: row.update(extra=1)),
-            "a plan and its settlement dropped": {**without(6, 7), "line": 7},
-            "a settlement dropped": without(5),
-            "the setup dropped": without(2),
-            "two plans swapped": {"line": 5, "text": _text(swapped)},
-            "last line cut off": without(8),
-            "last line end cut off": {"line": 9, "text": good[:-1]},
-            "cut in the middle of a line": {"line": 5, "text": _text(rows[:4]) + '{"digest": "'},
-            "empty": {"line": 1, "text": ""},
-            "a line twice": {"line": 6, "text": _text([*rows[:5], *rows[4:]])},
-            "an empty line at the end": {"line": 10, "text": good + "\n"},
-            "other spaces": {"line": 1, "text": good.replace(", ", ",", 1)},
+        "digest changed": changed(4, lambda row: row.update(digest="00" * 32)),
+        "head changed": changed(5, lambda row: row.update(head="00" * 32)),
+        "kind changed": {"line": 6, "text": _text(moved)},
+        "head's signature changed": changed(4, lambda r: r.update(head_signature="00" * 64)),
+        "head's signature of another head": signature_of(4, 5),
+        "sender's signature changed": changed(
+            1, lambda row: first(row).update(signature="00" * 64)
+        ),
+        "sender's signature of another message": changed(
+            4, lambda row: first(row).update(signature=settled)
+        ),
+        "sender's digest changed": changed(4, lambda row: first(row).update(digest="00" * 32)),
+        "sender changed": changed(1, lambda row: first(row).update(sender="00" * 32)),
+        "confirmations of two parties swapped": changed(2, lambda r: r["signatures"].reverse()),
+        "confirmations of a party are missing": changed(2, lambda row: row["signatures"].pop()),
+        "a party's signature is missing": changed(8, lambda row: row["signatures"].pop()),
+        "a party signed twice": changed(8, lambda r: r["signatures"].append(r["signatures"][0])),
+        "a party's journal counter changed": changed(
+            8, lambda row: row["signatures"][1].update(journal_counter=0)
+        ),
+        "a journal counter of 2^32": changed(
+            8, lambda row: first(row).update(journal_counter=2**32)
+        ),
+        "epoch changed": changed(8, lambda row: row.update(epoch=3)),
+        "epoch of the setup changed": changed(3, lambda row: row.update(epoch=1)),
+        "epoch is a float": changed(8, lambda row: row.update(epoch=2.0)),
+        "signature of the heads changed": changed(8, lambda row: row.update(signature="00" * 64)),
+        "stage changed": changed(8, lambda row: row.update(stage="setup")),
+        "coordinator's key changed": changed(0, lambda row: row.update(coordinator="00" * 32)),
+        "parties in another order": changed(0, lambda row: row["parties"].reverse()),
+        "a party left out": changed(0, lambda row: row["parties"].pop()),
+        "another version": changed(0, lambda row: row.update(version=2)),
+        "an extra field": changed(4, lambda row: row.update(extra=1)),
+        "a field is missing": changed(4, lambda row: row.pop("head_signature")),
+        "digest of 31 bytes": changed(4, lambda row: row.update(digest=row["digest"][2:])),
+        "digest in capitals": changed(4, lambda row: row.update(digest=row["digest"].upper())),
+    }
+
+
+def _reordered() -> Row:
+    rows, masked = transcript_rows(), transcript_rows(masked=True)
+
+    def order(line: int, *places: int, of: list[Row] = rows) -> Row:
+        return {"line": line, "text": _text([of[place] for place in places])}
+
+    return {
+        "two plans swapped": order(5, 0, 1, 2, 3, 6, 5, 4, 7, 8),
+        "two settlements swapped": order(6, 0, 1, 2, 3, 4, 7, 6, 5, 8),
+        "two batches swapped": order(5, 0, 1, 2, 3, 6, 7, 4, 5, 8),
+        "a settlement before its plan": order(5, 0, 1, 2, 3, 5, 4, 6, 7, 8),
+        "the setup before the run record": order(2, 0, 2, 1, 3, 4, 5, 6, 7, 8),
+        "a plan and its settlement dropped": order(7, 0, 1, 2, 3, 4, 5, 8),
+        "a settlement dropped": order(6, 0, 1, 2, 3, 4, 6, 7, 8),
+        "the setup dropped": order(3, 0, 1, 3, 4, 5, 6, 7, 8),
+        "the setup's heads dropped": order(4, 0, 1, 2, 4, 5, 6, 7, 8),
+        "a survivor set dropped": order(6, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, of=masked),
+        "a survivor set after its settlement": order(
+            6, 0, 1, 2, 3, 4, 6, 5, 7, 8, 9, 10, of=masked
+        ),
+        "two survivor sets swapped": order(6, 0, 1, 2, 3, 4, 8, 6, 7, 5, 9, 10, of=masked),
+        "a line twice": order(6, 0, 1, 2, 3, 4, 4, 5, 6, 7, 8),
+        "a batch twice": order(7, 0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8),
+        "the last line twice": order(10, *range(9), 8),
+    }
+
+
+def _cut_short() -> Row:
+    rows = transcript_rows()
+    good = _text(rows)
+    return {
+        "last line cut off": {"line": 9, "text": _text(rows[:8])},
+        "cut after the setup": {"line": 5, "text": _text(rows[:4])},
+        "cut after a plan": {"line": 6, "text": _text(rows[:5])},
+        "last line end cut off": {"line": 9, "text": good[:-1]},
+        "cut in the middle of a line": {"line": 5, "text": _text(rows[:4]) + '{"digest": "'},
+        "first line cut off": {"line": 1, "text": _text(rows[1:])},
+        "empty": {"line": 1, "text": ""},
+    }
+
+
+def _written_otherwise() -> Row:
+    rows = transcript_rows()
+    good = _text(rows)
+    fifth = json.dumps(rows[4], sort_keys=True)
+    return {
+        "an empty line at the end": {"line": 10, "text": good + "\n"},
+        "other spaces": {"line": 1, "text": good.replace(", ", ",", 1)},
+        "keys in another order": {
+            "line": 5,
+            "text": good.replace(fifth, json.dumps(dict(sorted(rows[4].items(), reverse=True)))),
         },
+        "a key twice": {
+            "line": 5,
+            "text": good.replace(fifth, fifth[:-1] + ', "signatures": []}'),
+        },
+        "carriage returns": {"line": 1, "text": good.replace("\n", "\r\n")},
+        "a byte order mark": {"line": 1, "text": "\ufeff" + good},
+        "a list": {"line": 1, "text": json.dumps(rows) + "\n"},
     }
 
 
@@ -307,14 +433,22 @@ def _journal_record(link: bytes, body: bytes) -> tuple[bytes, bytes]:
 def journals() -> Row:
     run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
     y = some_bytes("y", 100)
+    sketch = struct.pack("<33f", *(place / 8 for place in range(33)))
     bodies: list[list[Any]] = [
-        ["claim", [some_bytes("query 0"), some_bytes("query 1")]],
+        [
+            "sketches",
+            [[some_bytes("query 0"), sketch, False], [some_bytes("query 1"), sketch, True]],
+        ],
+        ["claim", plan, [some_bytes("query 0"), some_bytes("query 1")]],
         ["begin", run, 1, plan],
-        ["keep", plan, hashlib.sha256(y).digest()],
+        ["keep", plan, hashlib.sha256(y).digest(), 2_000],
         ["witness", [[peer, 12]]],
         ["erase", plan],
+        ["release", plan, [some_bytes("one party")], [peer]],
+        ["abandon", some_bytes("plan 1")],
         ["halt", 100],
         ["resume"],
+        ["claim", some_bytes("plan 2"), [some_bytes("query 0"), some_bytes("query 2")]],
         ["begin", run, 2, some_bytes("plan 2")],
     ]
     link = hashlib.sha256(_JOURNAL + FIRST_LINE).digest()
@@ -337,15 +471,15 @@ def journals() -> Row:
     not_canonical, _ = _journal_record(link, b"\x98\x01" + cbor("resume"))
     return {
         "what": "a party's journal, journals that a crash left unfinished, and damaged ones",
-        "good": {"file": whole.hex(), "counter": 102, "head": link.hex()},
+        "good": {"file": whole.hex(), "counter": 103, "head": link.hex()},
         "unfinished": {
             "nothing": {"file": "", "counter": 0},
             "first line cut short": {"file": FIRST_LINE[:7].hex(), "counter": 0},
-            "header cut short": {"file": whole[: last + 11].hex(), "counter": 101},
-            "body cut short": {"file": whole[: last + 20].hex(), "counter": 101},
-            "link cut short": {"file": whole[:-1].hex(), "counter": 101},
-            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 102},
-            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 101},
+            "header cut short": {"file": whole[: last + 11].hex(), "counter": 102},
+            "body cut short": {"file": whole[: last + 20].hex(), "counter": 102},
+            "link cut short": {"file": whole[:-1].hex(), "counter": 102},
+            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 103},
+            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 102},
         },
         "spoiled": {
             "first line changed": flipped(0).hex(),
@@ -366,18 +500,18 @@ def journals() -> Row:
     }
 
 
+VECTORS: dict[str, Callable[[], Row]] = {
+    "packets": packets,
+    "masked_vectors": masked_vectors,
+    "written_transcripts": written_transcripts,
+    "journals": journals,
+}
+"""What writes each file, by its name without `.json`; the envelopes, which are random, aside."""
+
+
 def main() -> None:
-    vectors: dict[str, Callable[[], Row]] = {
-        "packets": packets,
-        "masked_vectors": masked_vectors,
-        "written_transcripts": written_transcripts,
-        "journals": journals,
-    }
-    if not (FOLDER / "envelopes.json").exists():
-        vectors["envelopes"] = envelopes
-    for name, make in vectors.items():
-        text = json.dumps(make(), indent=1) + "\n"
-        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+    missing = not (FOLDER / "envelopes.json").exists()
+    write_vectors(VECTORS | ({"envelopes": envelopes} if missing else {}))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.support.reference_crypto import aes256_block, cbor, counter_stream, hkdf
+from tests.support.reference_cbor import cbor
+from tests.support.reference_crypto import aes256_block, counter_stream, hkdf
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 SIGNING_SEED = hashlib.sha256(b"test vectors, signer").digest()
@@ -37,6 +39,8 @@ _PURPOSES = {
     "ShareBundle": "",
     "SurvivorSet": "survivor set",
     "Reveal": "reveal",
+    "BlameRequest": "blame request",
+    "StreamSums": "stream sums",
 }
 
 
@@ -133,10 +137,12 @@ def _messages() -> dict[str, list[Any]]:
         "Plan": [run, 7, 3, 0, 0, _bytes("head"), 300, 10_000, b"what is asked"],
         "MaskedVector": [_bytes("plan"), me, _bytes("y", 64)],
         "Refusal": [_bytes("plan"), me, "PF-301"],
-        "Settlement": [run, _bytes("plan"), "void", [_bytes("v1"), b""], b""],
+        "Settlement": [
+            run, _bytes("plan"), "void", 300, [_bytes("v1"), b""], [_bytes("refusal", 204)], b"",
+        ],
         "Closing": [run, _bytes("head")],
         "HeadStatement": [run, me, _bytes("head"), 7, 43],
-        "HeadBundle": [run, [_bytes("h1", 150)]],
+        "HeadBundle": [run, [_bytes("h1", 150), b""]],
         "Dealing": [
             _bytes("plan"), me, _bytes("salt"), [_bytes("sh1"), _bytes("sh2")],
             [_bytes("r1"), _bytes("r2")],
@@ -144,6 +150,8 @@ def _messages() -> dict[str, list[Any]]:
         "ShareBundle": [_bytes("plan"), [_bytes("dealing", 300)], [_bytes("column", 84)]],
         "SurvivorSet": [run, _bytes("plan"), [me, peer]],
         "Reveal": [_bytes("set"), me, [_bytes("disclosure", 66), b""]],
+        "BlameRequest": [run, _bytes("plan"), 17],
+        "StreamSums": [_bytes("plan"), me, 17, [0, 2**32 - 1, 255]],
     }  # fmt: skip
 
 
@@ -240,23 +248,32 @@ def _spoiled() -> dict[str, bytes]:
         + signature,
         "name is empty": b"\x84\x01\x0b" + cbor([run, head, ""]) + signature,
         "name of 65 letters": b"\x84\x01\x0b" + cbor([run, head, "x" * 65]) + signature,
+        "row beyond every vector": b"\x84\x01\x14" + cbor([run, head, 2**26 + 1]) + signature,
+        "no stream sums": b"\x84\x01\x15" + cbor([run, head, 0, []]) + signature,
+        "a stream sum of 2^32": b"\x84\x01\x15" + cbor([run, head, 0, [2**32]]) + signature,
+        "a negative stream sum": b"\x84\x01\x15" + cbor([run, head, 0]).replace(b"\x83", b"\x84", 1)
+        + b"\x81\x20" + signature,
         "vector is empty": b"\x84\x01\x0a" + cbor([run, head, b""]) + signature,
         "no envelopes": b"\x84\x01\x05" + cbor([run, []]) + b"\x40",
         "envelope is a list": b"\x84\x01\x05" + cbor([run, [[1]]]) + b"\x40",
     }  # fmt: skip
 
 
-def main() -> None:
-    vectors = {
-        "keystream": keystream(),
-        "pair_keys": pair_keys(),
-        "transcript": transcript(),
-        "wire_frames": wire_frames(),
-    }
-    for name, content in vectors.items():
-        text = json.dumps(content, indent=1) + "\n"
+VECTORS: dict[str, Callable[[], dict[str, Any]]] = {
+    "keystream": keystream,
+    "pair_keys": pair_keys,
+    "transcript": transcript,
+    "wire_frames": wire_frames,
+}
+"""What writes each file, by its name without `.json`."""
+
+
+def write_vectors(makers: Mapping[str, Callable[[], dict[str, Any]]]) -> None:
+    """Write each file."""
+    for name, make in makers.items():
+        text = json.dumps(make(), indent=1) + "\n"
         (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write_vectors(VECTORS)

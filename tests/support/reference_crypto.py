@@ -89,31 +89,6 @@ def hkdf(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
     return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
 
 
-def cbor(value: object) -> bytes:
-    """Deterministic CBOR (RFC 8949, section 4.2) of the types that messages use."""
-    match value:
-        case bool():
-            return b"\xf5" if value else b"\xf4"
-        case int():
-            return _cbor_head(0, value)
-        case bytes():
-            return _cbor_head(2, len(value)) + value
-        case str():
-            return _cbor_head(3, len(value.encode())) + value.encode()
-        case list() | tuple():
-            return _cbor_head(4, len(value)) + b"".join(cbor(item) for item in value)
-    raise TypeError(type(value).__name__)
-
-
-def _cbor_head(major: int, number: int) -> bytes:
-    if number < 24:
-        return bytes([major << 5 | number])
-    for extra, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
-        if number < 1 << (8 * size):
-            return bytes([major << 5 | extra]) + number.to_bytes(size, "big")
-    raise ValueError("too large")
-
-
 # HPKE, RFC 9180, base mode, with HKDF-SHA256 (0x0001) and AES-256-GCM (0x0002) -----------------
 
 KEM_X25519, KEM_MLKEM768_X25519 = 0x0020, 0x647A

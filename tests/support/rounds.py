@@ -32,6 +32,7 @@ class ListJournal(RoundJournal):
         self.halted_at = 0
         self._frames: dict[bytes, bytes | None] = {}
         self._survivors: dict[bytes, bytes] = {}
+        self._expiries: dict[bytes, int] = {}
 
     @property
     def counter(self) -> int:
@@ -53,7 +54,20 @@ class ListJournal(RoundJournal):
         self.steps.append("begin")
         self.counter_now += 1
 
-    def keep(self, plan_digest: bytes, frame: bytes) -> None:
+    def abandon(self, plan_digest: bytes) -> None:
+        if self._frames.get(plan_digest) is not None or plan_digest in self._expiries:
+            raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
+        self._frames[plan_digest] = None
+        self.steps.append("abandon")
+        self.counter_now += 1
+
+    def sweep(self, *, now: float) -> None:
+        for plan_digest, expires_at in self._expiries.items():
+            if now >= expires_at and self._frames[plan_digest] is not None:
+                self.erase(plan_digest)
+
+    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+        self._expiries[plan_digest] = expires_at
         self._frames[plan_digest] = frame
         self.steps.append("keep")
         self.counter_now += 1
@@ -181,9 +195,16 @@ class MemoryRun:
         self.exchange("deliver", self.coordinator.deliver())
         self.exchange("closing setup", self.coordinator.close_setup())
 
-    def open_plan(self, words: int, *, batch: int = 0, terms: bytes = b"") -> bytes:
+    def open_plan(
+        self, words: int, *, batch: int = 0, terms: bytes = b"", row_words: int = 0
+    ) -> bytes:
         return self.coordinator.plan(
-            batch=batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=terms
+            batch=batch,
+            attempt=0,
+            words=words,
+            expires_at=EXPIRES_AT,
+            terms=terms,
+            row_words=row_words,
         )
 
     def sum(
@@ -193,12 +214,13 @@ class MemoryRun:
         batch: int = 0,
         absent: Collection[int] = (),
         mute: Collection[int] = (),
+        row_words: int = 0,
     ) -> NDArray[np.int64]:
         """Run one batch to its opened sum; vectors are given in seat order.
 
         Seats in `absent` are lost before they send y, those in `mute` after it.
         """
-        plan = self.open_plan(len(vectors[0]), batch=batch)
+        plan = self.open_plan(len(vectors[0]), batch=batch, row_words=row_words)
         for seat, (fp, vector) in enumerate(zip(self.coordinator.seats, vectors, strict=True)):
             if seat not in absent:
                 self.to_party("plan", fp, plan)

@@ -14,15 +14,16 @@ from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import RefusedError
 from protocols.identity import SigningIdentity
-from protocols.rounds import CoordinatorState, PartyState
+from protocols.rounds import Blame, CoordinatorState, PartyState
 from protocols.secure_sum import SecureSum
 from tests.support.rounds import MemoryRun
 
 WORDS = 6
+ROW_WORDS = 3
 
 
 class Walk:
-    """One run with two batches: the first is released, the second refused by all and void.
+    """One run of three batches: released; refused by all and void; void, and a row asked about.
 
     Args:
         parties: Number of parties; as few as the form takes where 0.
@@ -110,8 +111,24 @@ class Walk:
                 assert error.peer == fp.hex()  # noqa: PT017 - each of them must refuse
         run.settle(released=False)
         yield "void"
+        yield from self._blame()
         yield from self._exchange("closing", dict.fromkeys(run.parties, coordinator.close()))
         yield from self._exchange("heads", dict.fromkeys(run.parties, coordinator.compare()))
+
+    def _blame(self) -> Iterator[str]:
+        run, coordinator = self.run, self.run.coordinator
+        run.sum([vector()] * len(run.parties), batch=2, row_words=ROW_WORDS)
+        run.settle(released=False)
+        self._tell("row", coordinator.ask_for_sums(1))
+        yield "asked"
+        sums = {
+            fp: list(party.state_sums(row_words=ROW_WORDS)) for fp, party in run.parties.items()
+        }
+        self._answer("row", sums)
+        yield "stated"
+        quota = int(vector()[ROW_WORDS:].sum())
+        assert coordinator.name_liars([quota] * len(run.parties)) == Blame()
+        yield "named"
 
     def _reveal(self) -> Iterator[str]:
         frames = self.run.coordinator.fix_survivors()
@@ -139,6 +156,7 @@ class Walk:
 STEPS = (
     "begin", "offer", "offer in", "record", "accepted", "accepted in", "deliver", "deliver in",
     "closing setup", "closing setup in", "plan", "y", "y in", "settled", "refused", "void",
+    "asked", "stated", "named",
     "closing", "closing in", "heads", "heads in",
 )  # fmt: skip
 

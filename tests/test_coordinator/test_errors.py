@@ -13,6 +13,7 @@ from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
     SetupError,
+    SpoiledBatchError,
     UsageError,
     VoidBatchError,
 )
@@ -35,6 +36,7 @@ FAILED = PartyFailedError("every party must answer", "none", party="hospital-1",
         (PartyRefusedError("must", "got", party="hospital-1", cause="PF-318"), 3),
         (SetupError("must", "got"), 4),
         (VoidBatchError("must", "got", reservation="forfeited"), 4),
+        (SpoiledBatchError("must", "got", reservation="forfeited", named=()), 4),
         (FAILED, 4),
         (protocol_errors.HistoryError("must", "got"), 4),
         (protocol_errors.ProtocolError("must", "got"), 4),
@@ -60,11 +62,14 @@ def test_message_says_what_must_hold_what_came_and_from_whom() -> None:
     assert isinstance(FAILED, CoordinatorError)
 
 
+@pytest.mark.parametrize(("may_ask_again", "said"), [(False, "may not"), (True, "may")])
 @pytest.mark.parametrize("reservation", ["forfeited", "cancelled"])
-def test_void_batch_says_what_became_of_its_budget(reservation: str) -> None:
-    error = VoidBatchError("must", "got", reservation=reservation)
-    assert str(error).endswith(f"its budget is {reservation}")
-    assert error.reservation == reservation
+def test_void_batch_says_what_became_of_its_budget_and_queries(
+    reservation: str, may_ask_again: bool, said: str
+) -> None:
+    error = VoidBatchError("must", "got", reservation=reservation, may_ask_again=may_ask_again)
+    assert str(error).endswith(f"its budget is {reservation}, its queries {said} be asked again")
+    assert (error.reservation, error.may_ask_again) == (reservation, may_ask_again)
 
 
 def test_place_of_a_fault_is_named_and_its_text_is_not() -> None:

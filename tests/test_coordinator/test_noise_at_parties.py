@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
-from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, FLAT_CHANCE, SimulationSettings
+from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, SimulationSettings
 from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
@@ -34,7 +34,11 @@ from pate_fed.charging import (
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES, pass_chances
+from pate_fed.mechanisms import (
+    DISTRIBUTED_MECHANISM_NAMES,
+    FLAT_CHANCE,
+    pass_chances,
+)
 from tests.support.command import Command, pate_fed, write_table
 from tests.test_coordinator.test_config import dataset
 
@@ -170,6 +174,33 @@ class TestRun:
             passing = pass_chances(flat, vote_threshold=terms.vote_threshold, noise=noise)
             sooner = pass_chances(flat, vote_threshold=terms.vote_threshold - 1, noise=noise)
             assert float(passing[0]) <= FLAT_CHANCE < float(sooner[0])
+
+    @pytest.mark.parametrize("mechanism", ["confident", "interactive"])
+    def test_a_threshold_that_was_chosen_for_the_check_is_said_in_the_report(
+        self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str
+    ) -> None:
+        run = tmp_path / "run"
+        assert pate_fed(*small(table, run), "--mechanism", mechanism).code == 0
+        chosen = read_json(run, "privacy.json")["mechanism"]["vote_threshold"]
+        usual = {"confident": 12, "interactive": 8}[mechanism]
+        assert chosen > usual
+        report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
+        assert f"--vote-threshold was chosen for it: {chosen:g}" in report
+        assert f"; {usual}, usual with noise at the coordinator, with" in report
+
+    @pytest.mark.parametrize(("threshold", "is_low"), [(12, True), (60, False)])
+    def test_what_a_threshold_of_ones_own_lets_through_is_said_where_it_is_much(
+        self, pate_fed: Command, table: Path, tmp_path: Path, threshold: int, is_low: bool
+    ) -> None:
+        run = tmp_path / "run"
+        command = [*small(table, run), "--mechanism", "confident", "--vote-threshold", threshold]
+        assert pate_fed(*command).code in {0, 3}
+        warnings = " ".join(read_json(run, "metrics.json")["warnings"])
+        assert ("the largest of 2 noisy counts" in warnings) is is_low
+        if is_low:
+            # 4 of 5 shares hold sigma 6; a flat row has 10 votes each; half a vote for whole ones.
+            chance = 1 - float(ndtr((threshold - 0.5 - 10) / (6 * math.sqrt(5 / 4)))) ** 2
+            assert f"passes --vote-threshold 12 with a chance of {chance:.1%}" in warnings
 
 
 class TestPrice:

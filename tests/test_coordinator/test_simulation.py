@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.errors import VoidBatchError
+from coordinator.errors import SpoiledBatchError
 from coordinator.simulation import results
+from coordinator.simulation.hospitals import FORMS, KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
-from protocols.envelope import SUITE_MLKEM768_X25519, SealingKey
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
+from protocols.prg import ctr_keystream, gcm_keystream
 from tests.support.command import Command, Ended, pate_fed, small_run, write_table
 
 __all__ = ["pate_fed"]  # a fixture
@@ -49,6 +51,11 @@ def metrics_without_seconds(run: Path) -> dict[str, Any]:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return write_table(tmp_path / "table.csv")
+
+
+def test_every_form_takes_the_back_end_that_was_found_faster() -> None:
+    assert KEYSTREAM in (ctr_keystream, gcm_keystream)
+    assert all(make().keystream is KEYSTREAM for make in FORMS.values())
 
 
 class TestRepeatable:
@@ -97,6 +104,48 @@ class TestRepeatable:
         monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
+
+    @pytest.mark.parametrize(
+        ("suite", "says"),
+        [
+            pytest.param(SUITE_MLKEM768_X25519, "still cannot open it", id="post-quantum"),
+            pytest.param(SUITE_X25519, "X25519 alone", id="X25519 alone"),
+        ],
+    )
+    def test_a_run_seals_with_the_suite_that_was_asked_for_and_says_what_it_means(  # noqa: PLR0917
+        self,
+        pate_fed: Command,
+        table: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        suite: str,
+        says: str,
+    ) -> None:
+        used: list[str] = []
+
+        class Watched(SealingKey):
+            def __init__(self, suite: str) -> None:
+                used.append(suite)
+                super().__init__(suite)
+
+        monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
+        run = tmp_path / "run"
+        assert pate_fed(*small_run(table, run), "--suite", suite).code == 0
+        assert used == [suite] * 3
+        assert read_json(run, "manifest.json")["suite"] == suite
+        with (run / "run.toml").open("rb") as file:
+            assert tomllib.load(file)["federation"]["suite"] == suite
+        assert says in read_json(run, "privacy.json")["trust"]
+        report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
+        assert says in report
+        assert suite in report
+
+    def test_a_suite_that_does_not_exist_is_refused(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        ended = pate_fed(*small_run(table, tmp_path / "run"), "--suite", "x25519")
+        assert ended.code == 2
+        assert "--suite" in ended.err
 
     def test_other_seeds_give_other_runs(
         self, pate_fed: Command, table: Path, tmp_path: Path
@@ -342,14 +391,15 @@ class TestVoidBatches:
         lie_in_batch.add(0)
         run = tmp_path / "run"
         ended = pate_fed(*small_run(table, run), "--batch-size", 2)
-        assert (ended.code, ended.error_code) == (4, VoidBatchError.code)
-        assert "whose row is wrong cannot be known" in ended.err
+        assert (ended.code, ended.error_code) == (4, SpoiledBatchError.code)
+        assert re.search(r"\(party-\d: its row is not its votes\)", ended.err)
         states = [entry["state"] for entry in read_json(run, "privacy.json")["ledger"]]
         assert states == ["forfeited", "committed", "committed", "committed"]
         queries = read_json(run, "metrics.json")["queries"]
         assert (queries["void"], queries["asked"], queries["not_asked"]) == (2, 6, 0)
         assert len(labels_of(run)) == 6
-        assert any("void" in w for w in read_json(run, "metrics.json")["warnings"])
+        [warning] = [w for w in read_json(run, "metrics.json")["warnings"] if "void" in w]
+        assert re.search(r"\(party-\d: its row is not its votes\)", warning)
 
     def test_two_void_batches_stop_a_run_that_keeps_what_it_has(
         self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
@@ -357,7 +407,7 @@ class TestVoidBatches:
         lie_in_batch.update({1, 2})
         run = tmp_path / "run"
         ended = pate_fed(*small_run(table, run), "--batch-size", 2)
-        assert (ended.code, ended.error_code) == (4, VoidBatchError.code)
+        assert (ended.code, ended.error_code) == (4, SpoiledBatchError.code)
         states = [entry["state"] for entry in read_json(run, "privacy.json")["ledger"]]
         assert states == ["committed", "forfeited", "forfeited"]
         queries = read_json(run, "metrics.json")["queries"]
@@ -368,7 +418,7 @@ class TestVoidBatches:
     ) -> None:
         lie_in_batch.add(0)
         ended = pate_fed(*small_run(table, tmp_path / "run"))
-        assert (ended.code, ended.error_code, ended.out) == (4, VoidBatchError.code, "")
+        assert (ended.code, ended.error_code, ended.out) == (4, SpoiledBatchError.code, "")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv"]
 
     def test_json_of_a_run_with_a_void_batch_is_one_object_on_each_stream(
@@ -378,7 +428,7 @@ class TestVoidBatches:
         ended = pate_fed(*small_run(table, tmp_path / "run"), "--batch-size", 4, "--format", "json")
         assert ended.code == 4
         assert ended.json["metrics"]["queries"]["void"] == 4
-        assert json.loads(ended.err)["code"] == VoidBatchError.code
+        assert json.loads(ended.err)["code"] == SpoiledBatchError.code
 
 
 @NEEDS_RAY

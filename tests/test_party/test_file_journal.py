@@ -36,9 +36,9 @@ def filled(folder: Path, plans: int = 3) -> FileJournal:
     """A journal with every kind of record."""
     journal = FileJournal(folder)
     for place, plan in enumerate(PLANS[:plans]):
-        journal.claim(queries_of(place))
+        journal.claim(queries_of(place), plan_digest=plan)
         journal.begin(run_id=RUN, epoch=place + 1, plan_digest=plan)
-        journal.keep(plan, Y + plan)
+        journal.keep(plan, Y + plan, expires_at=10_000)
         journal.witness({b"peer": place + 1})
     journal.erase(PLANS[0])
     return journal
@@ -74,7 +74,7 @@ class TestReopening:
                 with pytest.raises(KeyReuseError):
                     again.begin(run_id=RUN, epoch=50 + place, plan_digest=plan)
                 with pytest.raises(KeyReuseError):
-                    again.keep(plan, Y)
+                    again.keep(plan, Y, expires_at=10_000)
             with pytest.raises(KeyReuseError):
                 again.begin(run_id=RUN, epoch=3, plan_digest=b"x" * 32)
             again.begin(run_id=RUN, epoch=4, plan_digest=b"x" * 32)
@@ -92,9 +92,9 @@ class TestReopening:
             before = (file_of(tmp_path / "j").read_bytes(), journal.counter, journal.head)
             for refused in (
                 lambda: journal.begin(run_id=RUN, epoch=9, plan_digest=PLANS[0]),
-                lambda: journal.keep(PLANS[1], b"another y"),
-                lambda: journal.keep(b"never begun", b"y"),
-                lambda: journal.claim([b"new", *queries_of(1)]),
+                lambda: journal.keep(PLANS[1], b"another y", expires_at=10_000),
+                lambda: journal.keep(b"never begun", b"y", expires_at=10_000),
+                lambda: journal.claim([b"new", *queries_of(1)], plan_digest=b"p"),
             ):
                 with pytest.raises(KeyReuseError):
                     refused()
@@ -138,10 +138,10 @@ class TestOrder:
         with FileJournal(tmp_path / "j") as journal:
             assert steps[:2] == record
             assert steps.count("fsync") >= 3  # the file and the folders that name it
-            assert steps_of(lambda: journal.claim([b"q"])) == record
+            assert steps_of(lambda: journal.claim([b"q"], plan_digest=b"p")) == record
             begin = steps_of(lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLANS[0]))
             assert begin == record
-            keep = steps_of(lambda: journal.keep(PLANS[0], Y))
+            keep = steps_of(lambda: journal.keep(PLANS[0], Y, expires_at=10_000))
             assert keep == ["write", "fsync", "replace", "fsync", *record]
             assert steps_of(lambda: journal.erase(PLANS[0])) == [*record, "unlink", "fsync"]
             assert steps_of(lambda: journal.witness({b"p": 1})) == record
@@ -191,14 +191,14 @@ class TestDoors:
         with filled(tmp_path / "j") as journal:
             monkeypatch.setattr(file_journal.os, "getpid", lambda: 1)
             with pytest.raises(JournalStorageError):
-                journal.claim([b"new"])
+                journal.claim([b"new"], plan_digest=b"p")
 
     def test_a_closed_journal_cannot_write(self, tmp_path: Path) -> None:
         journal = filled(tmp_path / "j")
         journal.close()
         journal.close()
         with pytest.raises(JournalStorageError):
-            journal.claim([b"new"])
+            journal.claim([b"new"], plan_digest=b"p")
         assert not journal.any_answered([b"new"])
 
     def test_a_link_is_not_followed(self, tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ class TestDoors:
 
             monkeypatch.setattr(file_journal.os, name, full)
             with pytest.raises(JournalStorageError) as caught:
-                journal.claim([b"new"])
+                journal.claim([b"new"], plan_digest=b"p")
             assert caught.value.code == "PF-333"
             monkeypatch.undo()
             with pytest.raises(JournalStorageError):
-                journal.claim([b"other"])
+                journal.claim([b"other"], plan_digest=b"other")
             assert journal.counter == counter
             assert not journal.any_answered([b"new", b"other"])
         with FileJournal(tmp_path / "j") as again:
@@ -348,7 +348,7 @@ class TestDamage:
             whole = sum(end <= size for end in ends) - 1
             with FileJournal(tmp_path / "cut") as journal:
                 assert journal.counter == max(whole, 0), size
-                journal.claim([b"goes on"])
+                journal.claim([b"goes on"], plan_digest=b"goes on")
             with FileJournal(tmp_path / "cut") as again:
                 assert again.any_answered([b"goes on"])
                 assert again.counter == max(whole, 0) + 1

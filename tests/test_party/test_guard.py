@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.errors import Reason, RefusalError
@@ -34,8 +36,8 @@ def refusal_of(answer: bytes) -> str:
 
 
 def no_party_acted(federation: Federation) -> bool:
-    """Whether no party charged, noted or computed anything."""
-    return not any(federation.steps)
+    """Whether no party charged or computed anything, or noted more than its refusals."""
+    return {step for steps in federation.steps for step in steps} <= {"abandon"}
 
 
 RUN_REFUSALS = [
@@ -162,7 +164,7 @@ class TestRun:
     @pytest.mark.parametrize("suites", [{SUITE_X25519}, set()])
     def test_parties_that_accept_other_suites_are_not_set_up_with(self, suites: set[str]) -> None:
         federation = Federation(policies={1: {"suites": frozenset(suites)}})
-        with pytest.raises(SetupError):
+        with pytest.raises(SetupError, match=r"a refusal \[PF-235\]"):
             federation.run.set_up()
         assert federation.nodes[1].state is PartyState.NEW
         refusals = [refusal_of(a) for n, a in federation.transport.answers if n == 1]
@@ -186,9 +188,21 @@ class TestPeers:
         record = federation.nodes[0]._round.record
         return federation, record, federation.run.round.seats
 
-    def review(self, parties: int, *, checked: dict[int, str], least: int = 2) -> None:
+    def review(
+        self,
+        parties: int,
+        *,
+        checked: dict[int, str],
+        least: int = 2,
+        operator: str = "",
+        colluders: int | None = None,
+    ) -> None:
         federation, record, seats = self.record_and_seats(parties)
-        policy = replace(federation.nodes[0]._guard.policy, least_checked_peers=least)
+        if colluders is not None:
+            record = replace(record, colluders=colluders)
+        policy = replace(
+            federation.nodes[0]._guard.policy, least_checked_peers=least, operator_body=operator
+        )
         bodies = {seats[place]: body for place, body in checked.items()}
         guard = Guard(policy=policy, weights=EVEN, checked_peers=bodies)
         guard.review_run(record, seats=seats, me=seats[0])
@@ -213,6 +227,47 @@ class TestPeers:
         with pytest.raises(RefusalError) as refusal:
             self.review(parties, checked=checked, least=least)
         assert refusal.value.reason is Reason.UNCHECKED_PEERS
+
+    CHECKED: ClassVar = {0: "ours", 1: "one", 2: "two", 3: "runs it", 4: "runs it"}
+
+    def test_the_operators_own_hospitals_count_as_colluders(self) -> None:
+        """The operator counts one colluder, and has two hospitals beside its coordinator."""
+        self.review(5, checked=self.CHECKED, colluders=1)
+        self.review(5, checked=self.CHECKED, colluders=2, operator="runs it")
+        with pytest.raises(RefusalError) as refusal:
+            self.review(5, checked=self.CHECKED, colluders=1, operator="runs it")
+        assert refusal.value.reason is Reason.FORM
+
+    def test_the_operators_hospitals_and_strangers_add_up(self) -> None:
+        checked = {place: body for place, body in self.CHECKED.items() if place != 4}
+        self.review(5, checked=checked, colluders=2, operator="runs it")
+        with pytest.raises(RefusalError) as refusal:
+            self.review(5, checked=checked, colluders=1, operator="runs it")
+        assert refusal.value.reason is Reason.FORM
+
+    def test_the_operators_hospital_is_not_one_of_those_that_protect_us(self) -> None:
+        checked = {0: "ours", 1: "one", 2: "runs it"}
+        self.review(4, checked=checked, colluders=2)
+        with pytest.raises(RefusalError) as refusal:
+            self.review(4, checked=checked, colluders=2, operator="runs it")
+        assert refusal.value.reason is Reason.UNCHECKED_PEERS
+
+    def test_the_operators_own_hospital_does_not_count_itself(self) -> None:
+        checked = {0: "runs it", 1: "one", 2: "two", 3: "three"}
+        self.review(4, checked=checked, colluders=1, operator="runs it")
+
+    def test_an_operator_with_a_hospital_too_many_is_refused_in_a_whole_run(self) -> None:
+        federation = Federation(parties=4, policies={0: {"operator_body": "hospital-1"}})
+        federation.run.set_up()  # one colluder is what every run counts
+        federation = Federation(parties=5, policies={0: {"operator_body": "both"}})
+        places = [identity.fingerprint for identity in federation.identities]
+        bodies = dict(zip(places, ["ours", "both", "both", "one", "two"], strict=True))
+        guard = federation.nodes[0]._guard
+        federation.nodes[0]._guard = replace(guard, checked_peers=bodies)
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.FORM
+        assert no_party_acted(federation)
 
     @pytest.mark.parametrize(
         "changed",
@@ -325,7 +380,9 @@ class TestBatch:
     @pytest.mark.parametrize("place", [0, 2])
     def test_party_remembers_queries_over_runs(self, place: int) -> None:
         federation = self.ready()
-        federation.nodes[place]._journal.claim(federation.pool.ask((5,)).digests)
+        federation.nodes[place]._journal.claim(
+            federation.pool.ask((5,)).digests, plan_digest=bytes(32)
+        )
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
         assert void.value.reservation == "forfeited"
@@ -381,7 +438,7 @@ class TestBatch:
             federation.ask(0, 1, 2)
         assert Reason.BUDGET in str(void.value)
         assert void.value.reservation == "forfeited"
-        assert federation.steps[1] == []
+        assert federation.steps[1] == ["abandon"]
 
     def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
         federation = self.ready(budgets={1: 0.75})
@@ -472,3 +529,84 @@ class TestVoidBatches:
         with pytest.raises(VoidBatchError, match=Reason.VOIDS):
             federation.ask(6, 7)
         assert federation.steps[0].count("vote") == 2
+
+
+class TestNearQueries:
+    """Next to the same question, asked many times (rule R3)."""
+
+    RECORD = np.array([3.0, -1.0, 0.5, 2.0, 1.0, -2.0])
+
+    def federation(self, inputs: NDArray[np.float64], **policy: Any) -> Federation:
+        federation = Federation(pool_inputs=inputs, policy=policy)
+        federation.run.set_up()
+        return federation
+
+    def variants(self, count: int, *, by: float) -> NDArray[np.float64]:
+        """One record, moved a little, as often as asked; each is a query of its own."""
+        chance = np.random.default_rng(3)
+        steps = chance.normal(size=(count, 6))
+        steps *= by * np.linalg.norm(self.RECORD) / np.linalg.norm(steps, axis=1)[:, None]
+        return self.RECORD + steps
+
+    def others(self, count: int) -> NDArray[np.float64]:
+        return np.random.default_rng(4).normal(size=(count, 6)) * 2
+
+    def test_fifty_variants_of_a_record_in_one_batch_are_refused(self) -> None:
+        federation = self.federation(self.variants(50, by=0.001))
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES) as void:
+            federation.ask(*range(50))
+        assert void.value.reservation == "cancelled"
+        assert no_party_acted(federation)
+
+    def test_fifty_variants_in_fifty_batches_are_refused_after_those_that_are_allowed(self) -> None:
+        federation = self.federation(self.variants(50, by=0.001))
+        for index in range(11):  # the record itself, and ten that are near
+            assert federation.ask(index).answered == 1
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
+            federation.ask(11)
+        assert federation.nodes[0]._journal.count() == 11
+
+    def test_variants_of_a_record_of_an_earlier_run_are_refused(self) -> None:
+        """Another federation, other parties, another pool: the journal is the same."""
+        first = self.federation(self.RECORD[None, :])
+        first.ask(0)
+        second = self.federation(self.variants(1, by=0.001), most_near_queries=0)
+        second.nodes[0]._journal = first.nodes[0]._journal
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
+            second.ask(0)
+
+    def test_what_differs_enough_is_answered(self) -> None:
+        federation = self.federation(self.others(60), most_near_queries=0)
+        assert len(federation.ask(*range(60))) == 60
+
+    def test_a_policy_may_allow_as_many_as_it_likes(self) -> None:
+        federation = self.federation(self.variants(50, by=0.001), most_near_queries=49)
+        assert len(federation.ask(*range(50))) == 50
+
+    def test_a_policy_that_does_not_look_keeps_sketches_for_one_that_does(self) -> None:
+        federation = self.federation(self.variants(50, by=0.001), most_near_queries=None)
+        assert len(federation.ask(*range(40))) == 40
+        node = federation.nodes[0]
+        assert node._journal.count_near() == 0
+        node._guard = replace(node._guard, policy=replace(node._guard.policy, most_near_queries=0))
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
+            federation.ask(40)
+
+    def test_a_policys_distance_counts(self) -> None:
+        inputs = self.variants(2, by=0.1)
+        assert len(self.federation(inputs, most_near_queries=0).ask(0, 1)) == 2
+        wide = self.federation(inputs, most_near_queries=0, near_distance=0.5)
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
+            wide.ask(0, 1)
+
+    def test_a_distance_that_makes_no_sense_is_a_refusal(self) -> None:
+        federation = self.federation(self.others(2), near_distance=-1.0)
+        with pytest.raises(VoidBatchError, match=Reason.FAULT):
+            federation.ask(0)
+
+    def test_a_refused_batch_leaves_no_sketch(self) -> None:
+        federation = self.federation(self.variants(3, by=0.001), most_near_queries=0)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        assert not len(federation.nodes[0]._journal.sketches())
+        assert federation.ask(2).answered == 1

@@ -172,7 +172,13 @@ class TestSettlement:
         honest = wire.decode(federation.run._settlement).message
         assert isinstance(honest, Settlement)
         lie = Settlement(
-            honest.run_id, honest.plan_digest, "released", honest.vector_digests, result
+            honest.run_id,
+            honest.plan_digest,
+            "released",
+            honest.words,
+            honest.vector_digests,
+            (),
+            result,
         )
         return federation.nodes[0].receive(wire.pack([wire.sign(lie, federation.identity).frame]))
 
@@ -281,7 +287,9 @@ class TestSettlement:
                 wire.decode(federation.run._settlement).message.run_id,  # type: ignore[attr-defined,arg-type]
                 bytes(32),
                 "released",
+                9,
                 (b"",),
+                (),
                 b"",
             ),
             federation.identity,

@@ -3,9 +3,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols import pair_keys
 from protocols.errors import KeyReuseError
 from protocols.pair_keys import (
     MAX_SKIPPED_EPOCHS,
@@ -154,3 +157,20 @@ def test_a_hundred_parties_have_as_many_keys_as_pairs() -> None:
 def test_roots_show_no_key() -> None:
     roots = PairRoots(LOWER, {HIGHER: root()})
     assert repr(roots) == "PairRoots(peers=1, epoch=0)"
+
+
+@given(
+    st.binary(min_size=1, max_size=100), st.binary(max_size=64), st.binary(min_size=1, max_size=200)
+)
+def test_the_derivation_is_the_hkdf_of_the_library(
+    secret: bytes, salt: bytes, label: bytes
+) -> None:
+    expected = HKDF(hashes.SHA256(), 32, salt, pair_keys._DOMAIN + label).derive(secret)
+    assert pair_keys._Extractor(salt).derive(secret, label) == expected
+
+
+def test_one_extractor_serves_many_secrets_and_keeps_nothing_of_them() -> None:
+    extractor = pair_keys._Extractor(PLAN)
+    first = extractor.derive(b"one" * 11, b"label")
+    assert extractor.derive(b"other" * 7, b"label") != first
+    assert extractor.derive(b"one" * 11, b"label") == first

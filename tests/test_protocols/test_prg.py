@@ -84,6 +84,34 @@ def test_streams_are_added_and_subtracted_with_their_signs(keystream: Keystream,
     assert np.array_equal(words, start)
 
 
+class _Clock:
+    """Each reading is a step later; the steps come round."""
+
+    def __init__(self, *steps: float) -> None:
+        self._steps, self._now, self._count = steps, 0.0, 0
+
+    def __call__(self) -> float:
+        self._now += self._steps[self._count % len(self._steps)]
+        self._count += 1
+        return self._now
+
+
+# A trial reads the clock at the start and the end of either back end, counter mode first.
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param((0, 5, 0, 2), gcm_keystream, id="GCM is faster"),
+        pytest.param((0, 2, 0, 5), ctr_keystream, id="counter mode is faster"),
+        pytest.param((0, 3, 0, 3), ctr_keystream, id="neither: the plain one"),
+        pytest.param((0, 5, 0, 99, 0, 9, 0, 2), gcm_keystream, id="the best of its trials counts"),
+    ],
+)
+def test_the_back_end_that_a_clock_finds_faster_is_taken(
+    steps: tuple[float, ...], expected: Keystream
+) -> None:
+    assert prg.fastest_keystream(_Clock(*steps), rounds=4) is expected
+
+
 @pytest.mark.parametrize("size", [0, 16, 31, 33, 64])
 def test_a_key_has_32_bytes(size: int) -> None:
     for keystream in (ctr_keystream, gcm_keystream):

@@ -562,7 +562,7 @@ def test_parties_that_were_told_two_sets_cannot_go_on_together() -> None:
     two_stories(cheat, 1, {0: True, 1: True, 2: True, 3: False, 4: False})
     digests = tuple(wire.decode(frames[1]).digest for frames in cheat.frames)
     frame = cheat.signed(
-        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", digests, b"")
+        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, digests, (), b"")
     )
     for seat in (0, 1, 2):
         cheat.parties[seat].receive(frame, now=NOW)
@@ -578,7 +578,7 @@ def test_a_void_batch_does_not_hide_two_sets_either() -> None:
     two_stories(cheat, 1, {0: True, 3: False})
     digests = tuple(wire.decode(frames[1]).digest for frames in cheat.frames)
     frame = cheat.signed(
-        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "void", digests, b"")
+        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "void", 6, digests, (), b"")
     )
     cheat.parties[0].receive(frame, now=NOW)
     with pytest.raises(HistoryError):
@@ -635,7 +635,9 @@ def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
     cheat = Cheat(vectors_of(N))
     digests = [wire.decode(frames[1]).digest for frames in cheat.frames]
     few = (*digests[:3], b"", b"")
-    message = Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", few, b"")
+    message = Settlement(
+        cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, few, (), b""
+    )
     for seat in (0, 4):
         with pytest.raises(HistoryError):
             cheat.parties[seat].receive(cheat.signed(message), now=NOW)
@@ -646,7 +648,9 @@ def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
     cheat = Cheat(vectors_of(N))
     digests = [wire.decode(frames[1]).digest for frames in cheat.frames]
     forged = (bytes(32), *digests[1:])
-    message = Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", forged, b"")
+    message = Settlement(
+        cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, forged, (), b""
+    )
     with pytest.raises(HistoryError):
         cheat.parties[0].receive(cheat.signed(message), now=NOW)
 

@@ -1,0 +1,164 @@
+"""The words of `pate-fed plan --noise parties`: what to ask, what it costs, what passes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.planning import budgets_shown, rounded_up, sum_line, unfit_lines
+
+
+def render_plan_at_parties(found: dict[str, Any]) -> str:
+    """Write the result of `planning_at_parties.plan_at_parties` for people."""
+    best, shares = found["best"], found["shares"]
+    lines = [
+        *_wrapped(
+            f"{found['parties']} hospitals, {found['votes']} votes a query, "
+            f"{found['classes']} classes; budget epsilon {budgets_shown(best['parties'])} "
+            f"at delta {found['budget']['delta']:g}"
+        ),
+        *_wrapped(
+            f"Noise at the parties: {shares['parties']} hospitals - {shares['colluders']} whose "
+            f"noise an attacker may know - {shares['dropouts']} that may be lost = "
+            f"{shares['suffice']} shares that have to hold the noise."
+        ),
+        *_wrapped(sum_line(found["sum"])),
+        *unfit_lines(found),
+        "",
+        *_offer_lines(
+            best, found, head="Recommended: plain GNMax, one exchange less.", in_full=True
+        ),
+    ]
+    for other in found["others"]:
+        in_full = other["decides"]["neighbors"] != best["decides"]["neighbors"]
+        lines += [
+            "",
+            *_offer_lines(other, found, head="Or refuse where teachers disagree:", in_full=in_full),
+        ]
+        lines += ["", *_passing_lines(other, found)]
+    return "\n".join(lines)
+
+
+def _offer_lines(
+    offer: Mapping[str, Any], found: Mapping[str, Any], *, head: str, in_full: bool
+) -> list[str]:
+    rule, phases = offer["mechanism"], offer["noise_shares"]
+    check = (
+        []
+        if rule["vote_threshold"] is None
+        else [
+            f"  --vote-threshold {rule['vote_threshold']:g} --sigma1 {rule['sigma1']:g}",
+            f"  --max-answers {rule['max_answers']} --max-refusals {rule['max_refusals']}",
+        ]
+    )
+    return [
+        head,
+        f"Ask {_plural(offer['queries'], 'query', 'queries')} with",
+        f"  --noise parties --sum {found['sum']['form']} --colluders "
+        f"{found['shares']['colluders']} --mechanism {rule['name']} --sigma2 {rule['sigma2']:g}",
+        *check,
+        *_wrapped(
+            f"and expect {offer['expected_answered']:.0f} answers, "
+            f"{offer['expected_right']:.0f} of them right, if teachers are right "
+            f"{found['assumed_teacher_accuracy']:.0%} of the time; "
+            f"{_plural(offer['exchanges'], 'exchange', 'exchanges')} a batch."
+        ),
+        *_share_lines(phases),
+        *_price_lines(offer, found, in_full=in_full),
+        *_hospital_lines(offer["parties"]),
+    ]
+
+
+def _share_lines(phases: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for phase in {phase["sigma"]: phase for phase in phases}.values():
+        lines += _wrapped(
+            f"Noise {phase['sigma']:g}: each hospital adds {phase['share_sigma']:.4g} to every "
+            f"count, and {phase['sum_sigma']:.4g} is there if all send. Shares are wide enough "
+            f"from {phase['least_sigma']:g} on. That they are discrete is in the price: "
+            f"{_percent(phase['correction'])} more than Gaussian noise."
+        )
+    return lines
+
+
+def _price_lines(offer: Mapping[str, Any], found: Mapping[str, Any], *, in_full: bool) -> list[str]:
+    whom = f" for {offer['decides']['party']}" if _differ(offer["parties"]) else ""
+    prices = offer["prices"]
+    if not in_full:
+        said = ", ".join(
+            f"epsilon {rounded_up(price['epsilon'])} in the {view}'s view"
+            for view, price in prices.items()
+        )
+        return _wrapped(
+            f"It costs{whom} at most {said}; delta, unit, views, methods, sources and neighbors "
+            "as above."
+        )
+    lines = [f"It costs{whom} at most (delta {found['budget']['delta']:g}; unit {found['unit']}):"]
+    for view, price in prices.items():
+        lines += textwrap.wrap(
+            f"epsilon {rounded_up(price['epsilon'])} in the {view}'s view: {price['view']}. "
+            f"Method: {price['method']}. Source: {price['source']}.",
+            80,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )
+    return [
+        *lines,
+        "The budget bounds the coordinator's view.",
+        *_wrapped(f"Neighbors: {offer['decides']['neighbors']}"),
+    ]
+
+
+def _hospital_lines(rows: list[dict[str, Any]]) -> list[str]:
+    if not _differ(rows):
+        return []
+    kinds: dict[tuple[int, float, float, int], list[str]] = {}
+    for row in rows:
+        kind = (row["unit_votes"], row["budget"], row["epsilon"], row["affords"])
+        kinds.setdefault(kind, []).append(row["party"])
+    lines = ["hospital by hospital, the tightest first (same delta and unit):"]
+    for (moved, budget, epsilon, affords), names in sorted(
+        kinds.items(), key=lambda item: -item[0][2] / item[0][1]
+    ):
+        who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        lines.append(
+            f"  {who:20} {_plural(moved, 'vote', 'votes')} a unit; epsilon {rounded_up(epsilon)} "
+            f"of {budget:g}; alone {_plural(affords, 'query', 'queries')}"
+        )
+    return lines
+
+
+def _passing_lines(offer: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    rule = offer["mechanism"]
+    return [
+        *_wrapped(
+            f"How often a row passes --vote-threshold {rule['vote_threshold']:g}. The check with "
+            f"noise at the parties looks at the largest of {found['classes']} noisy counts, so "
+            "what has no lead passes more often than by the coordinator's check of the same "
+            "threshold and sigma1:"
+        ),
+        "  top votes      lead    noise at the parties    noise at the coordinator",
+        *(
+            f"{row['top_votes']:11} {row['lead']:9} {row['passes']:23.4f} "
+            f"{row['passes_at_coordinator']:27.4f}"
+            for row in offer["passing"]
+        ),
+    ]
+
+
+def _differ(rows: list[dict[str, Any]]) -> bool:
+    return len({(row["unit_votes"], row["budget"]) for row in rows}) > 1
+
+
+def _plural(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def _percent(share: float) -> str:
+    return "less than 0.01 %" if share < 1e-4 else f"{100 * share:.2f} %"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 80, break_on_hyphens=False)

@@ -1,0 +1,281 @@
+"""Who spoiled a row: sums of the streams over one whole row of a void plan, compared (rule R11).
+
+A row of an honest party's y sums to its quota and the signed sums of its streams over that row. So
+a party that states, for each peer, the sum of that pair's stream over a whole row says nothing
+that was not known: who holds its y finds its quota K, which the terms of the run have. Given those
+sums the streams are uniform still over all rows with these sums, and the party's own row is one of
+them whatever its votes are. That holds for whole rows only: the sum over one word of a stream
+would open a vote. Hence a party takes the width of a row from the terms that it agreed to, never
+from the request.
+
+What is found. Both ends of a pair state the same sum, or one of them lies: the pair is named. A
+party whose y does not come to its quota under its own statement is named alone; an honest one never
+is. Whoever is asked and does not state is named, too. If all state, somebody is named whenever the
+row of the sum is wrong: where all pairs agree the sums cancel, so that some party's own row is off.
+Lies that keep the row of the sum right (within one party's row, or of two parties that make up for
+one another) void nothing and are not found.
+
+The coordinator keeps sums of rows of y, not y itself: they are a function of what it received, and
+who steals them together with every key learns quotas, where y would open votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.errors import BlameError, UnexpectedMessageError, WrongStateError
+from protocols.messages import BlameRequest, StreamSums
+from protocols.prg import expand
+from protocols.ring import Words
+from protocols.secure_sum import SecureSum
+
+OpenedStream = tuple[int, int, bytes]
+"""Dealer's seat, seat that its key is with (its own for the self mask), key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who is named for a wrong row, by fingerprint in seat order.
+
+    Attributes:
+        parties: Whose y does not come to its quota under what it stated: each of them cheated.
+        pairs: Two ends that state different sums of their stream: at least one of them cheated.
+        silent: Who was asked, and stated nothing.
+    """
+
+    parties: tuple[bytes, ...] = ()
+    pairs: tuple[tuple[bytes, bytes], ...] = ()
+    silent: tuple[bytes, ...] = ()
+
+
+class RowWitness:
+    """What a party keeps of a plan that it answered, to state the sums of one row of it, once.
+
+    Secret, in memory only. It is dropped with a release, with the next plan, and when it was used.
+    Pair keys follow from roots that are held until the next plan in any case. The self mask b
+    does not: who takes a party's memory after a void batch, and has that batch's y, opens it then,
+    where without b it would need shares of b from as many holders as open a sum.
+
+    Args:
+        form: Secure sum of the run.
+        plan_digest: The plan.
+        words: Length of its vector.
+        seat: This party's place.
+        pair_keys: Key of the plan with each other seat.
+        self_key: b, where the form has one.
+    """
+
+    __slots__ = ("_form", "_is_void", "_keys", "_parties", "_plan_digest", "_words")
+
+    def __init__(
+        self,
+        form: SecureSum,
+        *,
+        plan_digest: bytes,
+        words: int,
+        seat: int,
+        pair_keys: Mapping[int, bytes],
+        self_key: bytes,
+    ) -> None:
+        self._form = form
+        self._plan_digest = plan_digest
+        self._words = words
+        self._parties = len(pair_keys) + 1
+        self._keys = {**pair_keys, **({seat: self_key} if self_key else {})}
+        self._is_void = False
+
+    def note_void(self) -> None:
+        """Note that the plan is settled void: only then may a row of it be asked about."""
+        self._is_void = True
+
+    def require_void(self, plan_digest: bytes) -> None:
+        """Check that a request is about this plan, and that nothing of it will be released.
+
+        Raises:
+            BlameError: it is not, or the plan is open still.
+        """
+        if plan_digest != self._plan_digest or not self._is_void:
+            raise BlameError("a row must be of the void plan just before", "another")
+
+    def sums(self, row: int, *, row_words: int) -> tuple[int, ...]:
+        """Add each stream over one row, modulo the ring; use it up.
+
+        Args:
+            row: Which row.
+            row_words: Words of a row, from the terms that this party agreed to.
+
+        Returns:
+            One for each seat; at this party's own the sum of its self mask, 0 where it has none.
+
+        Raises:
+            BlameError: there is no such row, or its sums were stated before.
+        """
+        if row_words < 2 or self._words % row_words or not 0 <= row < self._words // row_words:
+            raise BlameError("a row must be one of the plan", row)
+        if not self._keys:
+            raise BlameError("a row must be asked about once", "again")
+        keys, self._keys = self._keys, {}
+        return tuple(
+            _row_sum(self._form, keys[seat], row, row_words=row_words) if seat in keys else 0
+            for seat in range(self._parties)
+        )
+
+    def __repr__(self) -> str:
+        return f"RowWitness(words={self._words})"
+
+
+class BlameCase:
+    """What the coordinator keeps of one plan to find out who spoiled a row of it.
+
+    Args:
+        form: Secure sum of the run.
+        seats: Fingerprints of all parties, in seat order.
+        plan_digest: The plan.
+        words: Length of its vector.
+        row_words: Words of a row.
+
+    Raises:
+        WrongStateError: rows do not fill the vector.
+    """
+
+    def __init__(
+        self,
+        form: SecureSum,
+        *,
+        seats: tuple[bytes, ...],
+        plan_digest: bytes,
+        words: int,
+        row_words: int,
+    ) -> None:
+        require_rows(words, row_words)
+        self._form = form
+        self._seats = seats
+        self._row_words = row_words
+        self._sums: dict[bytes, NDArray[np.uint64]] = {}
+        self._opened: tuple[OpenedStream, ...] = ()
+        self._row = -1
+        self._stated: dict[bytes, tuple[int, ...]] = {}
+        self.plan_digest = plan_digest
+
+    @property
+    def asked(self) -> tuple[bytes, ...]:
+        """Parties whose y's were added, in seat order: each has to state."""
+        return tuple(seat for seat in self._seats if seat in self._sums)
+
+    def add(self, sender: bytes, masked: Words) -> None:
+        """Keep the row sums of a y that is added to the total."""
+        rows = masked.reshape(-1, self._row_words).sum(axis=1, dtype=np.uint64)
+        self._sums[sender] = rows.astype(self._form.ring.word_type)
+
+    def note_opened(self, streams: Iterable[OpenedStream]) -> None:
+        """Keep the keys that opened the total, until a row is asked about: no party may lie there.
+
+        They are known here in any case, and open nothing more than they did.
+        """
+        self._opened = tuple(streams)
+
+    def ask(self, row: int, *, run_id: bytes) -> BlameRequest:
+        """Choose the one row that is asked about; drop what is kept of the others.
+
+        Raises:
+            WrongStateError: there is no such row, one was asked about before, or the sum was not
+                opened where there are self masks.
+        """
+        rows = min((len(sums) for sums in self._sums.values()), default=0)
+        is_hidden = self._form.survives_dropouts and not self._opened
+        if self._row >= 0 or is_hidden or not 0 <= row < rows:
+            raise WrongStateError("one row of an opened sum must be asked about, once", row)
+        self._row = row
+        self._sums = {seat: sums[row : row + 1].copy() for seat, sums in self._sums.items()}
+        return BlameRequest(run_id, self.plan_digest, row)
+
+    def take(self, message: StreamSums) -> None:
+        """Keep what a party states.
+
+        Raises:
+            UnexpectedMessageError: of another row or plan, not one sum for each seat, or beyond
+                the ring.
+        """
+        fits = (
+            (message.plan_digest, message.row) == (self.plan_digest, self._row)
+            and len(message.sums) == len(self._seats)
+            and max(message.sums) < 1 << self._form.ring.bits
+        )
+        if not fits:
+            raise UnexpectedMessageError("a statement must be of the row that was asked", "another")
+        self._stated[message.sender] = message.sums
+
+    def name(self, quotas: Sequence[int]) -> Blame:
+        """Compare all statements.
+
+        Args:
+            quotas: What a row of each party must come to, in seat order.
+
+        Returns:
+            Who is named. Where all state, and the row of the sum is wrong, somebody is.
+
+        Raises:
+            WrongStateError: no row was asked about.
+        """
+        if self._row < 0:
+            raise WrongStateError("a row must be asked about before somebody is named", "none")
+        stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
+        known: dict[tuple[int, int], int] = {}
+        for dealer, place, key in self._opened:
+            sum_ = _row_sum(self._form, key, self._row, row_words=self._row_words)
+            known[dealer, place] = known[place, dealer] = sum_
+        parties = tuple(
+            self._seats[seat]
+            for seat in sorted(stated)
+            if not self._comes_out(seat, stated[seat], known, quota=quotas[seat])
+        )
+        pairs = tuple(
+            (self._seats[seat], self._seats[peer])
+            for seat in sorted(stated)
+            for peer in sorted(stated)
+            if seat < peer and stated[seat][peer] != stated[peer][seat]
+        )
+        silent = tuple(party for party in self.asked if party not in self._stated)
+        return Blame(parties, pairs, silent)
+
+    def _comes_out(
+        self,
+        seat: int,
+        sums: tuple[int, ...],
+        known: Mapping[tuple[int, int], int],
+        *,
+        quota: int,
+    ) -> bool:
+        """Tell whether a party's y fits what it stated, and that what was opened."""
+        # A sum that nobody else knows could hide any lie: self masks are opened, or there are none.
+        if sums[seat] != known.get((seat, seat), 0):
+            return False
+        if any(known.get((seat, place), value) != value for place, value in enumerate(sums)):
+            return False
+        signed = (value if seat <= place else -value for place, value in enumerate(sums))
+        off = int(self._sums[self._seats[seat]][0]) - quota - sum(signed)
+        return off % (1 << self._form.ring.bits) == 0
+
+    def __repr__(self) -> str:
+        return f"BlameCase(asked={len(self._sums)}, stated={len(self._stated)})"
+
+
+def require_rows(words: int, row_words: int) -> None:
+    """Check that rows fill a vector.
+
+    Raises:
+        WrongStateError: they do not, or a row is a single word, whose sum would open it.
+    """
+    if row_words < 2 or words % row_words:
+        raise WrongStateError("rows must have two words or more, and fill the vector", row_words)
+
+
+def _row_sum(form: SecureSum, key: bytes, row: int, *, row_words: int) -> int:
+    """Add the words of a stream over one row, modulo the ring."""
+    end = (row + 1) * row_words
+    words = expand(key, end, ring=form.ring, keystream=form.keystream)[end - row_words :]
+    return int(words.sum(dtype=np.uint64)) % (1 << form.ring.bits)

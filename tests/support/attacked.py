@@ -1,0 +1,159 @@
+"""A coordinator that lies to real parties, in every kind of run: it signs what it changed.
+
+Kinds of runs: either form; noise at the coordinator, at the parties, and there in two phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.messages import MaskedVector, Message, Refusal
+from tests.support.federation import CLASSES, SIGMA, TEACHERS, Federation, expected_class, messages
+
+PARTIES = 5
+MOST_BYTES = 2**30
+Lie = Callable[[Message], Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of run.
+
+    Attributes:
+        form: Secure sum.
+        place: Who adds the noise.
+        phases: Exchanges of vectors in each batch.
+    """
+
+    form: str
+    place: str
+    phases: int
+
+    def __str__(self) -> str:
+        phases = ", two phases" if self.phases == 2 else ""
+        return f"{self.form}, noise at {self.place}{phases}"
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What `Federation` has to be told."""
+        if self.place == "coordinator":
+            return {}
+        if self.phases == 1:
+            return {"noise_place": "parties"}
+        return {
+            "noise_place": "parties",
+            "mechanism": "confident",
+            # Less than four parties' votes: what is unanimous passes though one is lost.
+            "vote_threshold": 600.0,
+            "sigma1": SIGMA,
+            "sigma2": 2 * SIGMA,
+            "max_refusals": 100,
+        }
+
+    def federation(
+        self, *, parties: int = PARTIES, terms: dict[str, Any] | None = None, **changed: Any
+    ) -> Federation:
+        """A federation that is not set up yet."""
+        return Federation(
+            parties=parties, form=self.form, terms={**self.terms, **(terms or {})}, **changed
+        )
+
+    def ready(self, **changed: Any) -> Federation:
+        """A federation that is set up."""
+        federation = self.federation(**changed)
+        federation.run.set_up()
+        return federation
+
+
+KINDS = [
+    Kind(form, place, phases)
+    for form in ("additive", "masked")
+    for place, phases in (("coordinator", 1), ("parties", 1), ("parties", 2))
+]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+masked_kinds = pytest.mark.parametrize("kind", [k for k in KINDS if k.form == "masked"], ids=str)
+additive_kinds = pytest.mark.parametrize(
+    "kind", [k for k in KINDS if k.form == "additive"], ids=str
+)
+
+
+def lied(federation: Federation, packet: bytes, lie: Lie) -> bytes:
+    """A packet of the coordinator with changed messages, truly signed by it."""
+    frames = []
+    for frame in wire.unpack(packet, max_bytes=MOST_BYTES):
+        message = wire.decode(frame).message
+        told = lie(message)
+        if told is message:
+            frames.append(frame)
+            continue
+        signed = wire.sign(told, federation.identity) if told.PURPOSE else wire.contain(told)
+        frames.append(signed.frame)
+    return wire.pack(frames)
+
+
+def tell(federation: Federation, places: Collection[int], lie: Lie) -> None:
+    """From here on some parties are told something else."""
+    federation.transport.on_query = lambda node, packet: (
+        lied(federation, packet, lie) if node in places else packet
+    )
+
+
+def honestly(federation: Federation) -> None:
+    """From here on every packet arrives as it was sent."""
+    federation.transport.on_query = lambda node, packet: packet
+    federation.transport.on_answer = lambda node, answer: answer
+
+
+def votes_cast(federation: Federation) -> list[int]:
+    """How often each party asked its teachers."""
+    return [steps.count("vote") for steps in federation.steps]
+
+
+def codes(answer: bytes) -> list[str]:
+    """Codes of the refusals in an answer."""
+    return [message.reason for message in messages(answer) if isinstance(message, Refusal)]
+
+
+def last_codes(federation: Federation) -> list[str]:
+    """What each party refused the last message with, in seat order."""
+    last = dict(federation.transport.answers)
+    nodes = [federation.run._nodes[seat] for seat in federation.run.round.seats]
+    return [code for node in nodes for code in codes(last[node])]
+
+
+def bodies(federation: Federation, *, words: int) -> list[NDArray[np.uint32]]:
+    """Every y of so many words that any party sent, in the order of sending."""
+    found = []
+    for _, answer in federation.transport.answers:
+        for message in messages(answer):
+            if isinstance(message, MaskedVector) and len(message.body) == 4 * words:
+                found.append(np.frombuffer(message.body, dtype="<u4"))
+    return found
+
+
+def looks_like_noise(total: NDArray[np.uint32]) -> bool:
+    """Whether a sum tells no votes: of 6 uniform words 4 are far from 0, but once in 10^10 sums.
+
+    Votes, and votes with any noise of these runs, are all within 2^20 of 0.
+    """
+    far = (total > 2**20) & (total < 2**32 - 2**20)
+    return bool(far.sum() >= 4)
+
+
+def labels_of(*indices: int) -> list[int]:
+    """What well-behaved teachers answer."""
+    return [expected_class(index) for index in indices]
+
+
+def clean_rows(*indices: int, parties: int = PARTIES) -> NDArray[np.int64]:
+    """The exact sum of well-behaved teachers' votes."""
+    rows = np.zeros((len(indices), CLASSES), dtype=np.int64)
+    rows[np.arange(len(indices)), labels_of(*indices)] = parties * TEACHERS
+    return rows

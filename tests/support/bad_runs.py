@@ -1,0 +1,456 @@
+"""Whole federations in a bad network: labeling runs, nodes, guards and ledgers, one after another.
+
+Histograms are odd enough to be recognized in traffic, and one-sided enough that noise never decides
+a label: what is released follows from which queries are asked, and other votes for the same labels
+must look the same from outside.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.errors import CoordinatorError
+from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.store import MemoryStore
+from party.guard import Guard, Policy
+from party.journal import MemoryJournal
+from party.node import MemoryLedgerStore, PartyNode
+from pate_fed.accounting import EntryState, PrivacyLedger
+from pate_fed.charging import charge_of, outcomes_of
+from pate_fed.errors import PateFedError
+from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.releases import ABSTAIN, NoisyRelease
+from pate_fed.votes import TeacherWeights
+from protocols.envelope import DEFAULT_SUITE
+from protocols.errors import ProtocolError
+from protocols.messages import Plan
+from protocols.rounds import PartyState
+from protocols.wire import decode_value
+from tests.support.bad_network import BadNetwork, Clock, Schedule, Snapshot
+from tests.support.bad_network_witness import WATCHED, Witness
+from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
+
+CLASSES = 3
+TEACHERS = 200
+SIGMA = 20.0
+"""Six standard deviations and more below what decides any label here."""
+ORDER = 20.0
+POOL = 24
+WEIGHTS = TeacherWeights.equal(TEACHERS)
+CODED = (ProtocolError, CoordinatorError, PateFedError)
+
+
+def is_split(index: int) -> bool:
+    """Whether the teachers of every hospital disagree about a query."""
+    return index % 4 == 3
+
+
+def counts_of(node: int, index: int, variant: int) -> list[int]:
+    """One hospital's votes on a query; variants differ, and lead to the same label."""
+    if is_split(index):
+        first = 60 + (node + index + 3 * variant) % 7
+        second = 64 + (2 * node + index + variant) % 5
+    else:
+        first = 3 + (5 * node + 3 * index + 7 * variant) % 11
+        second = 15 + (3 * node + 7 * index + 5 * variant) % 13
+    winner = index % CLASSES
+    counts = [0] * CLASSES
+    counts[winner - 1], counts[winner - 2] = first, second
+    counts[winner] = TEACHERS - first - second
+    return counts
+
+
+class Teachers:
+    """One hospital's teachers."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.variant = 0
+
+    def __call__(self, batch: QueryBatch) -> NDArray[np.int64]:
+        columns = [
+            np.repeat(np.arange(CLASSES), counts_of(self.node, index, self.variant))
+            for index in batch.indices
+        ]
+        return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A batch whose labels came out."""
+
+    run_id: bytes
+    batch: int
+    indices: tuple[int, ...]
+    release: NoisyRelease
+
+
+class BadRuns:
+    """Hospitals, their coordinator, and the network between them; runs follow one another."""
+
+    def __init__(self, course: Runs) -> None:
+        self._course = course
+        self.people = identities(course.parties + 1)
+        self.clock = Clock(NOW)
+        self.witness = Witness([one.public for one in self.people[:-1]])
+        self.pool = QueryPool(np.arange(2.0 * POOL).reshape(POOL, 2))
+        self.teachers = [Teachers(node) for node in range(course.parties)]
+        self.journals = [MemoryJournal() for _ in self.teachers]
+        order = ORDER if course.at_parties else None
+        self.ledgers = [
+            MemoryLedgerStore(PrivacyLedger(5.0, 1e-5, order=order)) for _ in self.teachers
+        ]
+        self.randoms = [Stream(f"party {node}") for node in range(course.parties)]
+        self.network = BadNetwork(
+            [self._open_node(node) for node in range(course.parties)],
+            clock=self.clock,
+            witness=self.witness,
+        )
+        self._random = Stream("coordinator")
+        self.stores: list[MemoryStore] = []
+        self.terms: list[RunTerms] = []
+        self.released: list[Released] = []
+        self.outcomes: list[str] = []
+        self.runs: list[LabelingRun] = []
+        self.open_run()
+
+    @property
+    def _run_ids(self) -> list[bytes]:
+        return [run.round.run_id for run in self.runs]
+
+    @property
+    def nodes(self) -> list[PartyNode]:
+        """The hospitals."""
+        return self.network.doors  # type: ignore[return-value]
+
+    def open_run(self) -> None:
+        """Begin another run with the same hospitals."""
+        form = WATCHED[self._course.form]()
+        self.run = LabelingRun(
+            transport=self.network,
+            identity=self.people[-1],
+            form=form,
+            members=[
+                Member(f"hospital-{node}", one.public, WEIGHTS)
+                for node, one in enumerate(self.people[:-1])
+            ],
+            pool=self.pool,
+            settings=Settings(
+                self._course.run_terms,
+                simulated=True,
+                lifetime_s=LIFETIME_S,
+                suite=self._course.suite,
+            ),
+            store=self._open_store,
+            random_bytes=self._random,
+            noise_bytes=self._random,
+            clock=self.clock,
+        )
+        self.runs.append(self.run)
+        form.opens_for(self.witness, self.run.round)
+        self.terms.append(self.run.terms)
+
+    def restart_unfinished(self) -> None:
+        """Give those hospitals a new process that are still in a run."""
+        for node, door in enumerate(self.nodes):
+            if door.state not in (PartyState.DONE, PartyState.STOPPED):
+                self.network.doors[node] = self._open_node(node)
+
+    def vote_otherwise(self) -> None:
+        """Let all teachers vote otherwise, for the same labels."""
+        for teachers in self.teachers:
+            teachers.variant = 1
+
+    def attempt(self, name: str, act: Callable[[], Any]) -> bool:
+        """Do something that may fail, but only with a code; note what became of it."""
+        try:
+            result = act()
+        except CODED as error:
+            self.outcomes.append(f"{name}: {error.code} {error}")
+            return False
+        labels = f" {result.labels.tolist()}" if isinstance(result, NoisyRelease) else ""
+        self.outcomes.append(f"{name}: done{labels}")
+        return True
+
+    def ask(self, batch: int, indices: tuple[int, ...]) -> bool:
+        """Ask a batch; only what comes out may be stored."""
+        run, store = self.run, self.stores[-1]
+        before = set(store.releases())
+
+        def asking() -> NoisyRelease:
+            release = run.ask(indices)
+            self.released.append(Released(run.round.run_id, batch, indices, release))
+            return release
+
+        done = self.attempt("batch", asking)
+        new = set(store.releases()) - before
+        assert len(new) == done, "stored is what was released"
+        return done
+
+    def check(self) -> None:
+        """Hold all that happened against the rules."""
+        self.witness.check()
+        self._check_reservations()
+        self._check_labels()
+        self._check_queries()
+        for node in range(len(self.people) - 1):
+            self._check_charges(node)
+
+    def _check_reservations(self) -> None:
+        """The coordinator settles each batch, and takes back nothing that may have been seen."""
+        for run_id, store in zip(self._run_ids, self.stores, strict=True):
+            for batch, state in enumerate(store.ledger().states):
+                assert state is not EntryState.RESERVED
+                assert (state is EntryState.COMMITTED) == (batch in store.releases())
+                if state is EntryState.CANCELLED:
+                    assert not self._was_answered(run_id, batch)
+
+    def _was_answered(self, run_id: bytes, batch: int) -> bool:
+        return any(
+            self.witness.has_sent(one.fingerprint, digest)
+            for digest, plan in self.witness.plans.items()
+            for one in self.people
+            if (plan.run_id, plan.batch) == (run_id, batch)
+        )
+
+    def _check_labels(self) -> None:
+        for released in self.released:
+            expected = [
+                ABSTAIN if is_split(index) else index % CLASSES for index in released.indices
+            ]
+            assert released.release.labels.tolist() == expected
+
+    def _check_queries(self) -> None:
+        """No query is opened under two sets, nor twice under one."""
+        seen: set[tuple[int, int]] = set()
+        for opened in self.witness.opened:
+            plan = self.witness.plans[opened.plan]
+            for index in self._indices_of(plan):
+                assert (index, plan.phase) not in seen, f"query {index} was opened twice"
+                seen.add((index, plan.phase))
+
+    def _indices_of(self, plan: Plan) -> tuple[int, ...]:
+        if not plan.phase:
+            return BatchTerms.from_record(decode_value(plan.terms)).indices
+        [first] = [
+            other
+            for other in self.witness.plans.values()
+            if (other.run_id, other.batch, other.attempt, other.phase)
+            == (plan.run_id, plan.batch, plan.attempt, 0)
+        ]
+        rows = decode_value(plan.terms)["rows"]
+        return tuple(self._indices_of(first)[row] for row in rows)
+
+    def _check_charges(self, node: int) -> None:
+        """A hospital pays for what it sends, once, and never less than for what came out of it."""
+        me = self.people[node].fingerprint
+        entries = self.nodes[node].ledger.entries
+        by_plan = {bytes.fromhex(entry.entry_id): entry for entry in entries}
+        assert len(by_plan) == len(entries), "a second charge"
+        assert set(by_plan) <= set(self.witness.plans), "a charge for a plan that nobody made"
+        for digest, plan in self.witness.plans.items():
+            if not plan.phase and self.witness.has_sent(me, digest):
+                assert digest in by_plan, "nothing was charged for what was sent"
+                assert by_plan[digest].state is not EntryState.CANCELLED
+        for released in self.released:
+            [opened] = [
+                opened
+                for opened in self.witness.opened
+                if self._is_first_of(self.witness.plans[opened.plan], released)
+            ]
+            entry = by_plan.get(opened.plan)
+            if me in opened.survivors:
+                assert entry is not None, "nothing was charged for a release"
+            if entry is None:
+                continue
+            terms = self.terms[0]
+            cost = charge_of(terms, outcomes_of(released.release), weight=1)
+            assert cost.is_covered_by(entry.charged), "less was charged than released"
+            if entry.state is EntryState.COMMITTED:
+                assert entry.release_digest == released.release.digest
+
+    @staticmethod
+    def _is_first_of(plan: Plan, released: Released) -> bool:
+        return (plan.run_id, plan.batch, plan.phase) == (released.run_id, released.batch, 0)
+
+    def _open_store(self, ledger: Any) -> MemoryStore:
+        self.stores.append(MemoryStore(ledger))
+        return self.stores[-1]
+
+    def _open_node(self, node: int) -> PartyNode:
+        course = self._course
+        pins = {one.fingerprint: one.public for one in self.people[:-1]}
+        policy = Policy(
+            approved_pools=frozenset({self.pool.digest}),
+            least_checked_peers=2,
+            forms=frozenset({course.form}),
+            suites=frozenset({course.suite}),
+            simulated=True,
+        )
+        form = WATCHED[course.form]().watched_by(self.witness, node)
+        return PartyNode(
+            identity=self.people[node],
+            coordinator=self.people[-1].public,
+            pins=pins,
+            guard=Guard(
+                policy=policy,
+                weights=WEIGHTS,
+                checked_peers={fingerprint: fingerprint.hex() for fingerprint in pins},
+            ),
+            pool=self.pool,
+            vote=self.teachers[node],
+            forms={course.form: form},
+            journal=self.journals[node],
+            ledger=self.ledgers[node],
+            random_bytes=self.randoms[node],
+            clock=self.clock,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A course of labeling runs, through which schedules are played.
+
+    Attributes:
+        parties: Number of hospitals.
+        form: Secure sum.
+        mechanism: From counts to labels.
+        at_parties: Whether they add the noise.
+        runs: One after another, with the same hospitals, journals and ledgers.
+        is_set_up: Whether the first run is set up before the network is bad.
+        suite: Sealing suite.
+    """
+
+    parties: int
+    form: str = "additive"
+    mechanism: str = "confident"
+    at_parties: bool = False
+    runs: int = 1
+    is_set_up: bool = True
+    suite: str = QUICK_SUITE
+
+    @property
+    def exchanges(self) -> int:
+        """At most so many, if all goes well."""
+        each = (2 if self.form == "masked" else 1) * self.phases
+        setup = 4 * (self.runs - self.is_set_up)
+        return setup + self.runs * (2 * each + 2) + each * (self.runs - 1)
+
+    @property
+    def phases(self) -> int:
+        """Vectors of each batch."""
+        return 2 if self.at_parties and self.mechanism == "confident" else 1
+
+    def batches(self, number: int) -> list[tuple[int, ...]]:
+        """What one run asks: two batches; a later run an old one, too."""
+        start = 8 * number
+        fresh = [(start, start + 1), (start + 4, start + 5)]
+        if self.mechanism == "confident":
+            fresh = [(start, start + 3), (start + 4, start + 5)]
+        return fresh if not number else [fresh[0], (4, 5), fresh[1]]
+
+    def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
+        """The terms of every run."""
+        confident, parties = self.mechanism == "confident", len(members)
+        terms = RunTerms(
+            classes=CLASSES,
+            pool_digest=_pool_digest(),
+            weights=(WEIGHTS,) * parties,
+            mechanism=self.mechanism,
+            vote_threshold=0.6 * TEACHERS * parties if confident else None,
+            sigma1=SIGMA if confident else None,
+            sigma2=SIGMA,
+            confidence=None,
+            test_delta=None,
+            noise_place="coordinator",
+            unit="record",
+            pricing="gdp",
+            orders=(),
+            max_asks=100,
+            max_answers=100,
+            max_refusals=100 if confident else 0,
+            budgets=(5.0,) * parties,
+            delta=1e-5,
+        )
+        if not self.at_parties:
+            return terms
+        return replace(
+            terms,
+            noise_place="parties",
+            pricing="renyi",
+            orders=(ORDER,) * parties,
+            colluders=1,
+            dropouts=parties - WATCHED[self.form]().threshold(parties),
+        )
+
+    def play(self, schedule: Schedule, *, other_votes: bool = False) -> BadRuns:
+        """Play one schedule to its end, and hold what happened against the rules."""
+        runs = _prepared(self).copy()
+        if other_votes:
+            runs.vote_otherwise()
+        runs.network.misbehave(schedule)
+        with _errors_of_nodes(runs.witness):
+            for number in range(self.runs):
+                if number:
+                    runs.restart_unfinished()
+                    runs.open_run()
+                self._play_run(runs, number, is_set_up=self.is_set_up and not number)
+        runs.check()
+        return runs
+
+    def _play_run(self, runs: BadRuns, number: int, *, is_set_up: bool) -> None:
+        if not is_set_up and not runs.attempt("setup", runs.run.set_up):
+            return
+        for batch, indices in enumerate(self.batches(number)):
+            if runs.run.is_over:
+                break
+            runs.ask(batch, indices)
+        runs.attempt("closing", runs.run.close)
+
+
+HYBRID_SUITE = DEFAULT_SUITE
+
+
+@cache
+def _pool_digest() -> bytes:
+    return QueryPool(np.arange(2.0 * POOL).reshape(POOL, 2)).digest
+
+
+@cache
+def _prepared(course: Runs) -> Snapshot[BadRuns]:
+    runs = BadRuns(course)
+    if course.is_set_up:
+        runs.run.set_up()
+    return Snapshot(runs)
+
+
+class _Errors(logging.Handler):
+    """Turns what a node logs as an error into a complaint: none of it is a network's to cause."""
+
+    def __init__(self, witness: Witness) -> None:
+        super().__init__(logging.ERROR)
+        self._witness = witness
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._witness.complaints.append(record.getMessage())
+
+
+@contextmanager
+def _errors_of_nodes(witness: Witness) -> Iterator[None]:
+    logger, handler = logging.getLogger("party.node"), _Errors(witness)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagated

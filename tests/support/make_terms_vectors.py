@@ -1,0 +1,362 @@
+"""Writes vectors of values, terms, results and their digests.
+
+From second implementations only, as `make_protocol_vectors`.
+Run from the repository root: ``python -m tests.support.make_terms_vectors``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.make_format_vectors import some_bytes
+from tests.support.make_protocol_vectors import write_vectors
+from tests.support.reference_cbor import cbor
+from tests.support.reference_terms import (
+    digest_of_first_phase,
+    digest_of_pool,
+    digest_of_predictions,
+    digest_of_query,
+    digest_of_release,
+)
+
+Row = dict[str, Any]
+
+POOL = [[0.5, -1.25], [-0.0, 3.0], [0.0, 3.0], [1e-310, 1e300], [0.1, 0.2]]
+PREDICTIONS = [[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]]
+RELEASE = {"labels": [2, -1, 0, -1], "outcomes": [0, 1, 0, 2]}
+FIRST_PHASE = {"outcomes": [1, 0]}
+
+
+def _terms(**changed: Any) -> Row:
+    return {
+        "pool_digest": digest_of_pool(POOL),
+        "classes": 3,
+        "weights": [[[1, 5]], [[1, 3], [2, 1]], [[3, 2]]],
+        "mechanism": "confident",
+        "vote_threshold": 12.0,
+        "sigma1": 7.5,
+        "sigma2": 3.1,
+        "confidence": None,
+        "test_delta": None,
+        "noise_place": "coordinator",
+        "unit": "record",
+        "pricing": "gdp",
+        "orders": [],
+        "max_asks": 10,
+        "max_answers": 6,
+        "max_refusals": 8,
+        "budgets": [1.0, 2.5, 8.0],
+        "delta": 1e-6,
+        "colluders": None,
+        "dropouts": None,
+        **changed,
+    }
+
+
+_CHECKED_STABLE = {"vote_threshold": None, "sigma2": None, "sigma1": 2.0, "test_delta": 1e-7}
+_NO_REFUSALS = {"vote_threshold": None, "sigma1": None, "max_refusals": 0, "max_answers": 10}
+_ORDERS = {"orders": [17.0, 12.5, 1.0625]}
+_AT_PARTIES = {
+    "weights": [[[1, 2]]] * 5,
+    "noise_place": "parties",
+    "pricing": "renyi",
+    "orders": [4.0, 4.0, 4.0, 4.0, 4.0],
+    "budgets": [8.0] * 5,
+    "colluders": 2,
+    "dropouts": 1,
+}
+
+RUN_TERMS: dict[str, Row] = {
+    "confident, gdp": _terms(),
+    "confident, label": _terms(pricing="label", **_ORDERS),
+    "confident, joint": _terms(pricing="joint", **_ORDERS),
+    "gnmax, gdp, a whole party": _terms(mechanism="gnmax", unit="party", **_NO_REFUSALS),
+    "lnmax, renyi": _terms(mechanism="lnmax", pricing="renyi", **_NO_REFUSALS, **_ORDERS),
+    "interactive, gdp": _terms(mechanism="interactive", confidence=0.9),
+    "stable-gaussian, renyi": _terms(
+        mechanism="stable-gaussian", pricing="renyi", **_CHECKED_STABLE, **_ORDERS
+    ),
+    "stable-laplace, renyi": _terms(
+        mechanism="stable-laplace", pricing="renyi", **_CHECKED_STABLE, **_ORDERS
+    ),
+    "immutable, none": _terms(mechanism="immutable", pricing="none", **_NO_REFUSALS),
+    "gnmax, noise at the parties": _terms(mechanism="gnmax", **_NO_REFUSALS, **_AT_PARTIES),
+    "confident, noise at the parties": _terms(**_AT_PARTIES),
+}
+
+
+def _batch(**changed: Any) -> Row:
+    run = changed.pop("run", RUN_TERMS["confident, gdp"])
+    return {"run": run, "indices": [4, 0], "predictions_digest": b"", **changed}
+
+
+def _phase(**changed: Any) -> Row:
+    digest = digest_of_first_phase(FIRST_PHASE["outcomes"])
+    plan = some_bytes("first plan")
+    return {"first_plan": plan, "rows": [1], "first_result": digest, **changed}
+
+
+def _release(**changed: Any) -> Row:
+    return {**RELEASE, **changed}
+
+
+def _without(record: Row, name: str) -> Row:
+    return {key: value for key, value in record.items() if key != name}
+
+
+def good_terms() -> dict[str, dict[str, Row]]:
+    interactive = RUN_TERMS["interactive, gdp"]
+    digest = digest_of_predictions(PREDICTIONS)
+    return {
+        "run terms": RUN_TERMS,
+        "batch terms": {
+            "two queries": _batch(),
+            "one query": _batch(indices=[0]),
+            "with predictions": _batch(run=interactive, predictions_digest=digest),
+            "before there is a student": _batch(run=interactive),
+        },
+        "phase terms": {"one row": _phase(), "three rows": _phase(rows=[0, 2, 300])},
+        "release": {
+            "answered, refused, not asked": _release(),
+            "nothing answered": _release(labels=[-1, -1], outcomes=[1, 1]),
+        },
+        "first phase": {"one passed": FIRST_PHASE, "a cap stopped": {"outcomes": [0, 1, 2, 2]}},
+    }
+
+
+def _spoiled_run_terms() -> dict[str, Any]:
+    at_parties = RUN_TERMS["confident, noise at the parties"]
+    gnmax = RUN_TERMS["gnmax, gdp, a whole party"]
+    return {
+        "a list": list(_terms().values()),
+        "a field is missing": _without(_terms(), "unit"),
+        "colluders are missing, not null": _without(_terms(), "colluders"),
+        "a field too many": _terms(extra=1),
+        "pool digest of 31 bytes": _terms(pool_digest=bytes(31)),
+        "pool digest is a text": _terms(pool_digest="0" * 32),
+        "classes is 1": _terms(classes=1),
+        "classes is a float": _terms(classes=3.0),
+        "classes is true": _terms(classes=True),
+        "no party": _terms(weights=[], budgets=[]),
+        "a party without teachers": _terms(weights=[[[1, 5]], [], [[3, 2]]]),
+        "a weight of 0": _terms(weights=[[[0, 5]], [[1, 5]], [[1, 5]]]),
+        "a weight is a float": _terms(weights=[[[1.0, 5]], [[1, 5]], [[1, 5]]]),
+        "no teacher of a weight": _terms(weights=[[[1, 0]], [[1, 5]], [[1, 5]]]),
+        "a run of three numbers": _terms(weights=[[[1, 5, 1]], [[1, 5]], [[1, 5]]]),
+        "one run written as two": _terms(weights=[[[1, 2], [1, 3]], [[1, 5]], [[1, 5]]]),
+        "more votes than fit the ring": _terms(weights=[[[1, 2**30]], [[1, 5]], [[1, 5]]]),
+        "unknown mechanism": _terms(mechanism="dance"),
+        "a parameter is missing": _terms(sigma1=None),
+        "a parameter too many": _terms(confidence=0.5),
+        "sigma is 0": _terms(sigma2=0.0),
+        "sigma is infinite": _terms(sigma2=math.inf),
+        "sigma is a whole number": _terms(sigma2=3),
+        "threshold is no number": _terms(vote_threshold=math.nan),
+        "confidence above 1": _terms(mechanism="interactive", confidence=1.5),
+        "test delta of a half": {**RUN_TERMS["stable-gaussian, renyi"], "test_delta": 0.5},
+        "unknown noise place": _terms(noise_place="nowhere"),
+        "colluders with noise at the coordinator": _terms(colluders=1),
+        "drop-outs with noise at the coordinator": _terms(dropouts=0),
+        "noise at the parties without colluders": {**at_parties, "colluders": None},
+        "noise at the parties with 0 colluders": {**at_parties, "colluders": 0},
+        "no honest share left": {**at_parties, "dropouts": 3},
+        "noise at the parties, priced by gdp": {**at_parties, "pricing": "gdp", "orders": []},
+        "noise at the parties for lnmax": {**at_parties, "mechanism": "lnmax", **_NO_REFUSALS},
+        "unknown unit": _terms(unit="ward"),
+        "unknown pricing": _terms(pricing="free"),
+        "orders with gdp": _terms(**_ORDERS),
+        "no orders with label": _terms(pricing="label"),
+        "an order of 1": _terms(pricing="label", orders=[2.0, 2.0, 1.0]),
+        "an order is a whole number": _terms(pricing="label", orders=[2.0, 2.0, 3]),
+        "joint for gnmax": {**gnmax, "pricing": "joint", **_ORDERS},
+        "renyi for confident": _terms(pricing="renyi", **_ORDERS),
+        "none for confident": _terms(pricing="none"),
+        "gdp for lnmax": {**gnmax, "mechanism": "lnmax"},
+        "no answers": _terms(max_answers=0),
+        "no refusals for confident": _terms(max_refusals=0, max_answers=10),
+        "refusals for gnmax": {**gnmax, "max_refusals": 1},
+        "more answers than asks": _terms(max_answers=11),
+        "more asks than answers and refusals": _terms(max_asks=15),
+        "budgets of two parties": _terms(budgets=[1.0, 1.0]),
+        "a budget of 0": _terms(budgets=[1.0, 0.0, 1.0]),
+        "a budget is infinite": _terms(budgets=[1.0, math.inf, 1.0]),
+        "a budget is a whole number": _terms(budgets=[1.0, 1, 1.0]),
+        "delta is 0": _terms(delta=0.0),
+        "delta is 1": _terms(delta=1.0),
+    }
+
+
+def _spoiled_rest() -> dict[str, dict[str, Any]]:
+    return {
+        "batch terms": {
+            "a field is missing": _without(_batch(), "predictions_digest"),
+            "a field too many": _batch(phase=0),
+            "no query": _batch(indices=[]),
+            "a query twice": _batch(indices=[4, 0, 4]),
+            "a negative position": _batch(indices=[4, -1]),
+            "a position is a float": _batch(indices=[4.0]),
+            "a position is true": _batch(indices=[True]),
+            "predictions for confident": _batch(predictions_digest=bytes(32)),
+            "predictions digest of 31 bytes": _batch(
+                run=RUN_TERMS["interactive, gdp"], predictions_digest=bytes(31)
+            ),
+            "predictions digest is null": _batch(predictions_digest=None),
+            "spoiled terms of the run": _batch(run=_terms(delta=0.0)),
+        },
+        "phase terms": {
+            "a field is missing": _without(_phase(), "first_plan"),
+            "a field too many": _phase(run=_terms()),
+            "no row": _phase(rows=[]),
+            "a row twice": _phase(rows=[1, 1]),
+            "rows descend": _phase(rows=[1, 0]),
+            "a negative row": _phase(rows=[-1, 0]),
+            "digest of the plan of 31 bytes": _phase(first_plan=bytes(31)),
+            "digest of the result of 33 bytes": _phase(first_result=bytes(33)),
+            "digest of the result is a text": _phase(first_result="0" * 32),
+        },
+        "release": {
+            "outcomes are missing": {"labels": [1]},
+            "a field too many": _release(counts=[1]),
+            "fewer outcomes than labels": _release(outcomes=[0, 1, 0]),
+            "an unknown outcome": _release(outcomes=[0, 1, 0, 3]),
+            "an outcome is true": _release(outcomes=[0, True, 0, 2]),
+            "answered without a label": _release(labels=[-1, -1, 0, -1]),
+            "a label without an answer": _release(labels=[2, 1, 0, -1]),
+            "a label of -2": _release(labels=[2, -2, 0, -1]),
+            "a label of 2^31": _release(labels=[2**31, -1, 0, -1]),
+            "a label is a float": _release(labels=[2.0, -1, 0, -1]),
+            "asked after a cap stopped": _release(labels=[2, -1, 0, -1], outcomes=[0, 2, 0, 1]),
+        },
+        "first phase": {
+            "labels beside outcomes": RELEASE,
+            "an unknown outcome": {"outcomes": [0, 3]},
+            "an outcome is a float": {"outcomes": [0.0]},
+            "asked after a cap stopped": {"outcomes": [2, 0]},
+            "a list": [1, 0],
+        },
+    }
+
+
+def _spoiled_encodings() -> dict[str, bytes]:
+    """Run terms that say the same in other bytes."""
+    true = cbor(_terms())
+    entries = [cbor(key) + cbor(value) for key, value in _terms().items()]
+    delta = cbor("classes") + b"\x03"
+    return {
+        "keys in the order of the fields": bytes([0xA0 | len(entries)]) + b"".join(entries),
+        "a key twice": b"\xb5" + true[1:] + cbor("vote_threshold") + cbor(12.0),
+        "length of the map in two bytes": b"\xb8\x14" + true[1:],
+        "map of indefinite length": b"\xbf" + true[1:] + b"\xff",
+        "a number in two bytes": true.replace(delta, cbor("classes") + b"\x18\x03"),
+        "a float of 16 bits in 64": true.replace(
+            cbor("sigma1") + cbor(7.5), cbor("sigma1") + bytes.fromhex("fb401e000000000000")
+        ),
+        "cut short": true[:-1],
+        "trailing byte": true + b"\0",
+        "empty": b"",
+    }
+
+
+def terms() -> Row:
+    spoiled = {"run terms": _spoiled_run_terms(), **_spoiled_rest()}
+    encoded = {
+        kind: {name: cbor(value).hex() for name, value in table.items()}
+        for kind, table in spoiled.items()
+    }
+    encoded["run terms"] |= {name: data.hex() for name, data in _spoiled_encodings().items()}
+    return {
+        "what": "terms and results, and such that must be refused; byte strings as {hex: ...}",
+        "good": {
+            kind: {
+                name: {"value": shown(value), "bytes": cbor(value).hex()}
+                for name, value in table.items()
+            }
+            for kind, table in good_terms().items()
+        },
+        "spoiled": encoded,
+        "digests": {
+            "pool": {"inputs": POOL, "digest": digest_of_pool(POOL).hex()},
+            "queries": {
+                "inputs": POOL,
+                "digests": [digest_of_query(row).hex() for row in POOL],
+            },
+            "predictions": {
+                "chances": PREDICTIONS,
+                "digest": digest_of_predictions(PREDICTIONS).hex(),
+            },
+            "release": {**RELEASE, "digest": digest_of_release(**RELEASE).hex()},
+            "first phase": {
+                **FIRST_PHASE,
+                "digest": digest_of_first_phase(FIRST_PHASE["outcomes"]).hex(),
+            },
+        },
+    }
+
+
+def shown(value: Any) -> Any:
+    """A value as JSON: byte strings in hex, under a key of their own."""
+    match value:
+        case bytes():
+            return {"hex": value.hex()}
+        case list():
+            return [shown(item) for item in value]
+        case dict():
+            return {key: shown(item) for key, item in value.items()}
+    return value
+
+
+def values() -> Row:
+    good = {
+        "0": 0, "23": 23, "24": 24, "255": 255, "256": 256, "65535": 65535, "65536": 65536,
+        "2^32 - 1": 2**32 - 1, "2^32": 2**32, "2^64 - 1": 2**64 - 1,
+        "-1": -1, "-24": -24, "-25": -25, "-257": -257, "-2^64": -(2**64),
+        "no bytes": b"", "23 bytes": bytes(23), "24 bytes": bytes(24), "256 bytes": bytes(256),
+        "no text": "", "text": "pate", "text beyond ASCII": "\u00e9\u2208",
+        "no items": [], "items": [1, -1, b"\0", "a", [None]], "24 items": [0] * 24,
+        "no keys": {}, "keys of two lengths": {"b": 1, "aa": 2, "a": 3}, "a key of 24 letters":
+        {"x" * 24: 1, "y": 2},
+        "true": True, "false": False, "null": None,
+        "0.0 in 16 bits": 0.0, "-0.0": -0.0, "1.0 is no 1": 1.0, "1.5": 1.5, "65504.0": 65504.0,
+        "least of 16 bits": 2.0**-24, "100000.0 in 32 bits": 100000.0, "2^-149": 2.0**-149,
+        "largest of 32 bits": 2.0**127 * (2 - 2.0**-23), "0.1 in 64 bits": 0.1, "1e300": 1e300,
+        "1e-6": 1e-6, "2^-1074": 2.0**-1074, "eight lists": [[[[[[[[0]]]]]]]],
+    }  # fmt: skip
+    spoiled = {
+        "empty": b"", "cut short": b"\x82\x01", "trailing byte": b"\x01\x00",
+        "23 in two bytes": b"\x18\x17", "255 in three bytes": b"\x19\x00\xff",
+        "65535 in five bytes": b"\x1a\x00\x00\xff\xff", "2^32 - 1 in nine bytes":
+        b"\x1b\x00\x00\x00\x00\xff\xff\xff\xff", "-1 in two bytes": b"\x38\x00",
+        "length of bytes in two bytes": b"\x58\x01\x00", "bytes in chunks": b"\x5f\x41\x00\xff",
+        "text in chunks": b"\x7f\x61\x61\xff", "text that is no UTF-8": b"\x62\xc3\x28",
+        "list of indefinite length": b"\x9f\x01\xff", "length of a list in two bytes":
+        b"\x98\x01\x01", "map of indefinite length": b"\xbf\x61\x61\x01\xff",
+        "keys in another order": b"\xa2\x61\x62\x01\x61\x61\x02",
+        "a longer key first": b"\xa2\x62\x61\x61\x01\x61\x62\x02",
+        "a key twice": b"\xa2\x61\x61\x01\x61\x61\x02", "a key is a number": b"\xa1\x01\x01",
+        "a key is bytes": b"\xa1\x41\x61\x01", "1.0 in 32 bits": b"\xfa\x3f\x80\x00\x00",
+        "1.0 in 64 bits": b"\xfb\x3f\xf0" + bytes(6), "100000.0 in 64 bits":
+        bytes.fromhex("fb40f86a0000000000"), "true in two bytes": b"\xf8\x15",
+        "undefined": b"\xf7", "a simple value": b"\xe0", "a simple value in two bytes":
+        b"\xf8\xff", "break": b"\xff", "a reserved length": b"\x1c", "a date":
+        b"\xc1\x01", "a big number": b"\xc2\x49\x01" + bytes(8), "a decimal fraction":
+        b"\xc4\x82\x20\x01", "self-described": b"\xd9\xd9\xf7\x01", "nine lists":
+        b"\x81" * 9 + b"\0", "bytes claim 2^63": b"\x5b\x7f" + b"\xff" * 7,
+        "list claims 2^63 items": b"\x9b\x7f" + b"\xff" * 7,
+    }  # fmt: skip
+    return {
+        "what": "values, and bytes that are none; byte strings as {hex: ...}",
+        "good": {
+            name: {"value": shown(value), "bytes": cbor(value).hex()}
+            for name, value in good.items()
+        },
+        "spoiled": {name: data.hex() for name, data in spoiled.items()},
+    }
+
+
+VECTORS: dict[str, Callable[[], Row]] = {"values": values, "terms": terms}
+
+
+if __name__ == "__main__":
+    write_vectors(VECTORS)

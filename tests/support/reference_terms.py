@@ -1,0 +1,218 @@
+"""Terms, results and their digests once more, from the page of the wire format alone."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.support.reference_cbor import NotDeterministicError, read_cbor
+from tests.support.reference_frames import Refused, require, sha256
+
+Record = dict[str, Any]
+Rows = Sequence[Sequence[float]]
+
+# Digests ---------------------------------------------------------------------------------------
+
+
+def digest_of_pool(rows: Rows) -> bytes:
+    return sha256(f"pate-fed pool {len(rows)},{len(rows[0])}\n".encode(), *map(_doubles, rows))
+
+
+def digest_of_query(row: Sequence[float]) -> bytes:
+    return sha256(b"pate-fed query\n", _doubles([number + 0.0 for number in row]))
+
+
+def digest_of_predictions(rows: Rows) -> bytes:
+    head = f"pate-fed predictions {len(rows)},{len(rows[0])}\n".encode()
+    return sha256(head, *map(_doubles, rows))
+
+
+def digest_of_release(labels: Sequence[int], outcomes: Sequence[int]) -> bytes:
+    head = f"pate-fed release {len(labels)}\n".encode()
+    return sha256(head, struct.pack(f"<{len(labels)}q", *labels), bytes(outcomes))
+
+
+def digest_of_first_phase(outcomes: Sequence[int]) -> bytes:
+    return sha256(f"pate-fed first phase {len(outcomes)}\n".encode(), bytes(outcomes))
+
+
+def _doubles(row: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(row)}d", *row)
+
+
+# Readers ---------------------------------------------------------------------------------------
+
+_OWN = {
+    "confident": {"vote_threshold", "sigma1", "sigma2"},
+    "gnmax": {"sigma2"},
+    "lnmax": {"sigma2"},
+    "interactive": {"vote_threshold", "sigma1", "sigma2", "confidence"},
+    "stable-gaussian": {"sigma1", "test_delta"},
+    "stable-laplace": {"sigma1", "test_delta"},
+    "immutable": {"sigma2"},
+}
+_GAUSSIAN = {"confident", "gnmax", "interactive"}
+_REQUIRED = {
+    "unit": str, "delta": float, "orders": list, "budgets": list, "classes": int, "pricing": str,
+    "weights": list, "max_asks": int, "mechanism": str, "max_answers": int, "noise_place": str,
+    "pool_digest": bytes, "max_refusals": int,
+}  # fmt: skip
+_MAY_BE_NULL = {
+    "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
+    "test_delta": float, "vote_threshold": float,
+}  # fmt: skip
+
+
+def read_run_terms(data: bytes) -> Record:
+    return _run_terms(_value(data))
+
+
+def read_batch_terms(data: bytes) -> Record:
+    terms = _map(_value(data), {"run": dict, "indices": list, "predictions_digest": bytes})
+    run, digest = _run_terms(terms["run"]), terms["predictions_digest"]
+    _ascending_or_not(terms["indices"], ascending=False)
+    require(not digest or (len(digest) == 32 and run["mechanism"] == "interactive"), "a digest")
+    return terms
+
+
+def read_phase_terms(data: bytes) -> Record:
+    terms = _map(_value(data), {"rows": list, "first_plan": bytes, "first_result": bytes})
+    _ascending_or_not(terms["rows"], ascending=True)
+    require(len(terms["first_plan"]) == len(terms["first_result"]) == 32, "digests")
+    return terms
+
+
+def read_release(data: bytes) -> Record:
+    release = _map(_value(data), {"labels": list, "outcomes": list})
+    labels, outcomes = release["labels"], release["outcomes"]
+    _outcomes(outcomes)
+    require(all(type(one) is int and -1 <= one < 2**31 for one in labels), "labels")
+    require(len(labels) == len(outcomes), "one outcome for each label")
+    answered = [outcome == 0 for outcome in outcomes]
+    require(answered == [label >= 0 for label in labels], "a label where answered, and only there")
+    return release
+
+
+def read_first_phase(data: bytes) -> Record:
+    first = _map(_value(data), {"outcomes": list})
+    _outcomes(first["outcomes"])
+    return first
+
+
+READERS: Mapping[str, Callable[[bytes], Record]] = {
+    "run terms": read_run_terms,
+    "batch terms": read_batch_terms,
+    "phase terms": read_phase_terms,
+    "release": read_release,
+    "first phase": read_first_phase,
+}
+
+
+def _value(data: bytes) -> Any:
+    try:
+        return read_cbor(data)
+    except NotDeterministicError as error:
+        raise Refused("a value must be deterministic CBOR") from error
+
+
+def _map(value: Any, types: Mapping[str, type]) -> Record:
+    require(type(value) is dict and set(value) == set(types), "exactly the fields")
+    require(all(type(value[name]) is kind for name, kind in types.items()), "their types")
+    return dict(value)
+
+
+def _ascending_or_not(numbers: list[Any], *, ascending: bool) -> None:
+    require(bool(numbers) and all(type(one) is int and one >= 0 for one in numbers), "positions")
+    require(len(set(numbers)) == len(numbers), "none twice")
+    require(not ascending or numbers == sorted(numbers), "ascending")
+
+
+def _outcomes(outcomes: list[Any]) -> None:
+    require(all(type(one) is int and one in (0, 1, 2) for one in outcomes), "outcomes")
+    stopped = [one == 2 for one in outcomes]
+    require(stopped == sorted(stopped), "what a cap stopped comes last")
+
+
+def _run_terms(value: Any) -> Record:
+    require(type(value) is dict, "a map")
+    nulls = {name for name in _MAY_BE_NULL if value.get(name, 0) is None}
+    given = {name: kind for name, kind in _MAY_BE_NULL.items() if name not in nulls}
+    terms = _map(value, _REQUIRED | given | dict.fromkeys(nulls, type(None)))
+    require(len(terms["pool_digest"]) == 32 and terms["classes"] >= 2, "pool and classes")
+    _weights(terms["weights"])
+    _mechanism(terms)
+    _noise(terms)
+    _pricing(terms)
+    _caps(terms)
+    parties = len(terms["weights"])
+    budgets = terms["budgets"]
+    require(len(budgets) == parties and all(_positive(one) for one in budgets), "budgets")
+    require(0 < terms["delta"] < 1, "delta")
+    return terms
+
+
+def _positive(number: Any) -> bool:
+    return type(number) is float and 0 < number < math.inf
+
+
+def _weights(parties: list[Any]) -> None:
+    total = 0
+    require(bool(parties), "a party")
+    for runs in parties:
+        require(type(runs) is list and bool(runs), "runs")
+        for run in runs:
+            require(type(run) is list and len(run) == 2, "a weight and its teachers")
+            require(all(type(one) is int and one >= 1 for one in run), "at least 1")
+            total += run[0] * run[1]
+        require(all(one[0] != other[0] for one, other in pairwise(runs)), "one run once")
+    require(total < 2**30, "votes that fit the ring")
+
+
+def _mechanism(terms: Record) -> None:
+    require(terms["mechanism"] in _OWN, "a known mechanism")
+    for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
+        present = terms[name] is not None
+        require(present == (name in _OWN[terms["mechanism"]]), "what the mechanism has")
+    sigmas = [terms[name] for name in ("sigma1", "sigma2") if terms[name] is not None]
+    require(all(map(_positive, sigmas)), "sigmas")
+    require(math.isfinite(terms["vote_threshold"] or 0.0), "a finite threshold")
+    require(0 <= (terms["confidence"] or 0.0) <= 1, "a chance")
+    require(terms["test_delta"] is None or 0 < terms["test_delta"] < 0.5, "a chance below 1/2")
+
+
+def _noise(terms: Record) -> None:
+    at_parties = terms["noise_place"] == "parties"
+    require(at_parties or terms["noise_place"] == "coordinator", "a known place")
+    both = terms["colluders"], terms["dropouts"]
+    require(all((one is not None) == at_parties for one in both), "with noise at the parties")
+    if at_parties:
+        colluders, dropouts = both
+        require(colluders >= 1 and dropouts >= 0, "their ranges")
+        require(len(terms["weights"]) - colluders - dropouts >= 1, "an honest share")
+        require(terms["mechanism"] in _GAUSSIAN and terms["pricing"] == "renyi", "Gaussian, renyi")
+
+
+def _pricing(terms: Record) -> None:
+    pricing, mechanism, orders = terms["pricing"], terms["mechanism"], terms["orders"]
+    require(terms["unit"] in ("record", "party"), "a known unit")
+    require(pricing in ("gdp", "label", "joint", "renyi", "none"), "a known price")
+    with_orders = pricing in ("label", "joint", "renyi")
+    require(len(orders) == (len(terms["weights"]) if with_orders else 0), "one order per party")
+    require(all(_positive(order) and order > 1 for order in orders), "orders above 1")
+    require((pricing == "none") == (mechanism == "immutable"), "none for immutable only")
+    require(pricing != "joint" or mechanism == "confident", "joint for confident only")
+    gaussian = mechanism in _GAUSSIAN and terms["noise_place"] == "coordinator"
+    require(pricing not in ("gdp", "label") or gaussian, "gdp and label for Gaussian noise")
+    require(pricing != "renyi" or not gaussian, "renyi for all else")
+
+
+def _caps(terms: Record) -> None:
+    asks, answers = terms["max_asks"], terms["max_answers"]
+    refusals = terms["max_refusals"]
+    never = terms["mechanism"] in ("gnmax", "lnmax", "immutable")
+    require(asks >= 1 and answers >= 1, "caps")
+    require(refusals == 0 if never else refusals >= 1, "refusals where there are any")
+    require(max(answers, refusals) <= asks <= answers + refusals, "caps that fit")

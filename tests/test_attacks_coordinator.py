@@ -1,0 +1,706 @@
+"""A coordinator that cheats, against whole parties, in every kind of run.
+
+Each attack is made with the coordinator's own true signature. What must hold: no label of what was
+attacked comes out, no party votes on what it must not, and what a coordinator adds up is noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
+from coordinator.labeling import LabelingRun, Member, Settings
+from party.errors import Reason
+from pate_fed.votes import TeacherWeights
+from protocols import wire
+from protocols.envelope import SealingKey
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    Envelope,
+    EnvelopeBundle,
+    KeyStatement,
+    Message,
+    Plan,
+    RunRecord,
+    Settlement,
+    ShareBundle,
+    SurvivorSet,
+)
+from protocols.rounds import PartyState
+from tests.support.attacked import (
+    MOST_BYTES,
+    PARTIES,
+    Kind,
+    additive_kinds,
+    bodies,
+    codes,
+    every_kind,
+    honestly,
+    labels_of,
+    last_codes,
+    lied,
+    looks_like_noise,
+    masked_kinds,
+    tell,
+    votes_cast,
+)
+from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds
+
+VICTIM = 1
+
+
+# One plan for all ---------------------------------------------------------------------------------
+
+
+def _other_queries(plan: Plan) -> dict[str, Any]:
+    terms: Any = wire.decode_value(plan.terms)
+    return {"terms": wire.encode_value({**terms, "indices": [3, 4]})}
+
+
+OTHER_PLANS = [
+    pytest.param(lambda plan: {"attempt": 7}, id="another attempt"),
+    pytest.param(lambda plan: {"expires_at": plan.expires_at - 1}, id="another expiry"),
+    pytest.param(_other_queries, id="other queries"),
+]
+
+
+@every_kind
+@pytest.mark.parametrize("changed", OTHER_PLANS)
+def test_different_plans_for_different_parties_open_nothing(
+    kind: Kind, changed: Callable[[Plan], dict[str, Any]]
+) -> None:
+    federation = kind.ready()
+
+    def lie(message: Message) -> Message:
+        if isinstance(message, Plan) and message.phase == 0:
+            return dataclasses.replace(message, **changed(message))
+        return message
+
+    tell(federation, [0, 1], lie)
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "forfeited"
+    ys = bodies(federation, words=2 * CLASSES)
+    assert len(ys) == PARTIES  # a cheat has them all
+    assert looks_like_noise(np.sum(ys, axis=0, dtype=np.uint32))
+    assert looks_like_noise(np.sum(ys[:2], axis=0, dtype=np.uint32))
+    assert looks_like_noise(np.sum(ys[2:], axis=0, dtype=np.uint32))
+    assert federation.store.releases() == {}
+
+
+@pytest.mark.parametrize("form", ["additive", "masked"])
+def test_different_second_phases_for_different_parties_open_nothing(form: str) -> None:
+    federation = Kind(form, "parties", 2).ready()
+
+    def lie(message: Message) -> Message:
+        if isinstance(message, Plan) and message.phase == 1:
+            return dataclasses.replace(message, expires_at=message.expires_at - 1)
+        return message
+
+    tell(federation, [0, 1], lie)
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "forfeited"
+    second = bodies(federation, words=2 * CLASSES)[PARTIES:]
+    assert len(second) == PARTIES
+    assert looks_like_noise(np.sum(second, axis=0, dtype=np.uint32))
+    assert federation.store.releases() == {}
+
+
+@every_kind
+def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kind) -> None:
+    federation = kind.ready()
+    tell(
+        federation,
+        [0, 1],
+        lambda message: (
+            dataclasses.replace(message, attempt=7) if isinstance(message, Plan) else message
+        ),
+    )
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    honestly(federation)
+    voted = votes_cast(federation)
+    # The settlement is of a plan that two of them never saw.
+    with pytest.raises(VoidBatchError):
+        federation.ask(3, 4)
+    assert votes_cast(federation)[:2] == voted[:2]
+    assert {node.state for node in federation.nodes[:2]} == {PartyState.STOPPED}
+    assert federation.store.releases() == {}
+
+
+# Nothing twice ------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_a_replayed_plan_gets_no_new_vote_and_after_its_settlement_no_y(kind: Kind) -> None:
+    federation = kind.ready()
+    sent: list[tuple[int, bytes]] = []
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        sent.append((node, packet))
+        return packet
+
+    federation.transport.on_query = on_query
+    assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
+    federation.ask(2)  # tells all how the first batch was settled
+    voted = votes_cast(federation)
+    charged = [node.ledger.entries for node in federation.nodes]
+    for node, packet in sent:
+        answer = federation.nodes[node].receive(packet)
+        plans = [m for m in map(_message, _frames(packet)) if isinstance(m, Plan)]
+        is_open = any(plan.batch == 1 for plan in plans)
+        assert not holds_vector(answer) or is_open
+    assert votes_cast(federation) == voted
+    assert [node.ledger.entries for node in federation.nodes] == charged
+
+
+def _frames(packet: bytes) -> list[bytes]:
+    return list(wire.unpack(packet, max_bytes=MOST_BYTES))
+
+
+def _message(frame: bytes) -> Message:
+    return wire.decode(frame).message
+
+
+@every_kind
+def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> None:
+    federation = kind.ready()
+    federation.ask(0, 1)
+    voted = votes_cast(federation)
+    federation.run._asked.clear()
+    with pytest.raises(VoidBatchError, match=Reason.QUERIES) as void:
+        federation.ask(1, 2)
+    assert void.value.reservation == "cancelled"  # nothing left anybody
+    assert votes_cast(federation) == voted
+
+
+@additive_kinds
+def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) -> None:
+    """Drop one party's y, ask again: two sums without and with it would tell its votes."""
+    federation = kind.ready()
+    federation.on_vectors_of(VICTIM, lambda answer: None)
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "forfeited"
+    honestly(federation)
+    federation.run._asked.clear()
+    voted = votes_cast(federation)
+    with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+        federation.ask(0, 1)
+    assert votes_cast(federation) == voted == [1] * PARTIES
+
+
+@masked_kinds
+def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind) -> None:
+    federation = kind.ready()
+    federation.on_vectors_of(VICTIM, lambda answer: None)
+    assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
+    honestly(federation)
+    federation.run._asked.clear()
+    voted = votes_cast(federation)
+    with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+        federation.ask(0, 1)
+    assert votes_cast(federation) == voted
+    # Its y, which a cheat kept, is under its own stream still: it fits neither sum.
+    ys = bodies(federation, words=2 * CLASSES)
+    assert all(looks_like_noise(y) for y in ys)
+
+
+@pytest.mark.parametrize("form", ["additive", "masked"])
+def test_a_second_phase_whose_y_is_dropped_is_not_opened_again(form: str) -> None:
+    """The rows that passed, once more with another set: only their first plan is served."""
+    federation = Kind(form, "parties", 2).ready()
+    run, second = federation.run, []
+    plan = run.round.plan
+
+    def noting(**fields: Any) -> bytes:
+        if fields["phase"] == 1:
+            second.append(fields)
+        return plan(**fields)
+
+    run.round.plan = noting  # type: ignore[method-assign]
+
+    def on_answer(node: int, answer: bytes) -> bytes | None:
+        late = federation.steps[node].count("vote") == 2
+        # One y too many for the masked sum to do without.
+        return None if node in (0, VICTIM) and late and holds_vector(answer) else answer
+
+    federation.transport.on_answer = on_answer
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "forfeited"
+    honestly(federation)
+    voted = votes_cast(federation)
+    again = plan(**second[0])
+    for seat, told in run._settled().items():
+        node = run._nodes[seat]
+        answer = federation.nodes[node].receive(wire.pack([*told, again]))
+        assert not holds_vector(answer)
+    assert votes_cast(federation) == voted
+
+
+def second_run(federation: Federation, places: list[int]) -> LabelingRun:
+    """Another run of the same coordinator over some of the same nodes."""
+    first = federation.run
+    members = [
+        Member(federation.names[p], federation.identities[p].public, federation.weights[p])
+        for p in places
+    ]
+    return LabelingRun(
+        transport=federation.transport,
+        identity=federation.identity,
+        form=first._form,
+        members=members,
+        pool=federation.pool,
+        settings=Settings(
+            lambda seated: _fewer(federation, seated), simulated=True, lifetime_s=3600
+        ),
+        store=federation._open_store,
+        random_bytes=np.random.default_rng(5).bytes,
+        noise_bytes=first._noise_bytes,
+        clock=lambda: federation.now,
+    )
+
+
+def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
+    terms = federation.run.terms
+    count = len(seated)
+    changed: dict[str, Any] = {
+        "weights": tuple(member.weights for member in seated),
+        "budgets": terms.budgets[:count],
+        "orders": terms.orders[:count],
+    }
+    if terms.vote_threshold is not None:
+        changed["vote_threshold"] = terms.vote_threshold * count / len(terms.weights)
+    if terms.dropouts is not None:
+        changed["dropouts"] = count - FORMS[federation.form]().threshold(count)
+    return dataclasses.replace(terms, **changed)
+
+
+@every_kind
+def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) -> None:
+    """sum(all) - sum(all without i) is exactly i's votes (rule R3)."""
+    federation = kind.ready(parties=6)
+    federation.ask(0, 1)
+    federation.run.close()
+    voted = votes_cast(federation)
+    places = [place for place in range(6) if place != VICTIM]
+    federation.transport.doors = [federation.nodes[place] for place in places]
+    run = second_run(federation, places)
+    run.set_up()
+    with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+        run.ask((1, 2))
+    assert votes_cast(federation) == voted
+    # The very same parties answer what they were never asked.
+    assert run.ask((3, 4)).labels.tolist() == labels_of(3, 4)
+
+
+# One party set ------------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("told", [[0], [0, 1, 2]], ids=["one party", "three parties"])
+def test_a_run_record_without_one_party_for_some_sets_nothing_up(
+    kind: Kind, told: list[int]
+) -> None:
+    """The party set changes between two messages: some are told of five, some of six."""
+    federation = kind.federation(parties=6)
+
+    def lie(message: Message) -> Message:
+        if not isinstance(message, RunRecord):
+            return message
+        last = federation.identities[5].fingerprint
+        kept = [
+            (frame, seat)
+            for seat, frame in enumerate(message.statements)
+            if _fingerprint(frame) != last
+        ]
+        seated = tuple(member for member in federation.run.members if member.name != "hospital-5")
+        terms = _fewer(federation, seated)
+        threshold = federation.run._form.threshold(5)
+        return dataclasses.replace(
+            message,
+            statements=tuple(frame for frame, _ in kept),
+            threshold=threshold,
+            dropouts=5 - threshold,
+            colluders=min(message.colluders, federation.run._form.most_colluders(5)),
+            terms=wire.encode_value(terms.as_record()),
+        )
+
+    tell(federation, told, lie)
+    with pytest.raises((PartyFailedError, PartyRefusedError)) as failed:
+        federation.run.set_up()
+    assert failed.value.party in [federation.names[place] for place in told]
+    # They agreed to a run of five: their envelopes are of that run, and open in no other.
+    agreed = {federation.nodes[place]._round.run_id for place in told}
+    others = {node._round.run_id for p, node in enumerate(federation.nodes) if p not in told}
+    assert len(agreed) == len(others) == 1
+    assert agreed != others
+    for place in told:
+        mine = _envelopes_of(federation, place)
+        bundle = EnvelopeBundle(next(iter(others)), tuple(mine))
+        answer = federation.nodes[5].receive(wire.pack([wire.contain(bundle).frame]))
+        assert codes(answer)
+        assert federation.nodes[5].state is PartyState.STOPPED
+    assert votes_cast(federation) == [0] * 6
+
+
+def _fingerprint(statement: bytes) -> bytes:
+    message = _message(statement)
+    assert isinstance(message, KeyStatement)
+    return PublicIdentity(message.identity_key).fingerprint
+
+
+def _envelopes_of(federation: Federation, place: int) -> list[bytes]:
+    for node, answer in federation.transport.answers:
+        for frame in _frames(answer):
+            message = _message(frame)
+            if node == place and isinstance(message, EnvelopeBundle):
+                return list(message.envelopes)
+    raise AssertionError(place)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda w: w[:-1], id="without one party"),
+        pytest.param(lambda w: (*w, w[0]), id="with one more"),
+        pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
+    ],
+)
+def test_a_batch_over_another_party_set_than_the_runs_is_refused(
+    kind: Kind, change: Callable[[Any], Any]
+) -> None:
+    federation = kind.ready()
+
+    def lie(message: Message) -> Message:
+        if not isinstance(message, Plan):
+            return message
+        terms: Any = wire.decode_value(message.terms)
+        weights = change(federation.run.terms.weights)
+        record = federation.run.terms.as_record()
+        run = {**terms["run"], "weights": [[list(r) for r in w.runs] for w in weights]}
+        assert set(run) == set(record)
+        return dataclasses.replace(message, terms=wire.encode_value({**terms, "run": run}))
+
+    tell(federation, range(PARTIES), lie)
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    assert last_codes(federation) == [Reason.TERMS] * PARTIES
+    assert not any(federation.steps)
+
+
+@every_kind
+def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind: Kind) -> None:
+    """A release that says that the victim was not in it."""
+    federation = kind.ready()
+
+    def lie(message: Message) -> Message:
+        if not isinstance(message, Settlement):
+            return message
+        seat = federation.seat_of(VICTIM)
+        listed = list(message.vector_digests)
+        listed[seat] = b""
+        return dataclasses.replace(message, vector_digests=tuple(listed))
+
+    tell(federation, range(PARTIES), lie)
+    if kind.phases == 1:
+        federation.ask(0, 1)
+    with pytest.raises((VoidBatchError, PartyFailedError)):
+        federation.ask(3, 4)
+    # Additive: it is not whole. Masked: it is not the set that they revealed shares for.
+    assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
+    assert max(votes_cast(federation)) == 1
+
+
+# Survivors ----------------------------------------------------------------------------------------
+
+
+def _without_last(federation: Federation, message: Message) -> Message:
+    """Another story of who survived: without the party in the last seat."""
+    last = federation.run.round.seats[-1]
+    if isinstance(message, SurvivorSet):
+        chosen = tuple(fp for fp in message.survivors if fp != last)
+        return dataclasses.replace(message, survivors=chosen)
+    if isinstance(message, ShareBundle):
+        return dataclasses.replace(
+            message, dealings=message.dealings[:-1], envelopes=message.envelopes[:-1]
+        )
+    return message
+
+
+PHASES = [(kind, phase) for kind in [Kind("masked", "coordinator", 1)] for phase in (0,)]
+PHASES += [(Kind("masked", "parties", 1), 0)]
+PHASES += [(Kind("masked", "parties", 2), 0), (Kind("masked", "parties", 2), 1)]
+in_each_phase = pytest.mark.parametrize(
+    ("kind", "phase"), PHASES, ids=[f"{kind}: phase {phase}" for kind, phase in PHASES]
+)
+
+
+def in_phase(federation: Federation, phase: int, lie: Callable[[Message], Message]) -> Any:
+    """A lie that is told in one phase of the first batch only."""
+    return lambda message: lie(message) if federation.run.round.phase == phase else message
+
+
+@in_each_phase
+def test_two_groups_told_two_survivor_sets_open_nothing_and_never_meet_again(
+    kind: Kind, phase: int
+) -> None:
+    """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
+    federation = kind.ready()
+    last = federation.identities.index(
+        next(i for i in federation.identities if i.fingerprint == federation.run.round.seats[-1])
+    )
+    doubled = [place for place in range(PARTIES) if place != last][:2]
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        if node not in doubled or "SurvivorSet" not in kinds(packet):
+            return packet
+        lie = in_phase(federation, phase, lambda message: _without_last(federation, message))
+        return lied(federation, packet, lie)
+
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError) as void:
+        federation.ask(0, 1)
+    assert void.value.reservation == "forfeited"
+    honestly(federation)
+    with pytest.raises(VoidBatchError):
+        federation.ask(3, 4)
+    assert {federation.nodes[place].state for place in doubled} == {PartyState.STOPPED}
+    assert federation.store.releases() == {}
+
+
+@in_each_phase
+def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
+    kind: Kind, phase: int
+) -> None:
+    """The coordinator says that the last party dropped out, then that it did not."""
+    federation = kind.ready()
+    last = federation.run.round.seats[-1]
+    answers: dict[int, bytes] = {}
+
+    def on_query(node: int, packet: bytes) -> bytes | None:
+        if "SurvivorSet" not in kinds(packet) or federation.run.round.phase != phase:
+            return packet
+        if federation.identities[node].fingerprint == last:
+            return None
+        claimed = lied(federation, packet, lambda m: _without_last(federation, m))
+        first = federation.nodes[node].receive(claimed)
+        assert kinds(first) == ["Reveal"]
+        answers[node] = federation.nodes[node].receive(packet)
+        return None
+
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    assert len(answers) == PARTIES - 1
+    for node, answer in answers.items():
+        assert kinds(answer) == ["Refusal"]
+        assert codes(answer) == ["PF-223"]
+        assert federation.nodes[node].state is PartyState.STOPPED
+
+
+@in_each_phase
+def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -> None:
+    """t = 4 would do for the form; owners wrote 5. The coordinator lowers it by itself."""
+    federation = kind.ready(policy={"least_parties": PARTIES})
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        if "SurvivorSet" not in kinds(packet) or federation.run.round.phase != phase:
+            return packet
+        return lied(federation, packet, lambda m: _without_last(federation, m))
+
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    assert last_codes(federation) == ["PF-241"] * PARTIES
+    assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
+
+
+# The agreed terms ---------------------------------------------------------------------------------
+
+LOWERED = [
+    pytest.param({"sigma2": 1.5}, id="less noise of a label"),
+    pytest.param({"sigma1": 1.5}, id="less noise of a check"),
+    pytest.param({"vote_threshold": 1.0}, id="a lower threshold"),
+    pytest.param({"delta": 1e-3}, id="a larger delta"),
+    pytest.param({"max_asks": 1_000, "max_answers": 1_000}, id="more to ask"),
+    pytest.param({"budgets": [500.0] * PARTIES}, id="a larger budget"),
+    pytest.param({"unit": "party"}, id="another privacy unit"),
+    pytest.param({"classes": CLASSES - 1}, id="fewer classes"),
+    pytest.param({"colluders": 0}, id="nobody colludes"),
+    pytest.param({"noise_place": "elsewhere"}, id="noise elsewhere"),
+]
+
+
+@every_kind
+@pytest.mark.parametrize("lowered", LOWERED)
+def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
+    kind: Kind, lowered: dict[str, Any]
+) -> None:
+    federation = kind.ready()
+    agreed = federation.run.terms.as_record()
+    assert {name: agreed[name] for name in lowered} != lowered
+
+    def lie(message: Message) -> Message:
+        if not isinstance(message, Plan):
+            return message
+        terms: Any = wire.decode_value(message.terms)
+        changed = {**terms, "run": {**terms["run"], **lowered}}
+        return dataclasses.replace(message, terms=wire.encode_value(changed))
+
+    tell(federation, range(PARTIES), lie)
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    assert last_codes(federation) == [Reason.TERMS] * PARTIES
+    assert not any(federation.steps)
+
+
+@every_kind
+def test_a_run_that_a_policy_finds_too_small_or_too_quiet_is_refused(kind: Kind) -> None:
+    for policy, reason in (
+        ({"least_parties": PARTIES + 1}, Reason.TOO_FEW_PARTIES),
+        ({"least_checked_peers": PARTIES}, Reason.UNCHECKED_PEERS),
+        ({"least_sigma2": 1_000.0}, Reason.MECHANISM),
+    ):
+        federation = kind.federation(policies={VICTIM: policy})
+        with pytest.raises(PartyRefusedError) as refused:
+            federation.run.set_up()
+        assert (refused.value.party, refused.value.cause) == (federation.names[VICTIM], reason)
+        assert not any(federation.steps)
+
+
+# Keys and envelopes -------------------------------------------------------------------------------
+
+forms = pytest.mark.parametrize("form", ["additive", "masked"])
+
+
+def _in_record(
+    federation: Federation, forge: Callable[[KeyStatement], bytes]
+) -> Callable[[Message], Message]:
+    """Replace the victim's statement in the run record."""
+    victim = federation.identities[VICTIM].fingerprint
+
+    def lie(message: Message) -> Message:
+        if not isinstance(message, RunRecord):
+            return message
+        statements = tuple(
+            forge(_message(frame)) if _fingerprint(frame) == victim else frame  # type: ignore[arg-type]
+            for frame in message.statements
+        )
+        return dataclasses.replace(message, statements=statements)
+
+    return lie
+
+
+@forms
+@pytest.mark.parametrize("whose", ["the coordinator's", "a stranger's", "its own, invented"])
+def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose: str) -> None:
+    """The coordinator would open the envelopes to that peer, and all its pairs' streams."""
+    federation = Kind(form, "coordinator", 1).federation()
+    record = federation.run.round
+
+    def forge(statement: KeyStatement) -> bytes:
+        key = SealingKey(record._offer.message.suite).public_bytes  # type: ignore[attr-defined]
+        changed = dataclasses.replace(statement, sealing_key=key)
+        stranger = SigningIdentity.generate()
+        if whose == "its own, invented":
+            changed = dataclasses.replace(changed, identity_key=stranger.public.key)
+        signer = federation.identity if whose == "the coordinator's" else stranger
+        return wire.sign(changed, signer).frame
+
+    tell(federation, range(PARTIES), _in_record(federation, forge))
+    with pytest.raises((PartyRefusedError, PartyFailedError)):
+        federation.run.set_up()
+    expected = "PF-228" if whose == "its own, invented" else "PF-222"
+    own = federation.seat_of(VICTIM)
+    found = [code for seat, code in enumerate(last_codes(federation)) if seat != own]
+    assert found == [expected] * (PARTIES - 1)
+    assert last_codes(federation)[own] == "PF-228"  # its own statement is not there
+    assert not any(node._round._halves for node in federation.nodes)  # nobody sealed anything
+    for node, answer in federation.transport.answers[PARTIES:]:
+        assert "EnvelopeBundle" not in kinds(answer), node
+
+
+@forms
+def test_envelopes_of_an_older_run_are_worth_nothing_under_a_new_id(form: str) -> None:
+    federation = Kind(form, "coordinator", 1).ready()
+    federation.run.close()
+    old = {place: _delivered(federation, place) for place in range(PARTIES)}
+    run = second_run(federation, list(range(PARTIES)))
+    federation.run = run
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        if kinds(packet) != ["EnvelopeBundle"]:
+            return packet
+        bundle = EnvelopeBundle(run.round.run_id, tuple(old[node]))
+        return wire.pack([wire.contain(bundle).frame])
+
+    federation.transport.on_query = on_query
+    with pytest.raises(PartyRefusedError) as refused:
+        run.set_up()
+    assert refused.value.cause == "PF-225"
+    assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
+
+
+@forms
+def test_an_old_envelope_signed_anew_by_the_coordinator_is_not_its_senders(form: str) -> None:
+    federation = Kind(form, "coordinator", 1).ready()
+    federation.run.close()
+    old = {place: _delivered(federation, place) for place in range(PARTIES)}
+    run = second_run(federation, list(range(PARTIES)))
+    federation.run = run
+
+    def renamed(frame: bytes) -> bytes:
+        envelope = _message(frame)
+        assert isinstance(envelope, Envelope)
+        changed = dataclasses.replace(envelope, run_id=run.round.run_id)
+        return wire.sign(changed, federation.identity).frame
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        if kinds(packet) != ["EnvelopeBundle"]:
+            return packet
+        bundle = EnvelopeBundle(run.round.run_id, tuple(map(renamed, old[node])))
+        return wire.pack([wire.contain(bundle).frame])
+
+    federation.transport.on_query = on_query
+    with pytest.raises(PartyRefusedError) as refused:
+        run.set_up()
+    assert refused.value.cause == "PF-222"
+
+
+def _delivered(federation: Federation, place: int) -> list[bytes]:
+    """Envelopes that a party was given, from what its peers sent."""
+    me = federation.identities[place].fingerprint
+    return [
+        frame
+        for peer in range(PARTIES)
+        if peer != place
+        for frame in _envelopes_of(federation, peer)
+        if _message(frame).receiver == me  # type: ignore[attr-defined]
+    ]
+
+
+@forms
+def test_swapped_envelopes_stop_who_got_the_wrong_ones(form: str) -> None:
+    federation = Kind(form, "coordinator", 1).federation()
+
+    def on_query(node: int, packet: bytes) -> bytes:
+        if node != VICTIM or kinds(packet) != ["EnvelopeBundle"]:
+            return packet
+        bundle = EnvelopeBundle(federation.run.round.run_id, tuple(_delivered(federation, 0)))
+        return wire.pack([wire.contain(bundle).frame])
+
+    federation.transport.on_query = on_query
+    with pytest.raises(PartyRefusedError) as refused:
+        federation.run.set_up()
+    assert refused.value.party == federation.names[VICTIM]
+    assert refused.value.cause == "PF-225"
+    assert federation.nodes[VICTIM].state is PartyState.STOPPED

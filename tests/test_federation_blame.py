@@ -1,0 +1,208 @@
+"""Whole runs in which a hospital spoils a row: it is named, and no vote is told (rule R11)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.errors import SpoiledBatchError, VoidBatchError
+from coordinator.transport import Silence
+from party.errors import Reason
+from protocols import wire
+from protocols.messages import BlameRequest, Refusal, StreamSums
+from protocols.rounds import PartyRound, PartyState
+from tests.support.federation import CLASSES, Answer, Federation, kinds, messages
+
+CULPRIT = 1
+FORMS = pytest.mark.parametrize(("form", "parties"), [("additive", 3), ("masked", 5)])
+
+
+def spoiled(form: str, parties: int, **changed: Any) -> Federation:
+    federation = Federation(form=form, parties=parties, **changed)
+    federation.run.set_up()
+    federation.nodes[CULPRIT].lie = np.array([[0] * CLASSES, [1] + [0] * (CLASSES - 1)])
+    return federation
+
+
+def void(federation: Federation) -> SpoiledBatchError:
+    with pytest.raises(SpoiledBatchError) as caught:
+        federation.ask(0, 1)
+    return caught.value
+
+
+@FORMS
+def test_the_hospital_that_spoils_a_row_is_named_and_the_run_goes_on(
+    form: str, parties: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = spoiled(form, parties)
+    with caplog.at_level(logging.WARNING, logger="coordinator.labeling"):
+        error = void(federation)
+    line = f"hospital-{CULPRIT}: its row is not its votes"
+    assert error.named == (line,)
+    assert error.code == "PF-419"
+    assert line in str(error)
+    assert [record.getMessage() for record in caplog.records] == [f"a batch is void; {line}"]
+    assert federation.coordinator_states == ["forfeited"]
+    federation.nodes[CULPRIT].lie = None
+    assert federation.ask(2, 3).answered == 2
+    federation.run.close()
+    assert all(node.state is PartyState.DONE for node in federation.nodes)
+
+
+@FORMS
+def test_nothing_that_is_reported_depends_on_how_much_was_added(form: str, parties: int) -> None:
+    texts = set()
+    for lie in (1, -1, 12_345, 2**31 - 400):
+        federation = spoiled(form, parties)
+        federation.nodes[CULPRIT].lie = np.array([[lie] + [0] * (CLASSES - 1), [0] * CLASSES])
+        texts.add(str(void(federation)))
+    assert len(texts) == 1
+
+
+@FORMS
+def test_a_hospital_that_does_not_say_is_named(form: str, parties: int) -> None:
+    federation = spoiled(form, parties)
+
+    def mute(node: int, answer: bytes) -> Answer:
+        return None if node == CULPRIT and "StreamSums" in kinds(answer) else answer
+
+    federation.transport.on_answer = mute
+    [line] = void(federation).named
+    assert line.startswith(f"hospital-{CULPRIT}: it does not say [")
+
+
+@FORMS
+def test_a_hospital_that_lies_about_a_stream_is_named_with_the_other_end(
+    form: str, parties: int
+) -> None:
+    federation = spoiled(form, parties)
+    culprit, other = federation.seat_of(CULPRIT), federation.seat_of(0)
+
+    def lie(node: int, answer: bytes) -> Answer:
+        if node != CULPRIT or "StreamSums" not in kinds(answer):
+            return answer
+        [message] = [one for one in messages(answer) if isinstance(one, StreamSums)]
+        sums = list(message.sums)
+        # What it added to its row shall have come from this stream.
+        sums[other] = (sums[other] + (1 if culprit < other else -1)) % 2**32
+        changed = StreamSums(message.plan_digest, message.sender, message.row, tuple(sums))
+        return wire.pack([wire.sign(changed, federation.identities[CULPRIT]).frame])
+
+    federation.transport.on_answer = lie
+    [line] = void(federation).named
+    assert line.endswith("one of them lies")
+    assert "hospital-0" in line
+    assert f"hospital-{CULPRIT}" in line
+
+
+def test_a_hospital_that_was_restarted_is_named_as_silent() -> None:
+    federation = spoiled("additive", 3)
+
+    def restart(node: int, packet: bytes) -> bytes:
+        if node == 2 and "BlameRequest" in kinds(packet):
+            federation.nodes[2]._round = federation.nodes[2]._new_round()
+        return packet
+
+    federation.transport.on_query = restart
+    named = void(federation).named
+    assert named[0] == f"hospital-{CULPRIT}: its row is not its votes"
+    assert named[1].startswith("hospital-2: it does not say [PF-")
+
+
+def test_a_lost_hospital_is_not_asked() -> None:
+    federation = spoiled("masked", 5)
+
+    def lose(node: int, answer: bytes) -> Answer:
+        return Silence("PF-412") if node == 3 and "MaskedVector" in kinds(answer) else answer
+
+    federation.transport.on_answer = lose
+    assert void(federation).named == (f"hospital-{CULPRIT}: its row is not its votes",)
+
+
+# A coordinator that asks for too much ----------------------------------------------------------
+
+
+def after_a_void_batch(**changed: Any) -> tuple[Federation, list[bytes]]:
+    """A federation in which the coordinator did not ask yet, and what the parties did not hear."""
+    federation = spoiled(changed.pop("form", "additive"), changed.pop("parties", 3), **changed)
+    federation.run._who_spoiled = lambda row: ()  # type: ignore[method-assign]
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    told = federation.run._settled()[federation.identities[0].fingerprint]
+    return federation, list(told)
+
+
+def request(federation: Federation, row: int) -> bytes:
+    plan = federation.nodes[0]._round._plan
+    assert plan is not None
+    message = BlameRequest(federation.run.round.run_id, plan.digest, row)
+    return wire.sign(message, federation.identity).frame
+
+
+def answer_to(federation: Federation, frames: list[bytes]) -> Any:
+    [message] = messages(federation.nodes[0].receive(wire.pack(frames)))
+    return message
+
+
+def test_the_width_of_a_row_is_that_of_the_terms() -> None:
+    """One word of the second query is word 3: whoever asks for "row 3" gets no word."""
+    federation, told = after_a_void_batch()
+    refusal = answer_to(federation, [*told, request(federation, 3)])
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == Reason.ROW.value
+
+
+def test_a_row_is_told_once_and_not_before_the_plan_is_void() -> None:
+    federation, told = after_a_void_batch()
+    early = answer_to(federation, [request(federation, 1)])
+    assert isinstance(early, Refusal)
+    assert early.reason == "PF-225"  # the plan is open
+    first = answer_to(federation, [*told, request(federation, 1)])
+    assert isinstance(first, StreamSums)
+    second = answer_to(federation, [request(federation, 0)])
+    assert isinstance(second, Refusal)
+    assert second.reason == "PF-223"
+    assert federation.nodes[0].state is PartyState.STOPPED
+
+
+def test_a_released_batch_is_not_told() -> None:
+    federation = Federation()
+    federation.run.set_up()
+    federation.ask(0, 1)
+    told = federation.run._settled()[federation.identities[0].fingerprint]
+    refusal = answer_to(federation, [*told, request(federation, 0)])
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "PF-245"
+
+
+def test_with_noise_at_the_parties_nobody_asks_and_nobody_tells() -> None:
+    federation = Federation(terms={"noise_place": "parties"})
+    federation.run.set_up()
+    federation.nodes[CULPRIT].lie = np.array([[10**6] * CLASSES, [0] * CLASSES])
+    with pytest.raises(VoidBatchError) as caught:
+        federation.ask(0, 1)
+    assert not isinstance(caught.value, SpoiledBatchError)
+    assert not any("BlameRequest" in event for event in federation.events)
+    told = federation.run._settled()[federation.identities[0].fingerprint]
+    refusal = answer_to(federation, [*told, request(federation, 0)])
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == Reason.ROW.value
+
+
+def test_the_plain_form_asks_nobody() -> None:
+    federation = spoiled("plain", 3)
+    with pytest.raises(VoidBatchError) as caught:
+        federation.ask(0, 1)
+    assert not isinstance(caught.value, SpoiledBatchError)
+
+
+def test_a_node_that_cannot_tell_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation, told = after_a_void_batch()
+    monkeypatch.setattr(PartyRound, "state_sums", lambda party, *, row_words: 1 / 0)
+    refusal = answer_to(federation, [*told, request(federation, 1)])
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == Reason.FAULT.value
+    assert federation.nodes[0].state is PartyState.READY

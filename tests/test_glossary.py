@@ -1,0 +1,85 @@
+"""The glossary is in order, and the architecture page draws what a batch sends."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from protocols.messages import Dealing, MaskedVector, Plan, Reveal, Settlement, SurvivorSet
+
+DOCS = Path(__file__).parents[1] / "docs"
+ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+GLOSSARY = (DOCS / "reference" / "glossary.md").read_text(encoding="utf-8")
+WORDS = [word for word in re.findall(r"^\| (.+?) \|", GLOSSARY, re.MULTILINE) if word != "word"]
+
+
+def section(title: str) -> str:
+    return ARCHITECTURE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def arrows(block: str) -> list[tuple[str, str, str]]:
+    """Messages of a sequence diagram: from, to, text."""
+    return re.findall(r"^ +(\w+)->>(\w+): (.+)$", block, re.MULTILINE)
+
+
+def diagram(title: str) -> list[tuple[str, str, str]]:
+    return arrows(section(title).partition("```mermaid")[2].partition("```")[0])
+
+
+def test_words_are_in_order_and_come_once() -> None:
+    assert sorted(set(WORDS), key=str.lower) == WORDS
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["phase", "noise share", "survivor, survivor set", "dealing", "reveal", "abandon", "journal"],
+)
+def test_words_of_the_protocol_are_explained(word: str) -> None:
+    assert word in WORDS
+
+
+def test_the_second_exchange_is_drawn_in_its_order() -> None:
+    drawn = diagram("A batch that stands losses")
+    sent = [
+        (sender, text.partition(",")[0].partition(":")[0])
+        for sender, to, text in drawn
+        if sender != to
+    ]
+    names = [
+        kind.__name__ for kind in (Plan, Dealing, MaskedVector, SurvivorSet, Reveal, Settlement)
+    ]
+    found = [(sender, name) for sender, text in sent for name in names if name in text]
+    assert found == [
+        ("C", "Plan"),
+        ("C", "Plan"),
+        ("P", "Dealing"),
+        ("P", "MaskedVector"),
+        ("C", "SurvivorSet"),
+        ("P", "Reveal"),
+        ("C", "Settlement"),
+        ("C", "Settlement"),
+    ]
+
+
+def test_the_set_is_drawn_in_the_journal_before_a_share_is_opened() -> None:
+    own = [
+        text for sender, to, text in diagram("A batch that stands losses") if sender == to == "P"
+    ]
+    (noted,) = [place for place, text in enumerate(own) if "journal" in text]
+    (opened,) = [place for place, text in enumerate(own) if "open columns" in text]
+    assert noted < opened
+
+
+def test_the_check_is_drawn_with_two_plans_two_vectors_and_two_settlements() -> None:
+    drawn = diagram("A check in two phases")
+    sent = [text for sender, to, text in drawn if sender != to]
+    assert [re.match(r"Plan of phase \d|y|Settlement", text)[0] for text in sent] == [  # type: ignore[index]
+        "Plan of phase 0",
+        "y",
+        "Settlement",
+        "Plan of phase 1",
+        "y",
+        "Settlement",
+    ]

@@ -1,0 +1,498 @@
+"""Vectors of whole runs: both state machines write them, a second reader opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
+from protocols import wire
+from protocols.additive import AdditiveSum
+from protocols.envelope import SealingKey
+from protocols.errors import ProtocolError, WrongShareError
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.messages import Plan, Refusal, Reveal, RunRecord
+from protocols.rounds import CoordinatorRound, PartyRound
+from protocols.transcript import Transcript
+from protocols.wire import expect
+from tests.support import make_run_vectors, reference_sum
+from tests.support.reference_frames import Refused
+from tests.support.reference_run import RunReader
+from tests.support.reference_sharing import read_share
+from tests.support.rounds import NOW, ListJournal
+from tests.support.vectors import read_vectors
+
+FORMS = {"additive": AdditiveSum, "masked": MaskedSum}
+RUNS = {name: read_vectors(f"{name}_run") for name in FORMS}
+MASKED = RUNS["masked"]
+SPOILED = MASKED["spoiled"]
+SUITE = "x25519-hkdf-sha256-aes-256-gcm"
+
+both_forms = pytest.mark.parametrize("name", sorted(FORMS))
+
+
+def given(table: dict[str, str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "frame", [pytest.param(bytes.fromhex(text), id=name) for name, text in table.items()]
+    )
+
+
+# Our two ends ----------------------------------------------------------------------------------
+
+
+def identity(row: dict[str, Any]) -> SigningIdentity:
+    return SigningIdentity.from_private_bytes(bytes.fromhex(row["identity_private"]))
+
+
+def draws(party: dict[str, Any]) -> Iterator[bytes]:
+    """What a party draws at random, in its order."""
+    yield bytes.fromhex(party["nonce"])
+    for half in party["halves"].values():
+        yield bytes.fromhex(half)
+    if "b" in party:
+        yield bytes.fromhex(party["b"])
+        yield bytes.fromhex(party["salt"])
+        powers = [bytes.fromhex(share) for power in party["coefficients"] for share in power]
+        yield b"".join(n.to_bytes(4, "little") for share in powers for n in read_share(share))
+
+
+class Party:
+    """One of our parties with the secrets of a vector."""
+
+    def __init__(self, run: dict[str, Any], seat: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run, self.seat, self.row = run, seat, run["parties"][seat]
+        self.journal = ListJournal()
+        drawn = draws(self.row)
+
+        def random_bytes(size: int) -> bytes:
+            data = next(drawn)
+            assert len(data) == size
+            return data
+
+        def sealing_key(suite: str) -> SealingKey:
+            key = SealingKey(suite)
+            private = X25519PrivateKey.from_private_bytes(
+                bytes.fromhex(self.row["sealing_private"])
+            )
+            key._private_key = private
+            key._public_bytes = private.public_key().public_bytes_raw()
+            return key
+
+        monkeypatch.setattr("protocols.rounds.party.SealingKey", sealing_key)
+        pins = [identity(party) for party in run["parties"]]
+        self.round = PartyRound(
+            identity=identity(self.row),
+            coordinator=identity(run["coordinator"]).public,
+            pins={pin.fingerprint: pin.public for pin in pins},
+            forms={name: form() for name, form in FORMS.items()},
+            journal=self.journal,
+            random_bytes=random_bytes,
+            suites=frozenset({SUITE}),
+        )
+
+    def takes(self, frame: str | bytes) -> list[str]:
+        data = frame if isinstance(frame, bytes) else bytes.fromhex(frame)
+        return [reply.hex() for reply in self.round.receive(data, now=NOW).replies]
+
+    def sets_up(self) -> list[list[str]]:
+        """Its answers; but for its own envelopes, whose ephemeral keys it draws itself."""
+        setup = self.run["setup"]
+        answers = [self.takes(setup["offer"])]
+        self.takes(setup["record"])
+        self.round.accept_run()
+        answers.append(self.takes(setup["envelopes_to"][self.seat]))
+        answers.append(self.takes(setup["closings"][self.seat]))
+        return answers
+
+    def contributes(self) -> list[str]:
+        self.takes(self.run["batch"]["plan"])
+        return [frame.hex() for frame in self.round.contribute(np.array(self.row["x"]))]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Party:
+    """Seat 0 of the masked run, waiting for the survivors."""
+    party = Party(MASKED, 0, monkeypatch)
+    party.sets_up()
+    party.contributes()
+    return party
+
+
+@both_forms
+def test_a_party_answers_with_the_known_frames(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RUNS[name]
+    setup, batch = run["setup"], run["batch"]
+    for seat in map(int, batch["vectors"]):
+        party = Party(run, seat, monkeypatch)
+        known = [setup["statements"], setup["confirmations"], setup["readies"]]
+        assert party.sets_up() == [[frames[seat]] for frames in known]
+        vector = batch["vectors"][str(seat)]
+        assert wire.decode(bytes.fromhex(vector)).message.body.hex() == run["parties"][seat]["y"]  # type: ignore[attr-defined]
+        if name == "additive":
+            assert party.contributes() == [vector]
+            continue
+        assert party.contributes() == [batch["bundles"][str(seat)], vector]
+        assert party.takes(batch["survivor_set"]) == []
+        assert party.takes(batch["bundles_to"][str(seat)]) == [batch["reveals"][str(seat)]]
+        assert party.round.wrong_dealers == ()
+
+
+def coordinator_after_setup(run: dict[str, Any], name: str) -> CoordinatorRound:
+    pins = [identity(party) for party in run["parties"]]
+    setup = run["setup"]
+    coordinator = CoordinatorRound(
+        identity=identity(run["coordinator"]),
+        form=FORMS[name](),
+        parties={pin.fingerprint: pin.public for pin in pins},
+        nonce=bytes.fromhex(run["coordinator"]["nonce"]),
+        expires_at=make_run_vectors.EXPIRES_AT,
+        simulated=True,
+        suite=SUITE,
+    )
+    assert coordinator.offer().hex() == setup["offer"]
+    for frame in setup["statements"]:
+        coordinator.receive(bytes.fromhex(frame))
+    record = expect(wire.decode(bytes.fromhex(setup["record"])), RunRecord)
+    made = coordinator.record(
+        terms=record.terms, colluders=record.colluders, dropouts=record.dropouts
+    )
+    assert made.hex() == setup["record"]
+    reader = RunReader(run)
+    for seat in range(len(pins)):
+        coordinator.receive(reader.envelope_bundle_of(seat), peer=pins[seat].fingerprint)
+    told = coordinator.deliver()
+    assert [told[pin.fingerprint].hex() for pin in pins] == setup["envelopes_to"]
+    for frame in setup["confirmations"]:
+        coordinator.receive(bytes.fromhex(frame))
+    told = coordinator.close_setup()
+    assert [told[pin.fingerprint].hex() for pin in pins] == setup["closings"]
+    for frame in setup["readies"]:
+        coordinator.receive(bytes.fromhex(frame))
+    assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_setup"]
+    plan = expect(wire.decode(bytes.fromhex(run["batch"]["plan"])), Plan)
+    planned = coordinator.plan(
+        batch=0, attempt=0, words=plan.words, expires_at=plan.expires_at, terms=plan.terms
+    )
+    assert planned.hex() == run["batch"]["plan"]
+    assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_plan"]
+    return coordinator
+
+
+def coordinator_after_vectors(bundles: dict[str, str]) -> CoordinatorRound:
+    """The coordinator of the masked run, with bundles in the place of those of the vector."""
+    coordinator = coordinator_after_setup(MASKED, "masked")
+    batch = MASKED["batch"]
+    for seat, vector in batch["vectors"].items():
+        peer = bytes.fromhex(MASKED["parties"][int(seat)]["fingerprint"])
+        bundle = bundles.get(seat, batch["bundles"][seat])
+        coordinator.receive(bytes.fromhex(bundle), peer=peer)
+        coordinator.receive(bytes.fromhex(vector), peer=peer)
+    return coordinator
+
+
+def fixed_coordinator() -> CoordinatorRound:
+    coordinator = coordinator_after_vectors({})
+    batch = MASKED["batch"]
+    for fingerprint, frames in coordinator.fix_survivors().items():
+        seat = str([party["fingerprint"] for party in MASKED["parties"]].index(fingerprint.hex()))
+        assert [f.hex() for f in frames] == [batch["survivor_set"], batch["bundles_to"][seat]]
+    return coordinator
+
+
+def test_the_coordinator_opens_the_known_additive_sum_with_the_known_frames() -> None:
+    run = RUNS["additive"]
+    coordinator = coordinator_after_setup(run, "additive")
+    for vector in run["batch"]["vectors"].values():
+        coordinator.receive(bytes.fromhex(vector))
+    assert coordinator.open_total().tolist() == run["sum"]
+
+
+def test_the_coordinator_opens_the_known_masked_sum_with_the_known_frames() -> None:
+    coordinator = fixed_coordinator()
+    for reveal in MASKED["batch"]["reveals"].values():
+        coordinator.receive(bytes.fromhex(reveal))
+    assert coordinator.share_faults == ()
+    assert coordinator.open_total().tolist() == MASKED["sum"]
+
+
+@both_forms
+def test_the_terms_of_a_known_run_are_terms(name: str) -> None:
+    run = RUNS[name]
+    record = expect(wire.decode(bytes.fromhex(run["setup"]["record"])), RunRecord)
+    plan = expect(wire.decode(bytes.fromhex(run["batch"]["plan"])), Plan)
+    terms = RunTerms.from_record(wire.decode_value(record.terms))
+    batch = BatchTerms.from_record(wire.decode_value(plan.terms))
+    assert (batch.run, batch.words, len(terms.weights)) == (terms, plan.words, len(run["parties"]))
+
+
+def test_the_known_second_phase_follows_from_the_first() -> None:
+    second = MASKED["second_phase"]
+    signed = wire.decode(bytes.fromhex(second["plan"]))
+    plan = expect(signed, Plan)
+    terms = PhaseTerms.from_record(wire.decode_value(plan.terms))
+    assert signed.digest.hex() == second["plan_digest"]
+    assert terms.first_plan.hex() == MASKED["batch"]["plan_digest"]
+    assert plan.previous_head.hex() == second["previous_head"]
+    entries = [
+        ("run record", MASKED["run_id"]),
+        ("setup", RunReader(MASKED).setup_digest.hex()),
+        ("plan", MASKED["batch"]["plan_digest"]),
+        ("survivor set", MASKED["batch"]["survivor_set_digest"]),
+        ("settlement", second["digest_of_settlement"]),
+    ]
+    chain = Transcript()
+    for kind, digest in entries:
+        chain = chain.append(kind, bytes.fromhex(digest))
+    assert chain.head == plan.previous_head
+
+
+# Spoiled, at our two ends ----------------------------------------------------------------------
+
+ADDITIVE = RUNS["additive"]
+EARLY = ADDITIVE["spoiled_to_seat_0"]
+
+
+@pytest.fixture
+def stated(monkeypatch: pytest.MonkeyPatch) -> Party:
+    """Seat 0 of the additive run, waiting for the run record."""
+    party = Party(ADDITIVE, 0, monkeypatch)
+    party.takes(ADDITIVE["setup"]["offer"])
+    return party
+
+
+@pytest.fixture
+def sealed(stated: Party) -> Party:
+    """The same, waiting for envelopes."""
+    stated.takes(ADDITIVE["setup"]["record"])
+    stated.round.accept_run()
+    return stated
+
+
+@given(EARLY["records"])
+def test_a_party_seals_nothing_for_a_spoiled_record(stated: Party, frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        stated.takes(frame)
+    with pytest.raises(ProtocolError):
+        stated.round.accept_run()
+
+
+@given(EARLY["envelopes"])
+def test_a_party_confirms_no_spoiled_envelopes(sealed: Party, frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        sealed.takes(frame)
+
+
+@given(EARLY["closings"])
+def test_a_party_is_not_ready_after_a_spoiled_closing(sealed: Party, frame: bytes) -> None:
+    sealed.takes(ADDITIVE["setup"]["envelopes_to"][0])
+    with pytest.raises(ProtocolError):
+        sealed.takes(frame)
+
+
+@given(EARLY["plans"])
+def test_a_party_contributes_to_no_spoiled_plan(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = Party(ADDITIVE, 0, monkeypatch)
+    party.sets_up()
+    # A plan of another run may be turned down in words, all others are errors.
+    try:
+        replies = party.takes(frame)
+    except ProtocolError:
+        replies = []
+    messages = [wire.decode(bytes.fromhex(reply)).message for reply in replies]
+    assert all(isinstance(message, Refusal) for message in messages)
+    with pytest.raises(ProtocolError):
+        party.round.contribute(np.array(party.row["x"]))
+    assert not {"begin", "keep"} & set(party.journal.steps)
+
+
+@given(SPOILED["survivor_sets"])
+def test_a_party_reveals_nothing_for_a_spoiled_survivor_set(sent: Party, frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        sent.takes(frame)
+    assert "fix survivors" not in sent.journal.steps
+    with pytest.raises(ProtocolError):
+        sent.takes(MASKED["batch"]["bundles_to"]["0"])
+
+
+@given(SPOILED["bundles_to_seat_0"]["refused"])
+def test_a_party_refuses_a_bundle_that_the_coordinator_spoiled(sent: Party, frame: bytes) -> None:
+    sent.takes(MASKED["batch"]["survivor_set"])
+    with pytest.raises(ProtocolError):
+        sent.takes(frame)
+
+
+@given(SPOILED["bundles_to_seat_0"]["nothing of seat 3 opened"])
+def test_a_party_opens_no_share_that_its_dealer_spoiled(sent: Party, frame: bytes) -> None:
+    sent.takes(MASKED["batch"]["survivor_set"])
+    (reply,) = sent.takes(frame)
+    known = expect(wire.decode(bytes.fromhex(MASKED["batch"]["reveals"]["0"])), Reveal)
+    disclosures = list(known.disclosures)
+    disclosures[2] = b""  # seat 3 is the third survivor
+    assert expect(wire.decode(bytes.fromhex(reply)), Reveal).disclosures == tuple(disclosures)
+    assert [one.hex() for one in sent.round.wrong_dealers] == [MASKED["parties"][3]["fingerprint"]]
+
+
+@given(SPOILED["bundles_of_seat_0"])
+def test_the_coordinator_refuses_a_spoiled_bundle(frame: bytes) -> None:
+    coordinator = coordinator_after_setup(MASKED, "masked")
+    with pytest.raises(ProtocolError):
+        coordinator.receive(frame, peer=bytes.fromhex(MASKED["parties"][0]["fingerprint"]))
+
+
+@given(SPOILED["reveals_of_seat_0"]["refused"])
+def test_the_coordinator_refuses_a_spoiled_reveal(frame: bytes) -> None:
+    coordinator = fixed_coordinator()
+    with pytest.raises(ProtocolError):
+        coordinator.receive(frame)
+
+
+@pytest.mark.parametrize(
+    ("seats", "frame"),
+    [
+        pytest.param(seats, frame, id=name)
+        for seats, kind in (([3], "dropped of seat 3"), ([3, 4], "dropped of seats 3 and 4"))
+        for name, frame in SPOILED["reveals_of_seat_0"][kind].items()
+    ],
+)
+def test_the_coordinator_drops_a_spoiled_disclosure(seats: list[int], frame: str) -> None:
+    coordinator = fixed_coordinator()
+    coordinator.receive(bytes.fromhex(frame))
+    dealers = [bytes.fromhex(MASKED["parties"][seat]["fingerprint"]) for seat in seats]
+    assert [fault.dealer for fault in coordinator.share_faults] == dealers
+
+
+def test_a_dealer_that_signed_the_hash_of_another_secret_is_named() -> None:
+    bundle = SPOILED["hash_of_another_secret_by_seat_0"]
+    coordinator = coordinator_after_vectors({"0": bundle})
+    coordinator.fix_survivors()
+    for seat, reveal in MASKED["batch"]["reveals"].items():
+        # The survivor set is the same; what is shared, too.
+        peer = bytes.fromhex(MASKED["parties"][int(seat)]["fingerprint"])
+        coordinator.receive(bytes.fromhex(reveal), peer=peer)
+    with pytest.raises(WrongShareError) as caught:
+        coordinator.open_total()
+    assert caught.value.peer == MASKED["parties"][0]["fingerprint"]
+
+
+# A second reader -------------------------------------------------------------------------------
+
+
+@both_forms
+def test_a_second_reader_finds_run_id_roots_and_keys(name: str) -> None:
+    run, reader = RUNS[name], RunReader(RUNS[name])
+    assert reader.run_id.hex() == run["run_id"]
+    assert reader.plan_digest.hex() == run["batch"]["plan_digest"]
+    for pair in run["pairs"]:
+        seats = tuple(pair["seats"])
+        assert reader.root(*seats).hex() == pair["root"]
+        assert reader.root(*seats, epoch=1).hex() == pair["root_of_epoch_1"]
+        assert reader.stream_key(*seats).hex() == pair["stream_key"]
+
+
+@both_forms
+def test_a_second_reader_opens_the_known_sum(name: str) -> None:
+    assert RunReader(RUNS[name]).opened_sum() == RUNS[name]["sum"]
+
+
+@both_forms
+def test_a_second_reader_with_all_keys_reads_every_vector(name: str) -> None:
+    run, reader = RUNS[name], RunReader(RUNS[name])
+    for seat in reader.ys:
+        assert reader.vector_of(seat) == run["parties"][seat]["x"]
+
+
+@both_forms
+def test_the_sum_is_that_of_the_vectors(name: str) -> None:
+    run = RUNS[name]
+    present = [party["x"] for party in run["parties"] if party["y"]]
+    wrapped = [(sum(column) + 2**31) % 2**32 - 2**31 for column in zip(*present, strict=True)]
+    assert wrapped == run["sum"]
+    assert any(number < 0 for party in present for number in party)
+
+
+@pytest.mark.parametrize(
+    "y", [pytest.param(y, id=name) for name, y in RUNS["additive"]["spoiled_sums"].items()]
+)
+def test_a_spoiled_y_opens_another_sum(y: str) -> None:
+    run = RUNS["additive"]
+    true = {seat: bytes.fromhex(party["y"]) for seat, party in enumerate(run["parties"])}
+    assert reference_sum.opened_sum(true) == run["sum"]
+    spoiled = {**true, 0: bytes.fromhex(y)}
+    form = AdditiveSum()
+    total = form.empty_total(len(run["sum"]))
+    for body in spoiled.values():
+        form.merge(total, form.ring.from_bytes(body))
+    opened = form.unshard(total).tolist()
+    assert opened == reference_sum.opened_sum(spoiled)
+    assert all(one != other for one, other in zip(opened, run["sum"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("place", "frame"),
+    [
+        pytest.param(place, frame, id=f"{place}: {name}")
+        for place in ("records", "envelopes", "closings", "plans")
+        for name, frame in EARLY[place].items()
+    ],
+)
+def test_a_second_reader_refuses_what_is_spoiled_before_a_vector(place: str, frame: str) -> None:
+    setup, batch = dict(ADDITIVE["setup"]), dict(ADDITIVE["batch"])
+    match place:
+        case "records":
+            setup["record"] = frame
+        case "plans":
+            batch["plan"] = frame
+        case "envelopes":
+            setup["envelopes_to"] = [frame, *setup["envelopes_to"][1:]]
+        case "closings":
+            setup["closings"] = [frame, *setup["closings"][1:]]
+    with pytest.raises(Refused):
+        RunReader({**ADDITIVE, "setup": setup, "batch": batch})
+
+
+@given(SPOILED["survivor_sets"])
+def test_a_second_reader_refuses_a_spoiled_survivor_set(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).survivors(frame)
+
+
+@given(SPOILED["bundles_to_seat_0"]["refused"])
+def test_a_second_reader_refuses_a_bundle_that_the_coordinator_spoiled(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).columns_of(frame, holder=0)
+
+
+@given(SPOILED["bundles_to_seat_0"]["nothing of seat 3 opened"])
+def test_a_second_reader_opens_no_share_that_its_dealer_spoiled(frame: bytes) -> None:
+    assert set(RunReader(MASKED).columns_of(frame, holder=0)) == {2, 4}
+
+
+@given(SPOILED["bundles_of_seat_0"])
+def test_a_second_reader_refuses_a_spoiled_bundle(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).dealing_in(frame, dealer=0)
+
+
+@given(SPOILED["reveals_of_seat_0"]["refused"])
+def test_a_second_reader_refuses_a_spoiled_reveal(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).disclosed_in(frame, holder=0)
+
+
+@given(SPOILED["reveals_of_seat_0"]["dropped of seat 3"])
+def test_a_second_reader_drops_a_spoiled_disclosure(frame: bytes) -> None:
+    reader: Callable[..., dict[int, Any]] = RunReader(MASKED).disclosed_in
+    assert set(reader(frame, holder=0)) == {0, 2, 4}
+
+
+def test_a_second_reader_names_the_dealer_of_another_secret() -> None:
+    bundle = bytes.fromhex(SPOILED["hash_of_another_secret_by_seat_0"])
+    with pytest.raises(Refused, match="0"):
+        RunReader(MASKED).opened_sum(bundles={0: bundle})
