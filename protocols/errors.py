@@ -8,7 +8,9 @@ A message says what must hold and what came, and holds no secret::
     |  |- WrongStateError         PF-212  a call that this state does not allow
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
     |  |- RestoredJournalError    PF-214  a journal older than what this party signed
-    |  `- InvalidSharingError     PF-215  a secret sharing that cannot be
+    |  |- InvalidSharingError     PF-215  a secret sharing that cannot be
+    |  |- BrokenJournalError      PF-248  a coordinator's journal whose steps do not follow
+    |  `- UnfinishedSetupError    PF-249  a run that was not set up when its coordinator stopped
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
@@ -92,6 +94,18 @@ class InvalidSharingError(LocalProtocolError, ValueError):
     """A secret sharing that cannot be: its threshold, its holders or its secrets."""
 
     code = "PF-215"
+
+
+class BrokenJournalError(LocalProtocolError):
+    """A coordinator's journal that does not fit itself, or is of another run or identity."""
+
+    code = "PF-248"
+
+
+class UnfinishedSetupError(LocalProtocolError):
+    """A run that was not set up when its coordinator stopped: it is given up, nothing was asked."""
+
+    code = "PF-249"
 
 
 class RemoteProtocolError(ProtocolError):

@@ -1,12 +1,14 @@
 """The two ends of a run as state machines without I/O: frames in, frames out.
 
-`states` has the tables, `party` and `coordinator` the two ends, `journal` what an end must
-remember across a restart.
+`states` has the tables, `party` and `coordinator` the two ends, `journal` and `coordinator_journal`
+what each must remember across a restart; `replay` reads the coordinator's back.
 """
 
 from protocols.rounds.coordinator import CoordinatorRound
+from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.party import PartyRound, Received
+from protocols.rounds.replay import SettledPlan
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
     PARTY_TRANSITIONS,
@@ -17,10 +19,13 @@ from protocols.rounds.states import (
 __all__ = [
     "COORDINATOR_TRANSITIONS",
     "PARTY_TRANSITIONS",
+    "CoordinatorJournal",
     "CoordinatorRound",
     "CoordinatorState",
+    "MemoryCoordinatorJournal",
     "PartyRound",
     "PartyState",
     "Received",
     "RoundJournal",
+    "SettledPlan",
 ]
