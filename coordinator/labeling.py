@@ -8,6 +8,11 @@ Where it adds the noise, the coordinator sees the exact sum of each batch, in me
 opening it and adding noise. Where the parties add it, the sum opens noisy, and the exact one exists
 nowhere.
 It never holds one party's histogram.
+
+A run that was killed goes on: `LabelingRun.resume` takes it up from its journal and its store, and
+`finish` brings the batch that was open to its end. What was stored is settled and shown as it is;
+what was not is collected again from the very same y's, and where the noise is the coordinator's it
+is drawn afresh, since nobody has seen what it had come to.
 """
 
 from __future__ import annotations
@@ -16,8 +21,8 @@ import hashlib
 import re
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +31,14 @@ from coordinator.errors import (
     CoordinatorError,
     PartyFailedError,
     PartyRefusedError,
+    RunDamagedError,
+    RunStateError,
     SetupError,
     VoidBatchError,
 )
-from coordinator.store import RunStore
+from coordinator.resuming import require_fit
+from coordinator.stages import OnStage, Stage, pass_by
+from coordinator.store import AskedBatch, BatchState, RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
 from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
@@ -57,14 +66,15 @@ from pate_fed.votes import (
 )
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
-from protocols.errors import ProtocolError, RefusedError
+from protocols.errors import HistoryError, ProtocolError, RefusedError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.rounds import CoordinatorRound
+from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
 from protocols.secure_sum import SecureSum
 
 SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
 
+_ABSENT = Silence("not reached")
 _CODE = re.compile(r"PF-\d{3}")
 
 Failure = ProtocolError | CoordinatorError | PateFedError
@@ -104,10 +114,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A batch: its number and its terms."""
+    """A batch that is being answered.
 
-    batch: int
-    terms: BatchTerms
+    Attributes:
+        batch: As it is stored.
+        terms: What its plan says.
+        rule: What decides it.
+    """
+
+    batch: AskedBatch
+    terms: BatchTerms = field(repr=False)
+    rule: Mechanism | DistributedMechanism = field(repr=False)
 
 
 class SilenceError(Exception):
@@ -133,10 +150,13 @@ class LabelingRun:
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
             simulation. Not used where the parties add the noise.
         clock: Unix time, in seconds.
+        journal: Where the round's steps are written; in memory alone if None.
+        on_stage: Called at every point where a run may be stopped; for tests.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
         InvalidParameterError: the terms name a mechanism or noise that cannot be.
+        WrongStateError: the journal is that of a run that was begun: see `resume`.
     """
 
     def __init__(
@@ -152,12 +172,15 @@ class LabelingRun:
         random_bytes: RandomBytes,
         noise_bytes: RandomBytes,
         clock: Callable[[], float],
+        journal: CoordinatorJournal | None = None,
+        on_stage: OnStage = pass_by,
     ) -> None:
+        self._prepare(members, settings, store)
         self._transport = transport
-        self._members = {member.identity.fingerprint: member for member in members}
         self._form = form
         self._pool = pool
         self._noise_bytes = noise_bytes
+        self._on_stage = on_stage
         self._expires_at = int(clock()) + settings.lifetime_s
         self._round = CoordinatorRound(
             identity=identity,
@@ -167,26 +190,122 @@ class LabelingRun:
             expires_at=self._expires_at,
             simulated=settings.simulated,
             suite=settings.suite,
+            known_statements=self._known_statements,
+            journal=journal,
         )
+        self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self._round.seats}
+
+    @classmethod
+    def resume(
+        cls,
+        *,
+        transport: Transport,
+        identity: SigningIdentity,
+        form: SecureSum,
+        members: list[Member],
+        pool: QueryPool,
+        settings: Settings,
+        store: Callable[[RunLedger], RunStore],
+        noise_bytes: RandomBytes,
+        journal: CoordinatorJournal,
+        on_stage: OnStage = pass_by,
+    ) -> Self:
+        """Go on with a run after a crash; one exchange tells which node is which party.
+
+        `finish` has to follow, before anything else is asked. What it cost on the votes that it
+        met is not known any more.
+
+        Args:
+            transport: Reaches the parties.
+            identity: The coordinator's identity.
+            form: Secure sum of the run.
+            members: All parties of the run.
+            pool: Public inputs that may be asked about.
+            settings: What the run was asked to do; its terms must be the same.
+            store: Opens the run's store, given its empty ledger.
+            noise_bytes: Source of noise; must not repeat what it gave before the crash.
+            journal: The run's.
+            on_stage: As for a new run.
+
+        Raises:
+            UnfinishedSetupError: the run was not set up: it is given up.
+            BrokenJournalError: the journal does not fit itself, or is of other parties.
+            RunDamagedError: journal, store and terms do not fit each other.
+            SetupError: fewer parties can be reached than the form needs; the run may be resumed
+                later.
+        """
+        run = cls.__new__(cls)
+        run._prepare(members, settings, store)
+        run._transport = transport
+        run._form = form
+        run._pool = pool
+        run._noise_bytes = noise_bytes
+        run._on_stage = on_stage
+        run._round = CoordinatorRound.resumed(
+            identity=identity,
+            form=form,
+            parties={fp: member.identity for fp, member in run._members.items()},
+            journal=journal,
+        )
+        run._take_up()
+        return run
+
+    def _prepare(
+        self,
+        members: list[Member],
+        settings: Settings,
+        store: Callable[[RunLedger], RunStore],
+    ) -> None:
+        """Set up what does not depend on the round."""
+        self._members = {
+            member.identity.fingerprint: member
+            for member in sorted(members, key=lambda member: member.identity.fingerprint)
+        }
         self.terms = settings.terms(self.members)
         self.mechanism: Mechanism | DistributedMechanism = rule_of(self.terms)
         if self.terms.at_parties:
             for phase in range(self.terms.phases):
                 noise_of(self.terms, phase=phase).require_room(self.terms.total_votes)
         self._store = store(RunLedger.of(self.terms))
+        self._known_statements = {
+            party: frame
+            for party, frame in self._store.statements().items()
+            if party in self._members
+        }
         self._nodes: dict[bytes, int] = {}
         self._settlement: bytes | None = None
-        self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self._round.seats}
         self._batch = 0
         self._words = 0
         self._voids = 0
         self._lost: list[tuple[str, ...]] = []
         self._asked: set[int] = set()
+        self._is_unfinished = self._was_resumed = False
         self._meter: PerInstanceMeter | None = None
         if isinstance(self.mechanism, Mechanism):
             self._meter = PerInstanceMeter(
                 self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
             )
+
+    def _take_up(self) -> None:
+        """Read off journal and store where the run stood, and find the parties."""
+        require_fit(self._round, self._store, self.terms)
+        asked = self._store.asked()
+        kept = [each for each in asked.values() if each.state is not BatchState.WITHDRAWN]
+        self._expires_at = self._round.run_record.expires_at
+        self._batch = max(asked, default=-1) + 1
+        self._asked = {index for each in kept for index in each.indices}
+        self._voids = sum(each.state is BatchState.VOID for each in kept)
+        self._lost = [
+            self._names_of_lost(each.settlement.vector_digests)
+            for each in self._round.settled
+            if each.is_released and self._form.survives_dropouts
+        ]
+        self._unheard = {seat: self._round.unheard(seat) for seat in self._round.seats}
+        self._meter = None  # it has not met the votes of before
+        self._is_unfinished = self._was_resumed = True
+        if self._round.state is not CoordinatorState.DONE:
+            self._find_nodes_again()
+        self._store.save_statements(self._round.statements)
 
     # What others may know ---------------------------------------------------------------------
 
@@ -198,7 +317,7 @@ class LabelingRun:
     @property
     def members(self) -> tuple[Member, ...]:
         """The parties, in seat order."""
-        return tuple(self._members[seat] for seat in self._round.seats)
+        return tuple(self._members.values())
 
     @property
     def lost(self) -> tuple[tuple[str, ...], ...]:
@@ -233,9 +352,14 @@ class LabelingRun:
         record = self._round.record(
             terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
-        self._require(self._broadcast([record]))
+        self._store.save_run_id(self._round.run_id)
+        # Each first sees what it signed last: a journal that is older stops it (rule R4).
+        self._require(
+            self._exchange({seat: [*self._said_by(seat), record] for seat in self._round.seats})
+        )
         for frames in (self._round.deliver, self._round.close_setup):
             self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
+        self._store.save_statements(self._round.statements)
 
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
@@ -262,28 +386,46 @@ class LabelingRun:
                 was released, and the error says what became of its budget.
         """
         self._pool.ask(indices)
+        if self._is_unfinished:
+            raise InvalidParameterError("the last batch must be finished before another", "not so")
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
-        rule = self._rule_for(indices, predictions)
-        digest = b"" if predictions is None else _digest_of(predictions)
-        entry_id = f"batch {self._batch}"
+        self._rule_for(indices, predictions)
         ledger = self._store.ledger()
-        left = ledger.left
-        self._store.save_ledger(ledger.reserve(entry_id, ledger.worst_case(len(indices))))
+        asked = AskedBatch(self._batch, indices, ledger.left, predictions)
+        reserved = ledger.reserve(asked.entry_id, ledger.worst_case(len(indices)))
+        self._is_unfinished = True
+        self._store.save_asked(reserved, asked)
+        self._batch += 1
         self._asked.update(indices)
-        batch, self._batch = self._batch, self._batch + 1
-        asked = _Asked(batch, BatchTerms(self.terms, indices, digest))
-        try:
-            if isinstance(rule, DistributedConfidentMax):
-                release = self._ask_in_two_phases(asked, rule, left=left)
-            else:
-                release = self._decide(rule, self._open_first(asked), left=left)
-        except (ProtocolError, CoordinatorError, PateFedError) as error:
-            raise self._void(entry_id, error) from error
-        ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
-        self._store.save_release(ledger, batch=batch, indices=indices, release=release)
-        if self._round.has_open_plan:  # else the first phase has said it all
-            self._settle(release)
+        self._on_stage(Stage.RESERVED)
+        return self._answer(asked)
+
+    def finish(self) -> NoisyRelease | None:
+        """Bring the last batch to its end, after `resume`; as many exchanges as that needs.
+
+        Returns:
+            Its release: the stored one if it was stored, since noise is never drawn twice for
+            what may have been seen. None if there is none: no batch was asked, the last one is
+            void, or its plan had not left, so that its queries may be asked again.
+
+        Raises:
+            VoidBatchError: as for `ask`.
+        """
+        last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
+        release = None
+        if last is not None:
+            match last.state:
+                case BatchState.OPEN if self._has_left(last):
+                    return self._answer(last)
+                case BatchState.OPEN:
+                    self._withdraw(last)
+                case BatchState.VOID if self._round.has_open_plan:
+                    self._settle_void()
+                case BatchState.RELEASED:
+                    _, release = self._store.releases()[last.number]
+                    self._settle_if_open(release)
+        self._is_unfinished = False
         return release
 
     def close(self) -> None:
@@ -292,56 +434,120 @@ class LabelingRun:
         Raises:
             PartyFailedError: a party failed, was silent or remembers another run; says which.
         """
-        self._require(self._tell(self._round.close()))
-        self._require(self._broadcast([self._round.compare()]))
+        if self._round.state is CoordinatorState.DONE:
+            return
+        if not self._round.heads_frame:
+            closing = self._round.closing_frame or self._round.close()
+            self._on_stage(Stage.CLOSING)
+            self._require(self._tell(closing))
+        heads = self._round.heads_frame or self._round.compare()
+        self._on_stage(Stage.COMPARING)
+        self._require(self._broadcast([heads]))
+        self._store.save_statements(self._round.statements)
+        self._on_stage(Stage.FINISHED)
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
         """What the run cost on the votes that it met. Private: not to be published.
 
-        None with noise at the parties: nobody sees the votes that it would be computed from.
+        None with noise at the parties: nobody sees the votes that it would be computed from. None
+        after a restart, too: what those of before came to was written nowhere.
         """
         return None if self._meter is None else self._meter.cost
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _ask_in_two_phases(
-        self, asked: _Asked, rule: DistributedConfidentMax, *, left: Outcomes
-    ) -> NoisyRelease:
+    def _answer(self, batch: AskedBatch) -> NoisyRelease:
+        """Bring a batch that is reserved to its end, wherever it stands."""
+        digest = b"" if batch.predictions is None else _digest_of(batch.predictions)
+        terms = BatchTerms(self.terms, batch.indices, digest)
+        asked = _Asked(batch, terms, self._rule_for(batch.indices, batch.predictions))
+        try:
+            if isinstance(asked.rule, DistributedConfidentMax):
+                release = self._ask_in_two_phases(asked, asked.rule)
+            else:
+                release = self._decide(asked, self._open_first(asked))
+        except RunStateError as error:
+            # Nobody knows what is on disk: only a restart tells. The batch stays as it is.
+            traceback.clear_frames(error.__traceback__)
+            raise
+        except (ProtocolError, CoordinatorError, PateFedError) as error:
+            raise self._void(batch, error) from error
+        self._on_stage(Stage.DECIDED)
+        ledger = self._store.ledger().commit(batch.entry_id, outcomes_of(release), release.digest)
+        self._store.save_release(ledger, batch=batch.number, indices=batch.indices, release=release)
+        self._on_stage(Stage.STORED)
+        self._settle_if_open(release)  # else the first phase has said it all
+        self._is_unfinished = False
+        return release
+
+    def _ask_in_two_phases(self, asked: _Asked, rule: DistributedConfidentMax) -> NoisyRelease:
         """Open the check's rows, say what passed, and open fresh rows of that; as many exchanges.
 
         Everything that a cap may stop is cut off before: what is opened is paid for.
         """
-        noisy = self._open_first(asked)
-        assert isinstance(noisy, NoisyHistogram)
-        first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
-        first_plan = self._round.plan_digest
-        self._settle(first)
+        number, left = asked.batch.number, asked.batch.left
+        first = self._store.first_phase(number)
+        if first is None:
+            noisy = self._open_first(asked)
+            assert isinstance(noisy, NoisyHistogram)
+            first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
+            # Before anybody is told: what passed is decided once.
+            self._store.save_first_phase(number, first)
+            self._on_stage(Stage.FIRST_STORED)
+        if self._round.has_open_plan and not self._round.phase:
+            self._settle(first)
         if not len(first.passed):
             return first.as_release()
-        terms = PhaseTerms(first_plan, tuple(first.passed.tolist()), first.digest)
+        terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
         words = self._collect(
-            asked.batch,
+            number,
             terms.as_record(),
             words=len(terms.rows) * self.terms.classes,
             phase=1,
         )
         return rule.phase_two(first, self._noisy(words, queries=len(terms.rows), phase=1))
 
+    def _first_plan(self, number: int) -> bytes:
+        """Digest of the plan of a batch's first phase, which is settled."""
+        [digest] = [
+            each.plan_digest
+            for each in self._round.settled[-2:]
+            if each.plan.batch == number and each.plan.phase == 0
+        ]
+        return digest
+
+    def _has_left(self, batch: AskedBatch) -> bool:
+        """Whether a plan of a batch may have reached a party."""
+        if self._round.has_open_plan:
+            return True  # of the last batch, see `require_fit`
+        return any(each.plan.batch == batch.number for each in self._round.settled)
+
+    def _withdraw(self, batch: AskedBatch) -> None:
+        """Forget a batch whose plan never left: nobody ever heard of it."""
+        ledger = self._store.ledger().withdraw(batch.entry_id)
+        self._store.save_failure(ledger, batch=batch.number, state=BatchState.WITHDRAWN)
+        self._asked.difference_update(batch.indices)
+
     def _settle(self, result: NoisyRelease | FirstPhase) -> None:
         """Close the open plan; parties hear of it with the next message."""
         self._settlement = self._round.settle(
             released=True, result=wire.encode_value(result.as_record())
         )
+        self._on_stage(Stage.SETTLED)
 
-    def _decide(
-        self,
-        rule: Mechanism | DistributedMechanism,
-        opened: SummedHistogram | NoisyHistogram,
-        *,
-        left: Outcomes,
-    ) -> NoisyRelease:
+    def _settle_if_open(self, release: NoisyRelease) -> None:
+        if self._round.has_open_plan:
+            self._settle(release)
+
+    def _settle_void(self) -> None:
+        """Close the open plan as void; parties hear of it with the next message."""
+        self._settlement = self._round.settle(released=False, result=b"")
+        self._on_stage(Stage.SETTLED)
+
+    def _decide(self, asked: _Asked, opened: SummedHistogram | NoisyHistogram) -> NoisyRelease:
         """Turn an opened sum into labels; adds noise only where it is the coordinator's to add."""
+        rule, left = asked.rule, asked.batch.left
         if isinstance(opened, NoisyHistogram):
             assert isinstance(rule, DistributedGaussianMax)
             return rule.label(opened, max_answers=left.answers)
@@ -353,8 +559,8 @@ class LabelingRun:
             max_answers=left.answers,
             max_refusals=left.refusals,
         )
-        assert self._meter is not None
-        self._meter.add(opened.counts, release, rule=rule)
+        if self._meter is not None:
+            self._meter.add(opened.counts, release, rule=rule)
         return release
 
     def _rule_for(
@@ -379,14 +585,21 @@ class LabelingRun:
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.offer()])
         failures: list[str] = []
+        restored: dict[int, bytes] = {}
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
             try:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
             except ProtocolError as error:
                 failures.append(f"node {node}: {error} [{error.code}]")
+                if isinstance(error, HistoryError):
+                    restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
                 failures.append(f"node {node}: {error.code}")
+        self._store.save_statements(self._round.statements)
+        if restored:  # a journal below what its party signed: the party is told, and stops
+            shown = {node: wire.pack(self._said_by(party)) for node, party in restored.items()}
+            self._transport.exchange(shown)
         missing = self._round.missing
         if failures or missing:
             first = failures[0] if failures else f"no word of {self._members[missing[0]].name}"
@@ -395,10 +608,37 @@ class LabelingRun:
                 f"{len(self._round.seats) - len(missing)} of them ({first})",
             )
 
+    def _find_nodes_again(self) -> None:
+        """Find out which node is which party of the run, by what it signs; changes nothing there.
+
+        A party that cannot be reached is silent from here on.
+        """
+        packet = wire.pack([self._round.record_frame])
+        answers = self._transport.exchange(dict.fromkeys(self._transport.nodes(), packet))
+        for node, answer in answers.items():
+            try:
+                for frame in self._frames(answer):
+                    self._nodes[self._round.recognize(frame)] = node
+            except (ProtocolError, SilenceError):
+                continue
+        least = self._form.threshold(len(self._round.seats))
+        if len(self._nodes) < least:
+            raise SetupError(
+                f"at least {least} parties must be there for the run to go on", len(self._nodes)
+            )
+
+    def _said_by(self, party: bytes) -> list[bytes]:
+        """What a party signed of its journal's counter in an earlier run, if anything."""
+        return [self._known_statements[party]] if party in self._known_statements else []
+
+    def _names_of_lost(self, vector_digests: tuple[bytes, ...]) -> tuple[str, ...]:
+        seats = zip(self.members, vector_digests, strict=True)
+        return tuple(member.name for member, digest in seats if not digest)
+
     def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
         """Ask a batch, and open the sum of its first vector."""
         terms = asked.terms
-        words = self._collect(asked.batch, terms.as_record(), words=terms.words, phase=0)
+        words = self._collect(asked.batch.number, terms.as_record(), words=terms.words, phase=0)
         if self.terms.at_parties:
             return self._noisy(words, queries=len(terms.indices), phase=0)
         return open_sum(
@@ -412,17 +652,45 @@ class LabelingRun:
         self, batch: int, terms: dict[str, Any], *, words: int, phase: int
     ) -> NDArray[np.int64]:
         """Ask for one vector and add it up. Secret where the parties add no noise."""
-        plan = self._round.plan(
-            batch=batch,
-            attempt=0,
-            words=words,
-            expires_at=self._expires_at,
-            terms=wire.encode_value(terms),
-            phase=phase,
-        )
+        plan = self._plan(batch, wire.encode_value(terms), words=words, phase=phase)
+        self._on_stage(Stage.PLANNED)
         self._words = words
-        self._reveal(self._tell(plan))
-        return self._round.open_total()
+        failures = self._tell(plan)
+        if self._was_resumed and failures:
+            failures = self._tell_bare(plan, failures)
+        self._on_stage(Stage.ANSWERED)
+        self._reveal(failures)
+        self._on_stage(Stage.REVEALED)
+        opened = self._round.open_total()
+        self._on_stage(Stage.OPENED)
+        return opened
+
+    def _plan(self, batch: int, terms: bytes, *, words: int, phase: int) -> bytes:
+        """Return the plan of a vector: the very one that was made before a restart, if any."""
+        if not self._round.has_open_plan:
+            return self._round.plan(
+                batch=batch,
+                attempt=0,
+                words=words,
+                expires_at=self._expires_at,
+                terms=terms,
+                phase=phase,
+            )
+        plan = self._round.open_plan
+        if (plan.batch, plan.phase, plan.words, plan.terms) != (batch, phase, words, terms):
+            raise RunDamagedError("the open plan must be the open batch's", "another")
+        return self._round.plan_frame
+
+    def _tell_bare(self, plan: bytes, failed: list[PartyFailedError]) -> list[PartyFailedError]:
+        """Send a plan once more to who failed, alone.
+
+        A party that was restarted, too, knows nothing of the run but its stored y, and stumbles
+        over settlements that it cannot place.
+        """
+        names = {failure.party for failure in failed}
+        return self._exchange(
+            {seat: [plan] for seat, member in self._members.items() if member.name in names}
+        )
 
     def _noisy(self, words: NDArray[np.int64], *, queries: int, phase: int) -> NoisyHistogram:
         """Check the rows of a sum that holds the parties' noise."""
@@ -447,7 +715,9 @@ class LabelingRun:
             return
         if len(self._round.survivors) < self._form.threshold(len(self._round.seats)):
             self._require(failures)
-        lost = self._exchange(self._round.fix_survivors())
+        frames = self._round.fix_survivors()
+        self._on_stage(Stage.SURVIVORS_FIXED)
+        lost = self._exchange(frames)
         self._lost.append(tuple(failure.party for failure in (*failures, *lost)))
 
     @property
@@ -466,16 +736,19 @@ class LabelingRun:
         colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1
         return {"colluders": colluders, "dropouts": dropouts}
 
-    def _void(self, entry_id: str, error: Failure) -> VoidBatchError:
+    def _void(self, batch: AskedBatch, error: Failure) -> VoidBatchError:
         """Settle a failed batch: what may have been sent stays charged."""
         # Else the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         ledger = self._store.ledger()
         nothing_left = self._round.nothing_was_shared and not self._round.phase
+        entry_id = batch.entry_id
         settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
-        self._store.save_ledger(settled)
-        self._settlement = self._round.settle(released=False, result=b"")
+        self._store.save_failure(settled, batch=batch.number, state=BatchState.VOID)
+        self._on_stage(Stage.VOID_STORED)
+        self._settle_void()
         self._voids += 1
+        self._is_unfinished = False
         return VoidBatchError(
             "every party must keep to the protocol for a batch to be released",
             f"{error.must}, got {error.got}",
@@ -484,12 +757,16 @@ class LabelingRun:
 
     def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> list[PartyFailedError]:
         """Send frames by party and take all answers; return who failed, in seat order."""
-        packets = {self._nodes[seat]: wire.pack(items) for seat, items in frames.items()}
+        packets = {
+            self._nodes[seat]: wire.pack(items)
+            for seat, items in frames.items()
+            if seat in self._nodes
+        }
         answers = self._transport.exchange(packets)
         failures: list[PartyFailedError] = []
         for seat in frames:
             try:
-                for frame in self._frames(answers[self._nodes[seat]]):
+                for frame in self._frames(answers.get(self._nodes.get(seat, -1), _ABSENT)):
                     self._round.receive(frame, peer=seat)
                 if seat in self._round.missing:
                     failures.append(self._silent(seat, "no answer"))
@@ -497,6 +774,7 @@ class LabelingRun:
                 failures.append(self._failed(seat, error))
             except SilenceError as error:
                 failures.append(self._silent(seat, error.code))
+            self._on_stage(Stage.HEARD)
         return failures
 
     def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
