@@ -391,6 +391,7 @@ class LabelingRun:
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
         self._rule_for(indices, predictions)
+        self._look_for_missing()
         ledger = self._store.ledger()
         asked = AskedBatch(self._batch, indices, ledger.left, predictions)
         reserved = ledger.reserve(asked.entry_id, ledger.worst_case(len(indices)))
@@ -436,6 +437,7 @@ class LabelingRun:
         """
         if self._round.state is CoordinatorState.DONE:
             return
+        self._look_for_missing()
         if not self._round.heads_frame:
             closing = self._round.closing_frame or self._round.close()
             self._on_stage(Stage.CLOSING)
@@ -609,23 +611,30 @@ class LabelingRun:
             )
 
     def _find_nodes_again(self) -> None:
-        """Find out which node is which party of the run, by what it signs; changes nothing there.
-
-        A party that cannot be reached is silent from here on.
-        """
-        packet = wire.pack([self._round.record_frame])
-        answers = self._transport.exchange(dict.fromkeys(self._transport.nodes(), packet))
-        for node, answer in answers.items():
-            try:
-                for frame in self._frames(answer):
-                    self._nodes[self._round.recognize(frame)] = node
-            except (ProtocolError, SilenceError):
-                continue
+        """Look for the parties of the run, all of whom are needed unless the form survives that."""
+        self._look_for_missing()
         least = self._form.threshold(len(self._round.seats))
         if len(self._nodes) < least:
             raise SetupError(
                 f"at least {least} parties must be there for the run to go on", len(self._nodes)
             )
+
+    def _look_for_missing(self) -> None:
+        """Find out which node is which party of the run, by what it signs; changes nothing there.
+
+        A party that cannot be reached is silent until it can.
+        """
+        known = set(self._nodes.values())
+        packet = wire.pack([self._round.record_frame])
+        waiting = [node for node in self._transport.nodes() if node not in known]
+        if len(known) == len(self._round.seats) or not waiting:
+            return
+        for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
+            try:
+                for frame in self._frames(answer):
+                    self._nodes.setdefault(self._round.recognize(frame), node)
+            except (ProtocolError, SilenceError):
+                continue
 
     def _said_by(self, party: bytes) -> list[bytes]:
         """What a party signed of its journal's counter in an earlier run, if anything."""
@@ -762,7 +771,7 @@ class LabelingRun:
             for seat, items in frames.items()
             if seat in self._nodes
         }
-        answers = self._transport.exchange(packets)
+        answers = self._transport.exchange(packets) if packets else {}
         failures: list[PartyFailedError] = []
         for seat in frames:
             try:
