@@ -71,7 +71,9 @@ class MortalFederation(Federation):
             whether the coordinator dies there.
     """
 
-    def __init__(self, folder: Path, *, kind: str, form: str, **changed: Any) -> None:
+    def __init__(
+        self, folder: Path, *, kind: str, form: str, opens: bool = True, **changed: Any
+    ) -> None:
         terms = {**KINDS[kind], **changed.pop("terms", {})}
         named: dict[str, Any] = {
             "parties": PARTIES,
@@ -87,7 +89,12 @@ class MortalFederation(Federation):
         self.is_fatal: Callable[[int, Stage], bool] = lambda number, stage: False
         self._since = 0
         self._noise = keyed_stream(bytes(32), tag="mortal coordinator")
-        self.journal = FileCoordinatorJournal(folder / "run")
+        if opens:
+            self.open()
+
+    def open(self) -> None:
+        """Begin the run."""
+        self.journal = FileCoordinatorJournal(self.folder / "run")
         self.run = LabelingRun(
             random_bytes=secrets.token_bytes, clock=lambda: self.now, **self._arguments
         )

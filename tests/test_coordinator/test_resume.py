@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
+import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -426,6 +428,43 @@ class TestParties:
         [chosen] = survivors
         assert federation.identities[2].fingerprint not in chosen
         assert federation.run.lost == (("hospital-2",),)
+
+
+def killed_process(folder: Path, kind: str, form: str, seed: int) -> int:
+    """Run a federation whose coordinator is killed whenever; return how often it lived."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.killed_coordinator", folder, kind, form, str(seed)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    word, lives = ended.stdout.split()
+    assert word == "lives"
+    return int(lives)
+
+
+class TestProcess:
+    """The true thing: a process that gets SIGKILL at random moments, writes half done among them.
+
+    `check` looks at the end of each as at those that were stopped at a stage.
+    """
+
+    @pytest.mark.parametrize(
+        ("kind", "form"),
+        [
+            pytest.param("noise at the coordinator", "additive", id="additive, coordinator"),
+            pytest.param("noise at the parties, two phases", "masked", id="masked, two phases"),
+        ],
+    )
+    def test_killed_whenever_it_gets_to_its_end(self, tmp_path: Path, kind: str, form: str) -> None:
+        assert killed_process(tmp_path, kind, form, seed=1) > 1
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(2, 8))
+    @pytest.mark.parametrize(("kind", "form"), VARIANTS)
+    def test_killed_whenever_many_times(
+        self, tmp_path: Path, kind: str, form: str, seed: int
+    ) -> None:
+        killed_process(tmp_path, kind, form, seed)
 
 
 class TestSecrets:
