@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import re
 import subprocess
 import sys
 from functools import lru_cache
@@ -28,7 +29,13 @@ from protocols.rounds import CoordinatorState, PartyState
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import LyingNode, holds_vector, messages
 from tests.support.killing import BATCHES, KINDS, PARTIES, KilledError, MortalFederation
-from tests.support.marker import MARKED_TEACHERS, MARKERS, findings_in_files, marked_votes
+from tests.support.marker import (
+    MARKED_TEACHERS,
+    MARKERS,
+    findings,
+    findings_in_files,
+    marked_votes,
+)
 
 VARIANTS = [
     pytest.param(kind, form, id=f"{form}, {kind}")
@@ -487,6 +494,10 @@ class TestSecrets:
         def search(number: int, stage: Stage) -> bool:
             searched.append(stage)
             assert findings_in_files(tmp_path, (*MARKERS, *totals)) == []
+            for path in tmp_path.rglob("*"):
+                if path.is_file():  # bytes stand in a document as hexadecimal digits
+                    for digits in re.findall(rb"(?:[0-9a-f]{2}){16,}", path.read_bytes()):
+                        assert findings(bytes.fromhex(digits.decode()), (*MARKERS, *totals)) == []
             return False
 
         federation.is_fatal = search
