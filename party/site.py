@@ -46,6 +46,7 @@ class DataSettings:
         patient_id: Column that says whose a row is; empty if each row is a patient's only one.
         digest: SHA-256 of the file, hex.
         rows: Number of rows.
+        floor: Smallest count of patients' rows that is shown to anybody.
     """
 
     file: str = ""
@@ -53,6 +54,15 @@ class DataSettings:
     patient_id: str = ""
     digest: str = ""
     rows: int = 0
+    floor: int = 10
+
+    def __post_init__(self) -> None:
+        texts = (self.file, self.label, self.patient_id, self.digest)
+        numbers = (self.rows, self.floor)
+        if not all(type(one) is str for one in texts) or not all(
+            type(one) is int and one >= 0 for one in numbers
+        ):
+            raise SiteError("[data] must be as `pate-party data add` wrote it", "another kind")
 
 
 @dataclass(frozen=True, slots=True)
