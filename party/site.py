@@ -31,6 +31,9 @@ SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
+KEYS = ("identity.key", "node.key", "node.secret")
+"""What whoever holds it can speak with for the hospital."""
+
 _FOLDERS = ("teachers", "pools", "vectors", "log")
 # Not for a file: which pools and runs are approved, the site's own records say.
 _NOT_IN_FILE = ("approved_pools", "simulated")
@@ -250,6 +253,26 @@ class Site:
         text = tomli_w.dumps({"schema_version": SCHEMA_VERSION, **table})
         self._write(SETTINGS_FILE, text.encode())
         return Site(self.folder, settings)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it can still speak for the hospital."""
+        return all(self.path(name).exists() for name in KEYS)
+
+    def remove_keys(self) -> None:
+        """Remove the keys for good; everything else stays.
+
+        Raises:
+            SiteError: there are none, or they cannot be removed.
+        """
+        left = [self.path(name) for name in KEYS if self.path(name).exists()]
+        if not left:
+            raise SiteError("a site must have keys to leave", "none: it left before")
+        try:
+            for path in left:
+                path.unlink()
+        except OSError as error:
+            raise SiteError("the keys must be removable", error.strerror) from error
 
     def _read(self, name: str) -> bytes:
         try:

@@ -29,7 +29,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=exec
 User={user}
-ExecStart={command} start --site {argument}
+ExecStart={python} -P -m party.cli start --site {argument}
 # HTTPS_PROXY and NO_PROXY, if needed; 0600, for a proxy's address may hold a password.
 EnvironmentFile=-{environment}
 Restart=always
@@ -79,17 +79,17 @@ class ServiceUnit:
     """What a unit is made of.
 
     Attributes:
-        command: The program `pate-party`.
+        python: The Python that `pate-party` is installed in.
         site: The hospital's folder.
         user: Who runs it; no root.
     """
 
-    command: Path
+    python: Path
     site: Path
     user: str
 
     def __post_init__(self) -> None:
-        for path in (self.command, self.site):
+        for path in (self.python, self.site):
             if not path.is_absolute() or not str(path).isprintable():
                 raise UnitError("a unit's paths must be absolute and printable", repr(str(path)))
         if not _USER.fullmatch(self.user):
@@ -103,7 +103,7 @@ class ServiceUnit:
         return _TEXT.format(
             mark=_MARK,
             user=self.user,
-            command=_quoted(self.command, in_command=True),
+            python=_quoted(self.python, in_command=True),
             site=_quoted(self.site, in_command=False),
             argument=_quoted(self.site, in_command=True),
             environment=_escaped(self.site / ENVIRONMENT_FILE),

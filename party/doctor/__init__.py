@@ -2,6 +2,7 @@
 
 from party.doctor.check import FAIL, OK, WARN, Check, exit_code
 from party.doctor.examination import examine
+from party.doctor.network import check_network
 from party.doctor.surroundings import Surroundings
 
-__all__ = ["FAIL", "OK", "WARN", "Check", "Surroundings", "examine", "exit_code"]
+__all__ = ["FAIL", "OK", "WARN", "Check", "Surroundings", "check_network", "examine", "exit_code"]

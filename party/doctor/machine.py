@@ -8,15 +8,13 @@ from pathlib import Path
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.site import Site
+from party.site import KEYS, Site
 
 GIB = 2**30
 LEAST_DISK, WANTED_DISK = GIB, 5 * GIB
 LEAST_MEMORY, WANTED_MEMORY = GIB, 2 * GIB
 FLOWER = "1.41"
 LEAST_PYTHON = (3, 11)
-
-_SECRETS = ("identity.key", "node.key", "node.secret")
 
 
 def check_disk(site: Site, around: Surroundings) -> Check:
@@ -109,7 +107,7 @@ def check_port(site: Site, around: Surroundings) -> Check:
 def _guarded(site: Site) -> Iterator[Path]:
     yield site.folder
     for path in sorted(site.folder.iterdir()):
-        if path.is_dir() or path.name in _SECRETS:
+        if path.is_dir() or path.name in KEYS:
             yield path
 
 

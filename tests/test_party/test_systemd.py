@@ -43,7 +43,7 @@ class TestText:
             "CapabilityBoundingSet": "",
             "UMask": "0077",
             "User": "pate",
-            "ExecStart": '"/usr/bin/true" start --site "/srv/pate party"',
+            "ExecStart": '"/usr/bin/true" -P -m party.cli start --site "/srv/pate party"',
         }.items():
             assert lines[name] == [value], name
         assert lines["SystemCallFilter"] == ["@system-service", "~@privileged"]
@@ -61,12 +61,12 @@ class TestText:
         lines = lines_of(unit)
         site = '"/srv/50%% \\"of\\" \\\\us"'
         assert lines["ReadWritePaths"] == [site]
-        assert lines["ExecStart"] == [f'"/opt/b$$x/p" start --site {site}']
+        assert lines["ExecStart"] == [f'"/opt/b$$x/p" -P -m party.cli start --site {site}']
 
     @pytest.mark.parametrize(
-        ("command", "site", "user"),
+        ("python", "site", "user"),
         [
-            pytest.param("pate-party", "/srv/x", "pate", id="a relative program"),
+            pytest.param("pate-party", "/srv/x", "pate", id="a relative Python"),
             pytest.param("/bin/x", "site", "pate", id="a relative folder"),
             pytest.param("/bin/x", "/srv/x\nExecStartPre=/bin/evil", "pate", id="a line break"),
             pytest.param("/bin/x", "/srv/x", "pa te", id="a user with a blank"),
@@ -74,9 +74,9 @@ class TestText:
             pytest.param("/bin/x", "/srv/x", "x\nUser=root", id="a second user"),
         ],
     )
-    def test_what_could_say_more_is_refused(self, command: str, site: str, user: str) -> None:
+    def test_what_could_say_more_is_refused(self, python: str, site: str, user: str) -> None:
         with pytest.raises(UnitError):
-            ServiceUnit(Path(command), Path(site), user)
+            ServiceUnit(Path(python), Path(site), user)
 
     def test_systemd_understands_it(self, tmp_path: Path) -> None:
         if shutil.which("systemd-analyze") is None:
