@@ -10,6 +10,14 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |  `- JournalStorageError   PF-333  it cannot be read or written
     |- SiteError         PF-340  a site's folder that cannot be made or used
     |- EnrollmentError   PF-341  a coordinator that cannot be joined
+    |- WordsDifferError  PF-342  a fingerprint whose words are others
+    |- PinError          PF-343  a peer that cannot be pinned, or is not
+    |- DataError         PF-344  records that are not registered, or cannot be
+    |- DataChangedError  PF-345  the table is not the one that was registered
+    |- TeachersError     PF-346  kept teachers that do not fit table, task or files
+    |- UnitError         PF-347  a systemd unit that cannot be written
+    |- NotConfirmedError PF-348  a person did not agree
+    |- InternalError     PF-349  a fault of this program
     `- RefusalError      the code of its `Reason`
 """
 
@@ -96,6 +104,54 @@ class EnrollmentError(PartyError):
     """A coordinator that cannot be reached, is another one, or refuses us."""
 
     code = "PF-341"
+
+
+class WordsDifferError(PartyError):
+    """The words that people compared are not those of the fingerprint."""
+
+    code = "PF-342"
+
+
+class PinError(PartyError):
+    """A peer that cannot be pinned, or is not."""
+
+    code = "PF-343"
+
+
+class DataError(PartyError):
+    """The hospital's records are not registered, or cannot be."""
+
+    code = "PF-344"
+
+
+class DataChangedError(PartyError):
+    """The hospital's table is not the one that was registered."""
+
+    code = "PF-345"
+
+
+class TeachersError(PartyError):
+    """Kept teachers that do not fit the table, the task or their own files."""
+
+    code = "PF-346"
+
+
+class UnitError(PartyError):
+    """A systemd unit that cannot be written."""
+
+    code = "PF-347"
+
+
+class NotConfirmedError(PartyError):
+    """A step that a person must agree to, and did not."""
+
+    code = "PF-348"
+
+
+class InternalError(PartyError):
+    """A fault of this program, named by kind and place only."""
+
+    code = "PF-349"
 
 
 class RefusalError(PartyError):

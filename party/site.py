@@ -31,6 +31,9 @@ SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
+KEYS = ("identity.key", "node.key", "node.secret")
+"""What whoever holds it can speak with for the hospital."""
+
 _FOLDERS = ("teachers", "pools", "vectors", "log")
 # Not for a file: which pools and runs are approved, the site's own records say.
 _NOT_IN_FILE = ("approved_pools", "simulated")
@@ -46,6 +49,7 @@ class DataSettings:
         patient_id: Column that says whose a row is; empty if each row is a patient's only one.
         digest: SHA-256 of the file, hex.
         rows: Number of rows.
+        floor: Smallest count of patients' rows that is shown to anybody.
     """
 
     file: str = ""
@@ -53,6 +57,15 @@ class DataSettings:
     patient_id: str = ""
     digest: str = ""
     rows: int = 0
+    floor: int = 10
+
+    def __post_init__(self) -> None:
+        texts = (self.file, self.label, self.patient_id, self.digest)
+        numbers = (self.rows, self.floor)
+        if not all(type(one) is str for one in texts) or not all(
+            type(one) is int and one >= 0 for one in numbers
+        ):
+            raise SiteError("[data] must be as `pate-party data add` wrote it", "another kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +253,26 @@ class Site:
         text = tomli_w.dumps({"schema_version": SCHEMA_VERSION, **table})
         self._write(SETTINGS_FILE, text.encode())
         return Site(self.folder, settings)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it can still speak for the hospital."""
+        return all(self.path(name).exists() for name in KEYS)
+
+    def remove_keys(self) -> None:
+        """Remove the keys for good; everything else stays.
+
+        Raises:
+            SiteError: there are none, or they cannot be removed.
+        """
+        left = [self.path(name) for name in KEYS if self.path(name).exists()]
+        if not left:
+            raise SiteError("a site must have keys to leave", "none: it left before")
+        try:
+            for path in left:
+                path.unlink()
+        except OSError as error:
+            raise SiteError("the keys must be removable", error.strerror) from error
 
     def _read(self, name: str) -> bytes:
         try:

@@ -12,7 +12,8 @@ A message says what must hold and what came, and holds no secret::
     |  |- MissingColumnError      PF-112
     |  |- TooFewRecordsError      PF-113
     |  |- RareClassError          PF-114
-    |  `- InvalidCellError        PF-115
+    |  |- InvalidCellError        PF-115
+    |  `- InvalidTaskError        PF-116  the document that says what is learned
     |- DisjointnessError          PF-120  one privacy unit reached two teachers
     |- UnsupportedEventError      PF-130  an event that an accountant has no bound for
     |- BudgetExhaustedError       PF-131  the next step could exceed the budget
@@ -111,6 +112,12 @@ class InvalidCellError(InvalidDataError):
     """A cell of a table holds what its column cannot."""
 
     code = "PF-115"
+
+
+class InvalidTaskError(InvalidDataError):
+    """The document that says what is learned cannot be read, or contradicts itself."""
+
+    code = "PF-116"
 
 
 class DisjointnessError(PateFedError):

@@ -122,7 +122,7 @@ def find_roles(
     unit_ids = (
         tuple(f"row-{line}" for line in text.lines)
         if patient_column is None
-        else _known_cells(text, patient_column)
+        else known_cells(text, patient_column)
     )
     if len(set(unit_ids)) < FEWEST_UNITS:
         raise TooFewRecordsError(
@@ -131,13 +131,13 @@ def find_roles(
             len(set(unit_ids)),
         )
     labels, class_names = _classes(text, label_column)
-    features = tuple(_column(text, name) for name in text.header if name not in roles)
+    features = tuple(read_column(text, name) for name in text.header if name not in roles)
     return Table(
         columns=features,
         labels=labels,
         class_names=class_names,
         unit_ids=unit_ids,
-        hospitals=None if hospital_column is None else _known_cells(text, hospital_column),
+        hospitals=None if hospital_column is None else known_cells(text, hospital_column),
     )
 
 
@@ -257,7 +257,12 @@ def _cuts(count: int) -> tuple[int, int]:
     return first, min(second, count)
 
 
-def _known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
+def known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
+    """Return the cells of a column in which none may be missing.
+
+    Raises:
+        InvalidCellError: one is.
+    """
     cells = text.column(name)
     for line, cell in zip(text.lines, cells, strict=True):
         if is_missing(cell):
@@ -269,7 +274,7 @@ def _known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
 
 
 def _classes(text: CsvTable, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    cells = _canonical(_known_cells(text, name))
+    cells = canonical_cells(known_cells(text, name))
     counts = Counter(cells)
     if len(counts) < 2 or len(counts) > MOST_CLASSES:
         raise InvalidDataError(
@@ -286,12 +291,12 @@ def _classes(text: CsvTable, name: str) -> tuple[NDArray[np.int64], tuple[str, .
             f"{FEWEST_OF_A_CLASS} records",
             f"a class with {rarest}, first in line {line}",
         )
-    names = _sorted_names(counts)
+    names = sorted_names(counts)
     places = {class_name: place for place, class_name in enumerate(names)}
     return np.array([places[cell] for cell in cells], dtype=np.int64), names
 
 
-def _canonical(cells: tuple[str, ...]) -> tuple[str, ...]:
+def canonical_cells(cells: tuple[str, ...]) -> tuple[str, ...]:
     """Write equal numbers alike (0, 0.0, 00), if all cells are numbers."""
     numbers = {cell: parse_number(cell) for cell in set(cells)}
     if not np.isfinite(list(numbers.values())).all():
@@ -303,7 +308,8 @@ def _canonical(cells: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(written[cell] for cell in cells)
 
 
-def _sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort names, by value if all are numbers."""
     listed = sorted(names)
     numbers = {name: parse_number(name) for name in listed}
     if np.isfinite(list(numbers.values())).all():
@@ -311,7 +317,12 @@ def _sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _column(text: CsvTable, name: str) -> Column:
+def read_column(text: CsvTable, name: str) -> Column:
+    """Read a column that may be a feature.
+
+    Raises:
+        InvalidCellError: a number that is out of range, in a column of numbers.
+    """
     cells = text.column(name)
     parsed = {cell: parse_number(cell) for cell in set(cells)}
     is_numeric = all(is_missing(cell) or not np.isnan(value) for cell, value in parsed.items())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from pate_fed.data.dataset import Records
+from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.networks import Network, train_network
 from pate_fed.teachers.teacher import TeacherEnsemble
 
@@ -13,9 +18,24 @@ from pate_fed.teachers.teacher import TeacherEnsemble
 class TorchEnsemble(TeacherEnsemble):
     """Teachers that are networks with one hidden layer, trained one after the other."""
 
+    suffix: ClassVar[str] = "safetensors"
+
     def _learn(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
         return train_network(shard.features, shard.labels, classes=classes, rng=rng)
 
     def _predict(self, model: object, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
         assert isinstance(model, Network), "made by _learn"
         return model.pick(inputs)
+
+    def _dump(self, model: object) -> bytes:
+        assert isinstance(model, Network), "made by _learn"
+        content: bytes = save({name: tensor.contiguous() for name, tensor in model.tensors.items()})
+        return content
+
+    def _restore(self, content: bytes) -> object:
+        try:
+            return Network(load(content))
+        except (SafetensorError, InvalidParameterError, ValueError) as error:
+            raise UnreadableFileError(
+                "a teacher's file must hold a network's tensors", type(error).__name__
+            ) from error

@@ -226,6 +226,12 @@ class Marked(TeacherEnsemble):
     def _predict(self, *_: object) -> NDArray[np.int64]:
         raise AssertionError("never asked")
 
+    def _dump(self, *_: object) -> bytes:
+        raise AssertionError("never kept")
+
+    def _restore(self, *_: object) -> object:
+        raise AssertionError("never kept")
+
 
 COUNTS = (MARKERS[0] + MARKERS[2], MARKERS[1])
 """The marked hospitals' histogram over two classes."""

@@ -1,32 +1,465 @@
-"""The hospital's command line, as far as there is one."""
+"""The hospital's command line, against a coordinator's real port on loopback."""
 
 from __future__ import annotations
+
+import io
+import json
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from party import cli
+from party.site import KEYS, Site
 from pate_fed import __version__
+from protocols.fingerprint_words import spoken
+from tests.support.command import Ended
+from tests.support.hospital_site import LABEL, PATIENT, write_own_table
+from tests.support.served_federation import ServedFederation, served_federation
+
+LINE = re.compile(r"pate-party: (PF-\d{3}): [^\n]+, got [^\n]+\n")
+
+PateParty = Callable[..., Ended]
 
 
-def test_version_is_the_distributions(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["pate-party", "--version"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 0
-    assert capsys.readouterr().out == f"pate-party {__version__}\n"
+@pytest.fixture
+def pate_party(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PateParty:
+    """Run `pate-party` with these arguments, and what a person types."""
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: object, typed: str = "") -> Ended:
+        monkeypatch.setattr("sys.argv", ["pate-party", *map(str, arguments)])
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.out + shown.err
+        code = end.value.code
+        assert isinstance(code, int)
+        return Ended(code, shown.out, shown.err)
+
+    return run
 
 
-def test_tracebacks_never_show_local_variables() -> None:
-    assert cli.app.pretty_exceptions_enable is False
+def error_code(ended: Ended) -> str:
+    """The code of the one line on standard error that an error is."""
+    line = LINE.fullmatch(ended.err.splitlines(keepends=True)[-1])
+    assert line, ended.err
+    assert ended.out == ""
+    return line[1]
 
 
-def test_no_arguments_show_the_help(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["pate-party"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 0
-    assert "--version" in capsys.readouterr().out
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFederation]:
+    with served_federation(tmp_path_factory.mktemp("coordinator") / "federation") as served:
+        yield served
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A hospital that no other test has."""
+    return f"H {abs(hash(request.node.nodeid)) % 10**12}"
+
+
+@pytest.fixture
+def joined(federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str) -> Path:
+    """A hospital that asked to join."""
+    folder = tmp_path / "site"
+    ended = pate_party(
+        *("join", federation.invite(tmp_path, name), "--site", folder),
+        *("--compared", spoken(federation.home.fingerprint)),
+    )
+    assert ended.code == 0, ended.err
+    return folder
+
+
+@pytest.fixture
+def member(federation: ServedFederation, joined: Path, name: str) -> Path:
+    """A hospital that was approved."""
+    federation.approve(name, Site.open(joined).identity.public.fingerprint)
+    return joined
+
+
+class TestRoot:
+    def test_version_is_the_distributions(self, pate_party: PateParty) -> None:
+        ended = pate_party("--version")
+        assert (ended.code, ended.out) == (0, f"pate-party {__version__}\n")
+
+    def test_tracebacks_never_show_local_variables(self) -> None:
+        assert cli.app.pretty_exceptions_enable is False
+        for group in cli.app.registered_groups:
+            assert group.typer_instance is not None
+            assert group.typer_instance.pretty_exceptions_enable is False
+
+    def test_no_arguments_show_the_help(self, pate_party: PateParty) -> None:
+        ended = pate_party()
+        assert ended.code == 0
+        for command in ("join", "status", "data", "peers", "doctor", "service", "policy", "leave"):
+            assert command in ended.out
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            pytest.param(["jion"], id="an unknown command"),
+            pytest.param(["data", "add"], id="no file"),
+            pytest.param(["status", "--format", "xml"], id="an unknown format"),
+            pytest.param(["join", "no-such-file.json"], id="an invitation that is not there"),
+        ],
+    )
+    def test_a_wrong_line_is_one_line(self, pate_party: PateParty, arguments: list[str]) -> None:
+        ended = pate_party(*arguments)
+        assert (ended.code, error_code(ended)) == (2, "PF-302")
+
+    def test_an_error_is_an_object_where_json_was_asked_for(
+        self, pate_party: PateParty, tmp_path: Path
+    ) -> None:
+        ended = pate_party("status", "--site", tmp_path, "--format", "json")
+        assert ended.code == 5
+        said = json.loads(ended.err)
+        assert set(said) == {"code", "must", "got"}
+        assert said["code"] == "PF-340"
+
+    def test_a_fault_says_kind_and_place_only(
+        self, pate_party: PateParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> Any:
+            raise ZeroDivisionError("SECRET")
+
+        monkeypatch.setattr(Site, "open", broken)
+        ended = pate_party("status", "--site", tmp_path)
+        assert (ended.code, error_code(ended)) == (1, "PF-349")
+        assert "SECRET" not in ended.err
+        assert "ZeroDivisionError" in ended.err
+
+
+class TestJoin:
+    def test_a_hospital_joins_after_its_people_compared(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> None:
+        folder = tmp_path / "site"
+        ended = pate_party("join", federation.invite(tmp_path, name), "--site", folder, typed="y\n")
+        assert ended.code == 0
+        site = Site.open(folder)
+        assert spoken(federation.home.fingerprint) in ended.err
+        assert spoken(site.identity.public.fingerprint) in ended.out
+        (asked,) = [one for one in federation.enrollment.parties() if one.name == name]
+        assert (asked.state, asked.identity) == ("requested", site.identity.public)
+        for key in KEYS:
+            assert stat.S_IMODE((folder / key).stat().st_mode) == 0o600
+            assert (folder / key).read_bytes().hex() not in ended.out + ended.err
+
+    @pytest.mark.parametrize(
+        ("typed", "options", "code", "exit_code"),
+        [
+            pytest.param("n\n", (), "PF-348", 3, id="a no"),
+            pytest.param("", (), "PF-348", 3, id="nobody there"),
+            pytest.param("\n", (), "PF-348", 3, id="no answer"),
+            pytest.param("", ("--compared", "zoo " * 12), "PF-342", 4, id="other words"),
+            pytest.param("", ("--compared", ""), "PF-342", 4, id="no words"),
+        ],
+    )
+    def test_without_it_nothing_is_made(  # noqa: PLR0917 - one argument per fixture
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        typed: str,
+        options: tuple[str, ...],
+        code: str,
+        exit_code: int,
+    ) -> None:
+        folder = tmp_path / "site"
+        invite = federation.invite(tmp_path, name)
+        ended = pate_party("join", invite, "--site", folder, *options, typed=typed)
+        assert (ended.code, error_code(ended)) == (exit_code, code)
+        assert not folder.exists()
+        assert name not in [one.name for one in federation.enrollment.parties()]
+
+    def test_a_request_that_got_lost_is_sent_again(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
+        line = ("join", invite, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+        with monkeypatch.context() as offline:
+            offline.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+            ended = pate_party(*line)
+            # The fixture's federation stands, and the way to it does not.
+            assert (ended.code, error_code(ended)) == (4, "PF-341")
+        key = (folder / "identity.key").read_bytes()
+        for _ in range(2):
+            assert pate_party(*line).code == 0
+        assert (folder / "identity.key").read_bytes() == key
+
+    def test_a_folder_of_another_invitation_is_not_overwritten(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, joined: Path
+    ) -> None:
+        key = (joined / "identity.key").read_bytes()
+        ended = pate_party(
+            *("join", federation.invite(tmp_path, "Another"), "--site", joined),
+            *("--compared", spoken(federation.home.fingerprint)),
+        )
+        assert (ended.code, error_code(ended)) == (5, "PF-340")
+        assert (joined / "identity.key").read_bytes() == key
+
+    def test_an_invitation_is_good_once(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        joined: Path,
+        name: str,
+    ) -> None:
+        ended = pate_party(
+            *("join", tmp_path / f"{name}.json", "--site", tmp_path / "thief"),
+            *("--compared", spoken(federation.home.fingerprint)),
+        )
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+
+    def test_an_invitation_that_ended_makes_nothing(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> None:
+        invitation = federation.enrollment.invite(name, lifetime=timedelta(days=1))
+        old = replace(invitation, expires_at=invitation.expires_at - 2 * 86400)
+        path = tmp_path / "old.json"
+        path.write_text(old.to_json(), encoding="utf-8")
+        ended = pate_party(
+            *("join", path, "--site", tmp_path / "site"),
+            *("--compared", spoken(federation.home.fingerprint)),
+        )
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert not (tmp_path / "site").exists()
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            pytest.param(b"{}", id="empty"),
+            pytest.param(b"\xff\xfe\0", id="binary"),
+            pytest.param(b"[" * 20_000, id="long"),
+        ],
+    )
+    def test_a_spoiled_invitation_is_one_line(
+        self, pate_party: PateParty, tmp_path: Path, content: bytes
+    ) -> None:
+        path = tmp_path / "invite.json"
+        path.write_bytes(content)
+        ended = pate_party("join", path, "--site", tmp_path / "site", typed="y\n")
+        assert (ended.code, error_code(ended)) == (5, "PF-250")
+
+    def test_another_server_under_the_coordinators_address_is_refused(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> None:
+        with served_federation(tmp_path / "other") as other:
+            address = other.home.settings.address
+            invitation = replace(federation.enrollment.invite(name), address=address)
+            path = tmp_path / "invite.json"
+            path.write_text(invitation.to_json(), encoding="utf-8")
+            ended = pate_party(
+                *("join", path, "--site", tmp_path / "site"),
+                *("--compared", spoken(federation.home.fingerprint)),
+            )
+            assert (ended.code, error_code(ended)) == (4, "PF-341")
+            assert not other.enrollment.parties()
+
+
+class TestStatus:
+    def test_it_follows_the_operator(
+        self, federation: ServedFederation, pate_party: PateParty, joined: Path, name: str
+    ) -> None:
+        asked = pate_party("status", "--site", joined, "--format", "json").json
+        assert (asked["state"], asked["party"]) == ("requested", name)
+        federation.approve(name, Site.open(joined).identity.public.fingerprint)
+        assert pate_party("status", "--site", joined, "--format", "json").json["state"] == "member"
+        federation.enrollment.revoke(name, door=federation.door)
+        assert "revoked" in pate_party("status", "--site", joined).out
+
+    def test_without_a_coordinator_it_says_why(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+        shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert shown["state"] is None
+        assert "PF-341" in shown["reason"]
+
+
+class TestData:
+    def test_a_table_is_registered(
+        self, pate_party: PateParty, joined: Path, tmp_path: Path
+    ) -> None:
+        table = write_own_table(tmp_path / "own.csv")
+        line = ("data", "add", table, "--label", LABEL, "--patient-id", PATIENT, "--site", joined)
+        shown = pate_party(*line, "--format", "json").json
+        assert (shown["rows"], shown["patients"]) == (80, 40)
+        assert shown["classes"] == {"no": 40, "yes": 40}
+        ended = pate_party(*line)
+        assert "40 patients" in ended.out
+        assert Site.open(joined).settings.data.digest in ended.out
+
+    def test_small_counts_are_not_shown(
+        self, pate_party: PateParty, joined: Path, tmp_path: Path
+    ) -> None:
+        table = write_own_table(tmp_path / "own.csv", patients=6)
+        ended = pate_party("data", "add", table, "--label", LABEL, "--site", joined)
+        assert ended.out.count("fewer than 10") == 2
+
+    def test_a_wrong_column_is_one_line(
+        self, pate_party: PateParty, joined: Path, tmp_path: Path
+    ) -> None:
+        table = write_own_table(tmp_path / "own.csv")
+        ended = pate_party("data", "add", table, "--label", "ill", "--site", joined)
+        assert (ended.code, error_code(ended)) == (5, "PF-112")
+
+
+class TestPeers:
+    @pytest.fixture
+    def south(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> Site:
+        """Another member."""
+        other = f"South of {name}"
+        ended = pate_party(
+            *("join", federation.invite(tmp_path, other), "--site", tmp_path / "south"),
+            *("--compared", spoken(federation.home.fingerprint)),
+        )
+        assert ended.code == 0
+        site = Site.open(tmp_path / "south")
+        federation.approve(other, site.identity.public.fingerprint)
+        return site
+
+    def listed(self, pate_party: PateParty, folder: Path, name: str) -> dict[str, Any]:
+        shown = pate_party("peers", "list", "--site", folder, "--format", "json").json
+        (found,) = [one for one in shown["peers"] if one["name"] == name]
+        assert isinstance(found, dict)
+        return found
+
+    def test_a_peer_is_checked_by_our_own_people(
+        self, pate_party: PateParty, member: Path, south: Site
+    ) -> None:
+        name = south.settings.party
+        assert self.listed(pate_party, member, name)["checked"] is None
+        assert f"{name}: not checked" in pate_party("peers", "list", "--site", member).out
+        words = spoken(south.identity.public.fingerprint)
+        ended = pate_party(
+            *("peers", "add", name, "--compared", words, "--how", "telephone", "--by", "M. Curie"),
+            *("--site", member),
+        )
+        assert ended.code == 0
+        assert self.listed(pate_party, member, name)["checked"]["by"] == "M. Curie"
+        assert "checked by M. Curie" in pate_party("peers", "list", "--site", member).out
+        assert pate_party("peers", "remove", name, "--site", member).code == 0
+        assert self.listed(pate_party, member, name)["checked"] is None
+
+    def test_other_words_pin_nobody(self, pate_party: PateParty, member: Path, south: Site) -> None:
+        own = spoken(Site.open(member).identity.public.fingerprint)
+        ended = pate_party(
+            *("peers", "add", south.settings.party, "--compared", own, "--how", "telephone"),
+            *("--by", "M. Curie", "--site", member),
+        )
+        assert (ended.code, error_code(ended)) == (4, "PF-342")
+        assert not (member / "peers.toml").exists()
+
+    def test_whom_nobody_names_is_not_pinned(self, pate_party: PateParty, member: Path) -> None:
+        ended = pate_party(
+            *("peers", "add", "Nobody", "--compared", "zoo", "--how", "telephone"),
+            *("--by", "M. Curie", "--site", member),
+        )
+        assert (ended.code, error_code(ended)) == (2, "PF-343")
+
+    def test_removing_nobody_is_one_line(self, pate_party: PateParty, member: Path) -> None:
+        ended = pate_party("peers", "remove", "Nobody", "--site", member)
+        assert (ended.code, error_code(ended)) == (2, "PF-343")
+
+    def test_pins_are_listed_without_a_coordinator(
+        self, pate_party: PateParty, member: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+        ended = pate_party("peers", "list", "--site", member, "--format", "json")
+        assert ended.json == {"asked": False, "peers": []}
+        assert "PF-341" in ended.err
+
+
+class TestMachine:
+    def test_the_doctor_looks_at_a_real_coordinator(
+        self, pate_party: PateParty, member: Path, tmp_path: Path
+    ) -> None:
+        table = write_own_table(tmp_path / "own.csv")
+        pate_party(
+            "data", "add", table, "--label", LABEL, "--patient-id", PATIENT, "--site", member
+        )
+        ended = pate_party("doctor", "--site", member, "--format", "json")
+        states = {one["name"]: one["state"] for one in ended.json["checks"]}
+        for name in ("name", "connection", "tls", "clock", "data", "teacher", "file rights"):
+            assert states[name] == "ok", name
+        assert ended.code == ended.json["exit"]
+
+    def test_the_doctor_fails_where_something_does(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        ended = pate_party("doctor", "--site", member)
+        assert ended.code == 4
+        assert "FAIL  data" in ended.out
+
+    def test_the_unit_is_shown_and_written(
+        self, pate_party: PateParty, joined: Path, tmp_path: Path
+    ) -> None:
+        line = ("service", "install", "--site", joined, "--user", "pate")
+        shown = pate_party(*line, "--print")
+        assert f'ReadWritePaths="{joined}"' in shown.out
+        unit = tmp_path / "pate-party.service"
+        assert pate_party(*line, "--unit", unit).code == 0
+        assert unit.read_text("utf-8") == shown.out
+
+    def test_root_runs_no_node(self, pate_party: PateParty, joined: Path) -> None:
+        ended = pate_party("service", "install", "--print", "--site", joined, "--user", "root")
+        assert (ended.code, error_code(ended)) == (5, "PF-347")
+
+    def test_the_policy_is_shown_with_what_was_set_here(
+        self, pate_party: PateParty, joined: Path
+    ) -> None:
+        site = Site.open(joined)
+        site.save(replace(site.settings, policy={"least_parties": 7, "most_epsilon": 2}))
+        shown = pate_party("policy", "show", "--site", joined, "--format", "json").json
+        assert (shown["policy"]["least_parties"], shown["policy"]["most_epsilon"]) == (7, 2.0)
+        assert shown["set_here"] == ["least_parties", "most_epsilon"]
+        assert "approved_pools" not in shown["policy"]
+        assert "(default)" in pate_party("policy", "show", "--site", joined).out
+
+
+class TestLeaving:
+    def test_keys_go_and_memory_stays(self, pate_party: PateParty, member: Path) -> None:
+        (member / "party.db").write_bytes(b"charged")
+        ended = pate_party("leave", "--site", member, typed="y\n")
+        assert ended.code == 0
+        assert not any((member / key).exists() for key in KEYS)
+        assert (member / "party.db").read_bytes() == b"charged"
+        status = pate_party("status", "--site", member, "--format", "json").json
+        assert (status["state"], status["reason"]) == (None, "left: there are no keys")
+        again = pate_party("leave", "--site", member, "--yes")
+        assert (again.code, error_code(again)) == (5, "PF-340")
+
+    @pytest.mark.parametrize("typed", ["", "n\n"])
+    def test_a_person_must_agree(self, pate_party: PateParty, joined: Path, typed: str) -> None:
+        ended = pate_party("leave", "--site", joined, typed=typed)
+        assert (ended.code, error_code(ended)) == (3, "PF-348")
+        assert all((joined / key).exists() for key in KEYS)
+
+    def test_renew_reads_membership_and_certificates(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        ended = pate_party("renew", "--site", member, "--format", "json")
+        assert ended.code == 0
+        assert ended.json["state"] == "member"
+        assert ended.json["ca_days_left"] >= 3648
+        assert ended.json["server"]["state"] == "ok"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+
 import numpy as np
 import pytest
+import skops.io
+from sklearn.preprocessing import StandardScaler
 
 from pate_fed.data import Records
-from pate_fed.errors import InvalidDataError, InvalidParameterError
+from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
 from pate_fed.partition import partition_records
 from pate_fed.teachers import TEACHER_NAMES, TeacherEnsemble, make_ensemble
 from tests.support.small_records import blobs
@@ -81,6 +86,47 @@ class TestTeacherEnsemble:
         ensemble.fit([blobs(9)], classes=3, rng=np.random.default_rng(0))
         assert ensemble.teachers == 1
 
+    def test_who_trains_is_told_of_each_teacher(self, name: str, kind: str) -> None:
+        told: list[int] = []
+        make_ensemble(name, kind).fit(  # type: ignore[arg-type]
+            [blobs(9), blobs(9)], classes=3, rng=np.random.default_rng(0), on_trained=told.append
+        )
+        assert told == [1, 2]
+
+    def test_kept_teachers_vote_as_before(self, name: str, kind: str) -> None:
+        inputs = np.random.default_rng(5).normal(scale=6, size=(200, 4))
+        mixed = blobs(30)
+        single = mixed.select(np.flatnonzero(mixed.labels == 2))
+        trained = fitted(name, kind, [mixed, single, blobs(80, seed=1)])
+        kept = make_ensemble(name, kind)  # type: ignore[arg-type]
+        kept.restore(trained.dump(), classes=3)
+        assert np.array_equal(kept.vote(inputs), trained.vote(inputs))
+
+    def test_what_is_no_teacher_is_not_taken(self, name: str, kind: str) -> None:
+        files = fitted(name, kind, [blobs(30)]).dump()
+        assert sorted(files)[1] == "teachers.json"
+        (model,) = set(files) - {"teachers.json"}
+        index = json.loads(files["teachers.json"])
+        spoiled = [
+            {**files, model: b""},
+            {**files, model: files[model][:-40]},
+            {**files, model: pickle.dumps([1])},
+            {"teachers.json": files["teachers.json"]},
+            {model: files[model]},
+            {**files, "teachers.json": b"[" * 100_000},
+            *(
+                {**files, "teachers.json": json.dumps({**index, "teachers": listed}).encode()}
+                for listed in ([], [{"label": 3}], [{"label": -1}], [{"label": 0, "file": model}])
+            ),
+        ]
+        for content in spoiled:
+            with pytest.raises(UnreadableFileError):
+                make_ensemble(name, kind).restore(content, classes=3)  # type: ignore[arg-type]
+
+    def test_teachers_are_kept_after_training_only(self, name: str, kind: str) -> None:
+        with pytest.raises(InvalidParameterError):
+            make_ensemble(name, kind).dump()  # type: ignore[arg-type]
+
     def test_impossible_shards_are_refused(self, name: str, kind: str) -> None:
         with pytest.raises(InvalidParameterError):
             fitted(name, kind, [])
@@ -88,6 +134,15 @@ class TestTeacherEnsemble:
             fitted(name, kind, [blobs(8, classes=4)])
         with pytest.raises(InvalidDataError):
             fitted(name, kind, [blobs(8).select([])])
+
+
+def test_a_file_of_another_model_is_no_teachers() -> None:
+    pipeline = skops.io.dumps(StandardScaler().fit(np.eye(3)))
+    index = {"schema_version": 1, "teachers": [{"file": "a"}]}
+    with pytest.raises(UnreadableFileError, match="classifier"):
+        make_ensemble("svm", "image").restore(
+            {"teachers.json": json.dumps(index).encode(), "a": pipeline}, classes=3
+        )
 
 
 def test_an_unknown_name_is_refused() -> None:

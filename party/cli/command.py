@@ -1,0 +1,79 @@
+"""All commands of `pate-party`, and the one handler of whatever goes wrong in them.
+
+Tracebacks are off for good: they show local variables, hence votes and keys.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Final
+
+import click
+import typer
+
+from party.cli.console import EXIT_DONE, fail, one_line, place_of
+from party.cli.machine import doctor, policy_app, service_app
+from party.cli.membership import join, leave, renew, status
+from party.cli.peers import peers_app
+from party.cli.records import data_app
+from party.errors import InternalError, PartyError, UsageError
+from pate_fed import __version__
+from pate_fed.errors import PateFedError
+from protocols.errors import ProtocolError
+
+_INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
+_INTERRUPT: Final = ("a command must go through", "an interrupt")
+
+app = typer.Typer(
+    name="pate-party",
+    help="A hospital's node of a federation.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command()(join)
+app.command()(status)
+app.add_typer(data_app, name="data")
+app.add_typer(peers_app, name="peers")
+app.command()(doctor)
+app.add_typer(service_app, name="service")
+app.add_typer(policy_app, name="policy")
+app.command()(renew)
+app.command()(leave)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pate-party {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A hospital's node of a federation."""
+
+
+def main() -> None:
+    """Run the command line; every way out is one line with a code, and a stable exit code."""
+    try:
+        ended = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if ended == _INTERRUPTED:
+            fail(InternalError(*_INTERRUPT))
+        sys.exit(ended or EXIT_DONE)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.UsageError as error:
+        fail(UsageError("the command line must be right", one_line(error.format_message())))
+    except (click.Abort, KeyboardInterrupt):
+        fail(InternalError(*_INTERRUPT))
+    except (PateFedError, ProtocolError, PartyError) as error:
+        fail(error)
+    except Exception as error:
+        fail(InternalError("this program must not fail", place_of(error)))

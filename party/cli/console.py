@@ -1,0 +1,133 @@
+"""What all commands share: options, printing, and one line with a code for whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import click
+import typer
+
+from party.errors import (
+    EnrollmentError,
+    InternalError,
+    NotConfirmedError,
+    PartyError,
+    PinError,
+    RefusalError,
+    UsageError,
+    WordsDifferError,
+)
+from party.site import Site
+from pate_fed.errors import InvalidParameterError, PateFedError
+from protocols.errors import InvitationError, ProtocolError
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
+
+_EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (UsageError, EXIT_USAGE),
+    (PinError, EXIT_USAGE),
+    (InvalidParameterError, EXIT_USAGE),
+    (NotConfirmedError, EXIT_REFUSED),
+    (RefusalError, EXIT_REFUSED),
+    (EnrollmentError, EXIT_PEERS),
+    (WordsDifferError, EXIT_PEERS),
+    (InternalError, EXIT_FAILED),
+    (PartyError, EXIT_INPUT),
+    (PateFedError, EXIT_INPUT),
+    (InvitationError, EXIT_INPUT),
+    (ProtocolError, EXIT_PEERS),
+)
+"""First match decides."""
+
+CodedError = PateFedError | ProtocolError | PartyError
+"""Every error of ours: a stable code, what must hold, what came."""
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+SiteOption = Annotated[
+    Path, typer.Option("--site", metavar="DIR", help="The hospital's folder.", show_default=True)
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+DEFAULT_SITE: Final = Path("pate-party")
+
+
+def open_site(folder: Path) -> Site:
+    """Open the hospital's folder, wherever we were called from."""
+    return Site.open(folder.absolute())
+
+
+def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -> None:
+    """Print a result: one JSON object, or lines for people."""
+    if output_format is Format.JSON:
+        typer.echo(json.dumps(content, sort_keys=True, allow_nan=False))
+        return
+    for line in lines:
+        typer.echo("".join(c if c.isprintable() else " " for c in line))
+
+
+def tell(line: str) -> None:
+    """Say something to people that is no result."""
+    typer.echo(line, err=True)
+
+
+def ask(question: str) -> bool:
+    """Ask a person; nobody there is a no."""
+    try:
+        return typer.confirm(question, default=False, err=True)
+    except click.Abort:
+        return False
+    finally:
+        if not sys.stdin.isatty():
+            typer.echo(err=True)  # nobody pressed Enter: the next line is not the question's
+
+
+def fail(error: CodedError) -> NoReturn:
+    """Print one line and leave."""
+    if _wants_json():
+        line = json.dumps({"code": _code(error), "must": error.must, "got": error.got})
+    else:
+        line = f"pate-party: {_code(error)}: {one_line(error.must)}, got {one_line(error.got)}"
+    typer.echo(line, err=True)
+    sys.exit(exit_code_of(error))
+
+
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code of an error."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)
+
+
+def one_line(text: str) -> str:
+    """Make one printable line of a text."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def place_of(error: Exception) -> str:
+    """Name an error's kind and place, never its text or values."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
+    return f"a {type(error).__name__} at {place}"
+
+
+def _code(error: CodedError) -> str:
+    return error.reason.value if isinstance(error, RefusalError) else error.code
+
+
+def _wants_json() -> bool:
+    """Look at the raw arguments: they may be what is wrong."""
+    arguments = sys.argv[1:]
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
+    return any(
+        one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
+    )

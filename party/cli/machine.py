@@ -1,0 +1,132 @@
+"""The machine at the command line: doctor, service, policy."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    Format,
+    FormatOption,
+    SiteOption,
+    open_site,
+    show,
+)
+from party.guard import Policy
+from party.systemd import DEFAULT_UNIT, ServiceUnit
+
+_MARKS: Final = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+# What a site cannot decide in its file.
+_NOT_SHOWN: Final = ("simulated", "approved_pools")
+
+service_app = typer.Typer(
+    help="The node as a service of this machine.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+policy_app = typer.Typer(
+    help="What this hospital allows.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Look for whatever is in the way of this hospital's node.
+
+    The exit code is 0 where all is well, 1 where there are warnings only, 4 where something fails.
+    """
+    from party import doctor as checks  # noqa: PLC0415 - keeps --help fast
+
+    found = list(checks.examine(open_site(site), checks.Surroundings()))
+    code = checks.exit_code(found)
+    show(
+        output_format,
+        {
+            "exit": code,
+            "checks": [
+                {"name": one.name, "state": one.state, "said": one.said, "advice": one.advice}
+                for one in found
+            ],
+        },
+        (
+            f"{_MARKS[one.state]}  {one.name:14} {one.said}{' ' if one.advice else ''}{one.advice}"
+            for one in found
+        ),
+    )
+    raise typer.Exit(code)
+
+
+@service_app.callback()
+def service() -> None:
+    """The node as a service of this machine."""
+
+
+@service_app.command()
+def install(
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who runs it; you, if not said. No root.")
+    ] = None,
+    unit: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where systemd finds it.")
+    ] = DEFAULT_UNIT,
+    print_only: Annotated[bool, typer.Option("--print", help="Show it, write nothing.")] = False,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Write a hardened systemd unit that runs this hospital's node."""
+    opened = open_site(site)
+    made = ServiceUnit(Path(sys.executable), opened.folder, user or getpass.getuser())
+    if print_only:
+        show(output_format, {"unit": made.text}, made.text.splitlines())
+        return
+    made.install(unit)
+    show(
+        output_format,
+        {"written": str(unit)},
+        (
+            f"{unit} is written. Start it now and at every boot:",
+            f"  systemctl daemon-reload && systemctl enable --now {unit.name}",
+        ),
+    )
+
+
+@policy_app.callback()
+def policy() -> None:
+    """What this hospital allows."""
+
+
+@policy_app.command("show")
+def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Show every rule that the guard holds runs to, and where it comes from."""
+    settings = open_site(site).settings
+    allowed = settings.policy_for(frozenset())
+    rules: dict[str, Any] = {}
+    for one in fields(Policy):
+        if one.name not in _NOT_SHOWN:
+            value = getattr(allowed, one.name)
+            rules[one.name] = sorted(value) if isinstance(value, frozenset) else value
+    show(
+        output_format,
+        {
+            "policy": rules,
+            "set_here": sorted(settings.policy),
+            "approval": settings.approval,
+            "lifetime_epsilon": settings.lifetime_epsilon,
+            "delta": settings.delta,
+            "teachers": settings.teachers,
+        },
+        (
+            *(
+                f"{name:20} {', '.join(value) if isinstance(value, list) else value}"
+                f"{'' if name in settings.policy else '  (default)'}"
+                for name, value in rules.items()
+            ),
+            f"{'approval':20} {settings.approval}",
+            f"{'lifetime_epsilon':20} {settings.lifetime_epsilon} at delta {settings.delta}",
+        ),
+    )

@@ -1,0 +1,253 @@
+"""Joining a federation, how we stand in it, and leaving it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from cryptography import x509
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    EXIT_FAILED,
+    Format,
+    FormatOption,
+    SiteOption,
+    ask,
+    one_line,
+    open_site,
+    show,
+    tell,
+)
+from party.enrollment import CoordinatorDoor
+from party.errors import (
+    EnrollmentError,
+    NotConfirmedError,
+    SiteError,
+    UsageError,
+    WordsDifferError,
+)
+from party.peers import PINS_FILE, Pins
+from party.site import SETTINGS_FILE, Site
+from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
+from protocols.errors import InvitationError
+from protocols.fingerprint_words import is_same, spoken
+from protocols.messages import Membership
+
+if TYPE_CHECKING:
+    from party.doctor import Check
+
+FEW_DAYS: Final = 30
+
+
+def join(
+    invite: Annotated[Path, typer.Argument(metavar="INVITE", help="The operator's file.")],
+    site: SiteOption = DEFAULT_SITE,
+    compared: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="The 12 words of the federation, as the operator read them aloud.",
+        ),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Make this hospital's keys, and ask to join a federation.
+
+    Compare the words by telephone first: they show that nobody changed the invitation.
+    """
+    invitation = _read_invitation(invite)
+    _compare(invitation, compared)
+    made = _site_for(site.absolute(), invitation)
+    with closing(CoordinatorDoor(made, clock=time.time)) as door:
+        answer = door.join(invitation.token)
+    words = spoken(made.identity.public.fingerprint)
+    show(
+        output_format,
+        {
+            "site": str(made.folder),
+            "federation": answer.federation,
+            "party": invitation.party,
+            "state": answer.state,
+            "fingerprint": made.identity.public.fingerprint.hex(),
+            "words": words,
+        },
+        (
+            f"Asked to join {answer.federation} as {invitation.party}: {answer.state}.",
+            f"Keys and settings are in {made.folder}.",
+            "Read these words aloud to the operator, who then approves:",
+            f"  {words}",
+        ),
+    )
+
+
+def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Show how this hospital stands: membership, data, teachers, peers."""
+    opened = open_site(site)
+    membership, reason = _ask_if_possible(opened)
+    settings, pins = opened.settings, Pins(opened.path(PINS_FILE))
+    kept = [path for path in opened.path("teachers").iterdir() if not path.name.startswith(".")]
+    words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
+    peers = len(membership.peer_names) if membership is not None else None
+    show(
+        output_format,
+        {
+            "site": str(opened.folder),
+            "federation": settings.federation,
+            "party": settings.party,
+            "coordinator": settings.address,
+            "state": None if membership is None else membership.state,
+            "reason": reason,
+            "words": words,
+            "data": {"file": settings.data.file, "rows": settings.data.rows},
+            "tasks_with_teachers": len(kept),
+            "checked_peers": len(pins.checked()),
+            "peers": peers,
+        },
+        (
+            f"Federation      {settings.federation}, at {settings.address}",
+            f"This hospital   {settings.party}: {words or 'it has no keys any more'}",
+            f"Membership      {reason if membership is None else membership.state}",
+            f"Data            {settings.data.file or 'none: see pate-party data add'}",
+            f"Teachers        for {len(kept)} task(s)",
+            f"Checked peers   {len(pins.checked())} of {'?' if peers is None else peers}",
+        ),
+    )
+
+
+def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Ask again how this hospital stands, and how long certificates hold.
+
+    Nothing secret is fetched. The exit code is 1 where a certificate soon ends.
+    """
+    opened = open_site(site)
+    with closing(CoordinatorDoor(opened, clock=time.time)) as door:
+        membership = door.membership()
+    ca = _ends(opened)
+    left = (ca - datetime.now(UTC)) // timedelta(days=1)
+    tls = _tls_check(opened)
+    show(
+        output_format,
+        {
+            "state": membership.state,
+            "peers": len(membership.peer_names),
+            "ca_days_left": left,
+            "server": {"state": tls.state, "said": tls.said},
+        },
+        (
+            f"Membership      {membership.state}, with {len(membership.peer_names)} peer(s)",
+            f"Federation's CA until {ca:%Y-%m-%d}, {left} days",
+            f"Server          {tls.said}",
+        ),
+    )
+    if tls.state != "ok" or left < FEW_DAYS:
+        tell("Tell the operator: a certificate must be renewed soon.")
+        raise typer.Exit(EXIT_FAILED)
+
+
+def leave(
+    site: SiteOption = DEFAULT_SITE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Remove this hospital's keys, so that nobody can speak for it any more.
+
+    What was answered and charged stays known: journal, ledger and audit log are kept. Tell the
+    operator, who revokes.
+    """
+    opened = open_site(site)
+    name = opened.settings.federation
+    if not (yes or ask(f"Remove the keys of {opened.settings.party} in {name} for good?")):
+        raise NotConfirmedError("a person must agree to leave", "no")
+    opened.remove_keys()
+    show(
+        output_format,
+        {"site": str(opened.folder), "federation": name, "keys": "removed"},
+        (
+            f"The keys are gone: {opened.settings.party} has left {name}.",
+            "Journal, ledger, audit log, settings and teachers are kept. Ask the operator to "
+            "revoke this hospital.",
+        ),
+    )
+
+
+# Joining ----------------------------------------------------------------------------------------
+
+
+def _read_invitation(path: Path) -> Invitation:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_INVITATION_BYTES + 1)
+    except OSError as error:
+        raise UsageError("INVITE must be a readable file", error.strerror) from error
+    try:
+        return Invitation.from_json(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvitationError("an invitation must be as it was made", "other bytes") from error
+
+
+def _compare(invitation: Invitation, compared: str | None) -> None:
+    if compared is not None:
+        if not is_same(invitation.fingerprint, compared):
+            raise WordsDifferError(
+                "the words that the operator read must be this invitation's", "others"
+            )
+        return
+    tell(f"Federation {invitation.federation}, at {invitation.address}.")
+    tell("Telephone the operator, on a number that did not come with the invitation, and compare:")
+    tell(f"  {spoken(invitation.fingerprint)}")
+    if not ask("Did the operator read the same 12 words?"):
+        raise NotConfirmedError("the words must be compared before anything is made", "no")
+
+
+def _site_for(folder: Path, invitation: Invitation) -> Site:
+    """Make the site, or go on with one whose request did not get through."""
+    if not (folder / SETTINGS_FILE).exists():
+        if invitation.expires_at <= time.time():
+            ended = datetime.fromtimestamp(invitation.expires_at, UTC)
+            raise EnrollmentError(
+                "an invitation must be used in time: ask for another",
+                f"one that ended on {ended:%Y-%m-%d %H:%M} UTC",
+            )
+        return Site.create(folder, invitation)
+    known = Site.open(folder)
+    is_same_one = (
+        known.settings.party == invitation.party
+        and known.settings.address == invitation.address
+        and known.fingerprint_of_federation == invitation.fingerprint
+        and known.has_keys
+    )
+    if not is_same_one:
+        raise SiteError("a site is of one invitation: take another --site", "another's folder")
+    return known
+
+
+# Standing ---------------------------------------------------------------------------------------
+
+
+def _ask_if_possible(site: Site) -> tuple[Membership | None, str]:
+    if not site.has_keys:
+        return None, "left: there are no keys"
+    try:
+        with closing(CoordinatorDoor(site, clock=time.time)) as door:
+            return door.membership(), ""
+    except EnrollmentError as error:
+        return None, f"not known: {error.code}: {one_line(str(error))}"
+
+
+def _tls_check(site: Site) -> Check:
+    from party.doctor import Surroundings, check_network  # noqa: PLC0415 - keeps --help fast
+
+    return next(check for check in check_network(site, Surroundings()) if check.name == "tls")
+
+
+def _ends(site: Site) -> datetime:
+    try:
+        content = site.path("ca.crt").read_bytes()
+        return x509.load_pem_x509_certificate(content).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise SiteError("ca.crt must be a certificate", type(error).__name__) from error

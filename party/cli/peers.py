@@ -1,0 +1,135 @@
+"""Peers at the command line: checked by our own people, or not."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    Format,
+    FormatOption,
+    SiteOption,
+    one_line,
+    open_site,
+    show,
+    tell,
+)
+from party.enrollment import CoordinatorDoor
+from party.errors import EnrollmentError
+from party.peers import PINS_FILE, Pin, Pins, Standing, named_by, require_compared, standings
+from party.site import Site
+from protocols.fingerprint_words import spoken
+from protocols.messages import Membership
+
+peers_app = typer.Typer(
+    help="The other hospitals, and who checked them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@peers_app.command("list")
+def list_peers(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Show all peers with their words, and who of us checked them.
+
+    Whom nobody checked counts for nothing: the coordinator may have made it up.
+    """
+    opened = open_site(site)
+    membership: Membership | None = None
+    try:
+        membership = _membership(opened)
+    except EnrollmentError as error:
+        tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
+    found = standings(Pins(opened.path(PINS_FILE)), membership)
+    show(
+        output_format,
+        {"asked": membership is not None, "peers": [_table(one) for one in found]},
+        [line for one in found for line in _lines(one, asked=membership is not None)]
+        or ["No peer is known."],
+    )
+
+
+@peers_app.command("add")
+def add(  # noqa: PLR0917 - one argument per option
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As the coordinator calls it.")],
+    compared: Annotated[
+        str,
+        typer.Option(
+            metavar="WORDS",
+            help="The 12 words, or the 64 digits, that its own people read aloud.",
+        ),
+    ],
+    how: Annotated[str, typer.Option(metavar="TEXT", help="How it was checked.")],
+    by: Annotated[str, typer.Option(metavar="PERSON", help="Who of us checked it.")],
+    body: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Whom it belongs to, if to another body than its name says."
+        ),
+    ] = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Pin a peer whose words were compared with its own people, not with the coordinator."""
+    opened = open_site(site)
+    identity = named_by(_membership(opened), name)
+    require_compared(identity, compared)
+    pin = Pin(name, body or name, identity, how, by, datetime.now(UTC).replace(microsecond=0))
+    Pins(opened.path(PINS_FILE)).add(pin)
+    show(
+        output_format,
+        {"pinned": name, "fingerprint": identity.fingerprint.hex(), "body": pin.body},
+        (f"{name} is pinned, and counts as checked.",),
+    )
+
+
+@peers_app.command("remove")
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As it was pinned.")],
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Drop a pin: from the next run on the peer counts for nothing."""
+    pin = Pins(open_site(site).path(PINS_FILE)).remove(name)
+    show(
+        output_format,
+        {"removed": name, "fingerprint": pin.identity.fingerprint.hex()},
+        (f"{name} is pinned no more.",),
+    )
+
+
+def _membership(site: Site) -> Membership:
+    with closing(CoordinatorDoor(site, clock=time.time)) as door:
+        return door.membership()
+
+
+def _table(one: Standing) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "fingerprint": one.identity.fingerprint.hex(),
+        "words": spoken(one.identity.fingerprint),
+        "member": one.is_member,
+        "checked": None
+        if one.pin is None
+        else {
+            "body": one.pin.body,
+            "how": one.pin.how,
+            "by": one.pin.by,
+            "at": one.pin.at.isoformat(),
+        },
+    }
+
+
+def _lines(one: Standing, *, asked: bool) -> tuple[str, str]:
+    if one.pin is None:
+        state = "not checked: counts for nothing"
+    else:
+        state = f"checked by {one.pin.by} on {one.pin.at:%Y-%m-%d}: {one.pin.how}"
+        if asked and not one.is_member:
+            state += "; the coordinator names no member with this key"
+    return f"{one.name}: {state}", f"  {spoken(one.identity.fingerprint)}"

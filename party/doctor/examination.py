@@ -1,0 +1,50 @@
+"""All checks, in the order in which people would mend what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from party.doctor.check import FAIL, Check
+from party.doctor.machine import (
+    check_disk,
+    check_graphics_card,
+    check_memory,
+    check_port,
+    check_rights,
+    check_versions,
+)
+from party.doctor.network import check_network
+from party.doctor.records import check_data, check_teacher
+from party.doctor.surroundings import Surroundings
+from party.site import Site
+
+_CHECKS: tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...] = (
+    ("versions", check_versions),
+    ("file rights", check_rights),
+    ("disk", check_disk),
+    ("memory", check_memory),
+    ("graphics card", check_graphics_card),
+    ("port", check_port),
+    ("data", check_data),
+    ("teacher", check_teacher),
+)
+
+
+def examine(site: Site, around: Surroundings) -> Iterator[Check]:
+    """Make all checks, whatever each of them finds.
+
+    Args:
+        site: The hospital's folder.
+        around: The machine and the network.
+    """
+    for name, check in _CHECKS:
+        try:
+            yield check(site, around)
+        except Exception as error:  # one that cannot be made must not hide the others
+            yield Check(
+                name,
+                FAIL,
+                f"This check could not be made ({type(error).__name__}).",
+                "Look at the site's folder, and report it if that is as it was made.",
+            )
+    yield from check_network(site, around)

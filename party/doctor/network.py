@@ -1,0 +1,317 @@
+"""Checks of the way to the coordinator: proxy, name, connection, TLS, clock.
+
+What a check learns the next one needs: from the first that fails on, the others are not made.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # no stub of it
+
+from cryptography import x509
+
+from party.doctor.check import FAIL, OK, WARN, Check
+from party.doctor.surroundings import Surroundings
+from party.site import Site
+
+NAMES = ("proxy", "name", "connection", "tls", "clock")
+MOST_AHEAD_S = 5.0
+"""Flower takes a signature that is dated this far ahead, and no further."""
+MOST_BEHIND_S = 280.0
+"""Flower and enrollment take what is up to 300 s old; the way takes some of them."""
+SOME_SKEW_S = 2.0
+FEW_DAYS = 30
+
+_MAX_ANSWER_BYTES = 16 * 1024
+# OpenSSL's X509_V_ERR_...
+_NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
+
+
+class _StopError(Exception):
+    """The way ends here."""
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(check.said)
+        self.check = check
+
+
+def check_network(site: Site, around: Surroundings) -> Iterator[Check]:
+    """Go the way to the coordinator step by step."""
+    steps = _Way(site, around).steps()
+    for place, name in enumerate(NAMES):
+        try:
+            yield next(steps)
+        except Exception as error:  # what goes wrong in one check is that check's finding
+            if isinstance(error, _StopError):
+                yield error.check
+            else:
+                yield Check(
+                    name,
+                    FAIL,
+                    f"This check could not be made ({type(error).__name__}).",
+                    "Look at the site's folder, and report it if that is as it was made.",
+                )
+            for missing in NAMES[place + 1 :]:
+                yield Check(missing, WARN, "Not looked at: the way ended before.", "See above.")
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    site: Site
+    around: Surroundings
+
+    @property
+    def _target(self) -> tuple[str, int]:
+        host, _, port = self.site.settings.address.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def steps(self) -> Iterator[Check]:
+        host, port = self._target
+        proxy, found = _find_proxy(self.around.environment, host)
+        yield found
+        yield self._look_up(host if proxy is None else proxy.hostname or "", port)
+        with closing(self._open(proxy)):
+            yield Check("connection", OK, f"{host}:{port} answers.")
+        verified = self._verified(proxy)
+        with closing(verified):
+            yield self._tls(verified)
+            yield self._compare_clocks(verified)
+
+    def _look_up(self, host: str, port: int) -> Check:
+        try:
+            addresses = self.around.resolve(host, port)
+        except OSError as error:
+            raise _StopError(
+                Check(
+                    "name",
+                    FAIL,
+                    f"The name {host} cannot be looked up ({type(error).__name__}).",
+                    "Ask your IT whether this machine may look up names outside.",
+                )
+            ) from error
+        return Check("name", OK, f"{host} is {addresses[0]}.")
+
+    def _open(self, proxy: SplitResult | None) -> socket.socket:
+        host, port = self._target
+        first = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 8080)
+        try:
+            connection = self.around.connect(*first)
+        except OSError as error:
+            raise _StopError(
+                Check(
+                    "connection",
+                    FAIL,
+                    f"No connection to {first[0]}:{first[1]} ({type(error).__name__}).",
+                    f"Ask your IT to let this machine out to {host}, TCP port {port}.",
+                )
+            ) from error
+        if proxy is not None:
+            try:
+                self._through(connection, proxy)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _through(self, connection: socket.socket, proxy: SplitResult) -> None:
+        host, port = self._target
+        there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}"]
+        if proxy.username is not None:
+            login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login).decode()}")
+        try:
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            words = _read_head(connection).split(b"\r\n", 1)[0].split()
+        except OSError as error:
+            words = [type(error).__name__.encode()]
+        if len(words) < 2 or words[1] != b"200":
+            status = words[1].decode("ascii", "replace") if len(words) > 1 else "nothing"
+            raise _StopError(
+                Check(
+                    "connection",
+                    FAIL,
+                    f"The proxy does not let us through to {host}:{port}: it answers {status}.",
+                    f"Ask your IT to let the proxy CONNECT to {host}:{port}.",
+                )
+            )
+
+    def _verified(self, proxy: SplitResult | None) -> ssl.SSLSocket:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(cafile=str(self.site.path("ca.crt")))
+        connection = self._open(proxy)
+        try:
+            return context.wrap_socket(connection, server_hostname=self._target[0])
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise _StopError(self._untrusted(error, proxy)) from error
+        except OSError as error:
+            connection.close()
+            raise _StopError(
+                Check(
+                    "tls",
+                    FAIL,
+                    f"No TLS 1.2 or later is spoken there ({type(error).__name__}).",
+                    "Ask the operator for the right address; ask your IT whether something "
+                    "stands between.",
+                )
+            ) from error
+
+    def _untrusted(self, error: ssl.SSLCertVerificationError, proxy: SplitResult | None) -> Check:
+        if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
+            now = datetime.fromtimestamp(self.around.clock(), UTC)
+            return Check(
+                "tls",
+                FAIL,
+                "The coordinator's certificate is not valid at this time, or this machine's clock "
+                f"is wrong: it says {now:%Y-%m-%d %H:%M} UTC.",
+                "If the clock is right, ask the operator to renew the server's certificate.",
+            )
+        if error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
+            return Check(
+                "tls",
+                FAIL,
+                f"The certificate is the federation's, and not for {self._target[0]}.",
+                "Ask the operator for a certificate that names this address.",
+            )
+        return Check(
+            "tls",
+            FAIL,
+            f"The certificate that came is issued by {self._issuer(proxy)}, not by the "
+            "federation's CA: somebody between here and the coordinator opens the connection, "
+            "or this is not the coordinator.",
+            f"Ask your IT to exempt {self._target[0]} from TLS inspection. Do not trust that "
+            "other CA instead.",
+        )
+
+    def _issuer(self, proxy: SplitResult | None) -> str:
+        """Look who issued what came; nothing is sent over this connection."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            with (
+                closing(self._open(proxy)) as connection,
+                context.wrap_socket(connection, server_hostname=self._target[0]) as shown,
+            ):
+                issuer = _certificate(shown).issuer.rfc4514_string()
+        except (OSError, ValueError, _StopError) as error:
+            return f"nobody who can be read ({type(error).__name__})"
+        return f"'{''.join(c if c.isprintable() else ' ' for c in issuer)[:200]}'"
+
+    def _tls(self, verified: ssl.SSLSocket) -> Check:
+        ends = _certificate(verified).not_valid_after_utc
+        left = ends - datetime.fromtimestamp(self.around.clock(), UTC)
+        said = (
+            f"{verified.version()}, by the federation's CA and no other; "
+            f"the certificate holds until {ends:%Y-%m-%d}."
+        )
+        if left < timedelta(days=FEW_DAYS):
+            return Check("tls", WARN, said, "Tell the operator to renew the server's certificate.")
+        return Check("tls", OK, said)
+
+    def _compare_clocks(self, verified: ssl.SSLSocket) -> Check:
+        host, port = self._target
+        request = f"GET /health HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+        try:
+            verified.sendall(request.encode())
+            theirs = _date_in(_read_head(verified))
+        except (OSError, ValueError, TypeError) as error:
+            return Check(
+                "clock",
+                WARN,
+                f"The coordinator does not say what time it is ({type(error).__name__}).",
+                "See that this machine's clock is set by NTP.",
+            )
+        ahead = self.around.clock() - theirs
+        if ahead > 0:
+            said = f"This machine's clock is {ahead:.0f} s ahead of the coordinator's."
+        else:
+            said = f"This machine's clock is {-ahead:.0f} s behind the coordinator's."
+        if ahead > MOST_AHEAD_S or ahead < -MOST_BEHIND_S:
+            return Check("clock", FAIL, said, "Set it by NTP: what it signs is refused.")
+        if abs(ahead) > SOME_SKEW_S:
+            return Check("clock", WARN, said, "Set it by NTP.")
+        return Check("clock", OK, "This machine's clock agrees with the coordinator's.")
+
+
+def _find_proxy(environment: Mapping[str, str], host: str) -> tuple[SplitResult | None, Check]:
+    exempt = {"no": _variable(environment, "no_proxy")}
+    # Between our two processes plain HTTP is spoken, on loopback.
+    if _variable(environment, "http_proxy") or _variable(environment, "all_proxy"):
+        is_astray = not proxy_bypass_environment("127.0.0.1", exempt)
+    else:
+        is_astray = False
+    text = _variable(environment, "https_proxy") or _variable(environment, "all_proxy")
+    proxy = None if not text or proxy_bypass_environment(host, exempt) else _parse_proxy(text)
+    if proxy is None:
+        said = "Connections go straight out, through no proxy."
+    else:
+        said = f"Connections go through the proxy {proxy.hostname}:{proxy.port or 8080}."
+    if is_astray:
+        return proxy, Check(
+            "proxy",
+            WARN,
+            f"{said} A proxy is set for loopback too.",
+            "Set NO_PROXY=127.0.0.1,localhost: our two processes speak to each other there.",
+        )
+    return proxy, Check("proxy", OK, said)
+
+
+def _parse_proxy(text: str) -> SplitResult:
+    try:
+        proxy = urlsplit(text if "://" in text else f"http://{text}")
+        good = proxy.scheme == "http" and bool(proxy.hostname) and (proxy.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        # Its text may hold a password.
+        raise _StopError(
+            Check(
+                "proxy",
+                FAIL,
+                "HTTPS_PROXY is set, and is not http://host:port.",
+                "Ask your IT for the proxy's address.",
+            )
+        )
+    return proxy
+
+
+def _variable(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name) or environment.get(name.upper()) or ""
+
+
+def _certificate(connection: ssl.SSLSocket) -> x509.Certificate:
+    der = connection.getpeercert(binary_form=True)
+    if der is None:
+        raise ValueError("no certificate")
+    return x509.load_der_x509_certificate(der)
+
+
+def _read_head(connection: socket.socket) -> bytes:
+    """Read an answer's first lines, and no more than is sane."""
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _MAX_ANSWER_BYTES:
+        piece = connection.recv(4096)
+        if not piece:
+            break
+        head += piece
+    return head
+
+
+def _date_in(head: bytes) -> float:
+    for line in head.decode("latin-1").split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "date":
+            return parsedate_to_datetime(value.strip()).timestamp()
+    raise ValueError("no date")

@@ -1,0 +1,73 @@
+"""Checks of the hospital's table: it is there, unchanged, and a teacher learns from it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from party.dataset import read_registered
+from party.doctor.check import FAIL, OK, Check
+from party.doctor.surroundings import Surroundings
+from party.errors import DataChangedError, DataError
+from party.site import Site
+from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.dataset import Records
+from pate_fed.data.table_features import fit_table_encoder
+from pate_fed.data.tables import canonical_cells, known_cells, read_column, sorted_names
+from pate_fed.errors import InvalidDataError
+from pate_fed.teachers import make_ensemble
+
+SAMPLE = 500
+"""Rows of the sample that a teacher is trained on."""
+
+
+def check_data(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
+    """Read the table, and hold it to its hash."""
+    try:
+        read_registered(site)
+    except DataChangedError as error:
+        return Check(
+            "data",
+            FAIL,
+            f"{error}.",
+            "Put the table back, or register it anew: teachers that are kept are then refused.",
+        )
+    except (DataError, InvalidDataError) as error:
+        return Check("data", FAIL, f"{error}.", "`pate-party data add FILE` registers a table.")
+    return Check("data", OK, "The table can be read, and is the one that was registered.")
+
+
+def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
+    """Train one teacher on a sample; it is thrown away."""
+    try:
+        text = read_registered(site)
+        sample = _sample(text, site)
+        ensemble = make_ensemble(site.settings.teacher_model, "table")
+        classes = max(2, int(sample.labels.max()) + 1)
+        # What is drawn here decides nothing.
+        ensemble.fit([sample], classes=classes, rng=np.random.default_rng(0))
+        ensemble.vote(sample.features[:1])
+    except (DataError, DataChangedError, InvalidDataError) as error:
+        return Check(
+            "teacher",
+            FAIL,
+            f"No teacher could be trained: {error}.",
+            "Mend the table or its columns' names, and register it anew.",
+        )
+    return Check("teacher", OK, f"A teacher was trained on {len(sample)} rows, and thrown away.")
+
+
+def _sample(text: CsvTable, site: Site) -> Records:
+    data = site.settings.data
+    roles = (data.label, data.patient_id)
+    columns = tuple(read_column(text, name) for name in text.header if name not in roles)
+    # Evenly over the file: tables are often sorted by what is predicted.
+    rows = np.unique(np.linspace(0, len(text.lines) - 1, SAMPLE).astype(np.int64))
+    # For this check alone; a task brings encoders that were fitted on public inputs.
+    features = fit_table_encoder(columns, rows).apply(columns, rows)
+    cells = canonical_cells(known_cells(text, data.label))
+    places = {name: place for place, name in enumerate(sorted_names(set(cells)))}
+    return Records(
+        features=features,
+        labels=np.array([places[cells[row]] for row in rows], dtype=np.int64),
+        unit_ids=tuple(str(row) for row in rows),
+    )

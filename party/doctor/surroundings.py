@@ -1,0 +1,85 @@
+"""The machine and the network as the doctor meets them; tests put others in their place."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+_TIMEOUT_S = 10.0
+_MEMORY_FILE = Path("/proc/meminfo")
+
+
+def _resolve(host: str, port: int) -> Sequence[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return sorted({str(address[0]) for *_, address in found})
+
+
+def _connect(host: str, port: int) -> socket.socket:
+    return socket.create_connection((host, port), timeout=_TIMEOUT_S)
+
+
+def _free_disk(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _free_memory() -> int | None:
+    try:
+        lines = _MEMORY_FILE.read_text("ascii").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _graphics_cards() -> Sequence[str]:
+    from pate_fed.teachers.devices import graphics_cards  # noqa: PLC0415 - torch takes seconds
+
+    return graphics_cards()
+
+
+def _port_is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the doctor asks of the world.
+
+    Attributes:
+        clock: Unix time, in seconds.
+        environment: Variables of the process.
+        resolve: Addresses of a host, for a port; `OSError` if there are none.
+        connect: Opens a connection to host and port; `OSError` if it cannot.
+        free_disk: Free bytes where a folder is.
+        free_memory: Free bytes of memory; None where nobody says.
+        graphics_cards: Names of those that could be used.
+        port_is_free: Whether a port on loopback can be bound.
+        version_of: Installed version of a distribution.
+        python: Version of Python.
+        user: Number of the user that we are.
+    """
+
+    clock: Callable[[], float] = time.time
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    resolve: Callable[[str, int], Sequence[str]] = _resolve
+    connect: Callable[[str, int], socket.socket] = _connect
+    free_disk: Callable[[Path], int] = _free_disk
+    free_memory: Callable[[], int | None] = _free_memory
+    graphics_cards: Callable[[], Sequence[str]] = _graphics_cards
+    port_is_free: Callable[[int], bool] = _port_is_free
+    version_of: Callable[[str], str] = version
+    python: str = field(default_factory=platform.python_version)
+    user: int = field(default_factory=os.geteuid)

@@ -1,0 +1,89 @@
+"""A coordinator's public port for tests: enrollment over real TLS on loopback."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+
+from coordinator.database import Database
+from coordinator.enrollment import Enrollment
+from coordinator.enrollment_app import build
+from coordinator.home import FederationHome, FederationSettings
+
+
+class Door:
+    """A SuperLink that lets everybody in."""
+
+    def __init__(self) -> None:
+        self.nodes: list[bytes] = []
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        self.nodes.append(public_key)
+        return len(self.nodes)
+
+    def unregister(self, node_id: int) -> None:
+        """Let nobody know."""
+
+
+@dataclass
+class ServedFederation:
+    """A federation that can be reached."""
+
+    home: FederationHome
+    enrollment: Enrollment
+    door: Door = field(default_factory=Door)
+
+    def invite(self, folder: Path, name: str) -> Path:
+        """Write an invitation."""
+        path = folder / f"{name}.json"
+        path.write_text(self.enrollment.invite(name).to_json(), encoding="utf-8")
+        return path
+
+    def approve(self, name: str, fingerprint: bytes) -> None:
+        """Let a hospital in."""
+        self.enrollment.approve(name, fingerprint=fingerprint, door=self.door)
+
+
+@contextmanager
+def served_federation(folder: Path) -> Iterator[ServedFederation]:
+    """Serve a new federation on loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        settings = FederationSettings("lung study", f"127.0.0.1:{port}")
+        home = FederationHome.create(folder, settings, now=datetime.now(UTC))
+        database = Database(home.database_url)
+        enrollment = Enrollment(
+            home,
+            database,
+            random_bytes=secrets.token_bytes,
+            clock=lambda: datetime.now(UTC),
+        )
+        server = uvicorn.Server(
+            uvicorn.Config(
+                build(enrollment, pools=home.path("pools")),
+                ssl_certfile=home.path("server.crt"),
+                ssl_keyfile=home.path("server.key"),
+                log_config=None,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield ServedFederation(home, enrollment)
+        server.should_exit = True
+        thread.join(20)
+        database.close()

@@ -1,0 +1,328 @@
+"""The doctor: each check can fail, says so in one plain sentence, and none hides another."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from party.dataset import add
+from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code
+from party.doctor.network import NAMES
+from party.site import Site
+from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
+from tests.support.loopback_tls import listening, proxy_server, tls_server
+
+CLOCK = datetime.now(tz=UTC).timestamp()
+GIB = 2**30
+
+
+def ca_bytes(ca: trustme.CA) -> bytes:
+    return ca.cert_pem.bytes()
+
+
+def context_of(
+    ca: trustme.CA, host: str = "127.0.0.1", *, until: datetime | None = None
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(host, not_after=until).configure_cert(context)
+    return context
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA(organization_name="Lung study")
+
+
+@pytest.fixture
+def server(ca: trustme.CA) -> Iterator[int]:
+    with tls_server(context_of(ca), now=CLOCK) as port:
+        yield port
+
+
+@pytest.fixture
+def site(tmp_path: Path, ca: trustme.CA, server: int) -> Site:
+    made = make_site(tmp_path / "site", address=f"127.0.0.1:{server}", ca=ca_bytes(ca))
+    table = write_own_table(tmp_path / "own.csv")
+    return add(made, table, label=LABEL, patient_id=PATIENT)[0]
+
+
+def well(**changes: Any) -> Surroundings:
+    """A machine that has all it needs."""
+    good = Surroundings(
+        clock=lambda: CLOCK,
+        environment={},
+        free_disk=lambda _: 50 * GIB,
+        free_memory=lambda: 8 * GIB,
+        graphics_cards=lambda: (),
+        port_is_free=lambda _: True,
+        version_of={"pate-fed": "0.1.0", "flwr": "1.41.0"}.__getitem__,
+        python="3.11.2",
+    )
+    return replace(good, **changes)
+
+
+def found(site: Site, **changes: Any) -> dict[str, Check]:
+    checks = list(examine(site, well(**changes)))
+    assert len({check.name for check in checks}) == len(checks)
+    for check in checks:
+        assert check.said.endswith(".")
+        assert "\n" not in check.said
+        assert bool(check.advice) == (check.state != OK)
+    return {check.name: check for check in checks}
+
+
+def failing(checks: dict[str, Check]) -> set[str]:
+    return {name for name, check in checks.items() if check.state != OK}
+
+
+def moved(site: Site, port: int) -> Site:
+    return site.save(replace(site.settings, address=f"127.0.0.1:{port}"))
+
+
+class TestAllIsWell:
+    def test_every_check_of_the_list_is_made(self, site: Site) -> None:
+        checks = found(site)
+        assert list(checks) == [
+            "versions",
+            "file rights",
+            "disk",
+            "memory",
+            "graphics card",
+            "port",
+            "data",
+            "teacher",
+            *NAMES,
+        ]
+        assert failing(checks) == set()
+        assert exit_code(checks.values()) == 0
+
+    def test_this_machine_can_be_looked_at(self, site: Site) -> None:
+        around = Surroundings()
+        assert around.free_disk(site.folder) > 0
+        assert around.version_of("flwr").startswith("1.41")
+        assert around.resolve("127.0.0.1", 80) == ["127.0.0.1"]
+        assert isinstance(around.graphics_cards(), tuple)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            assert not around.port_is_free(taken.getsockname()[1])
+
+    @pytest.mark.parametrize(
+        ("states", "code"),
+        [
+            pytest.param([], 0, id="none"),
+            pytest.param([OK, OK], 0, id="all well"),
+            pytest.param([OK, WARN], 1, id="a warning"),
+            pytest.param([WARN, FAIL, OK], 4, id="one fails"),
+        ],
+    )
+    def test_exit_codes(self, states: Sequence[Any], code: int) -> None:
+        assert exit_code(Check("x", state, "Said.") for state in states) == code
+
+
+class TestMachine:
+    @pytest.mark.parametrize(
+        ("name", "changes", "state"),
+        [
+            pytest.param("disk", {"free_disk": lambda _: GIB - 1}, FAIL, id="a full disk"),
+            pytest.param("disk", {"free_disk": lambda _: 3 * GIB}, WARN, id="a fuller disk"),
+            pytest.param("memory", {"free_memory": lambda: GIB - 1}, FAIL, id="no memory"),
+            pytest.param("memory", {"free_memory": lambda: 3 * GIB // 2}, WARN, id="less memory"),
+            pytest.param("memory", {"free_memory": lambda: None}, WARN, id="unknown memory"),
+            pytest.param("port", {"port_is_free": lambda _: False}, FAIL, id="a port taken"),
+            pytest.param("versions", {"python": "3.10.9"}, FAIL, id="an old Python"),
+            pytest.param(
+                "versions",
+                {"version_of": {"pate-fed": "0.1.0", "flwr": "1.4.1"}.__getitem__},
+                FAIL,
+                id="another Flower",
+            ),
+            pytest.param("versions", {"version_of": {}.__getitem__}, FAIL, id="no Flower"),
+            pytest.param("file rights", {"user": 12345}, FAIL, id="another's files"),
+        ],
+    )
+    def test_what_is_missing_is_said(
+        self, site: Site, name: str, changes: dict[str, Any], state: str
+    ) -> None:
+        checks = found(site, **changes)
+        assert failing(checks) == {name}
+        assert checks[name].state == state
+
+    def test_a_graphics_card_is_told_of(self, site: Site) -> None:
+        check = found(site, graphics_cards=lambda: ("H100",))["graphics card"]
+        assert (check.state, check.said[:1]) == (OK, "1")
+
+    @pytest.mark.parametrize("name", ["identity.key", "node.key", "node.secret", "teachers", "."])
+    def test_what_others_may_read_is_named(self, site: Site, name: str) -> None:
+        path = site.path(name)
+        path.chmod(path.stat().st_mode | 0o040)
+        check = found(site)["file rights"]
+        assert check.state == FAIL
+        assert f": {name}." in check.said
+
+
+class TestRecords:
+    def test_no_table(self, tmp_path: Path, ca: trustme.CA, server: int) -> None:
+        checks = found(make_site(tmp_path / "new", address=f"127.0.0.1:{server}", ca=ca_bytes(ca)))
+        assert failing(checks) == {"data", "teacher"}
+        assert "data add" in checks["data"].advice
+
+    def test_a_changed_table(self, site: Site) -> None:
+        table = Path(site.settings.data.file)
+        table.write_text(table.read_text("utf-8") + "p99,50,male,yes\n", encoding="utf-8")
+        assert failing(found(site)) == {"data", "teacher"}
+
+    def test_a_table_that_is_gone(self, site: Site) -> None:
+        Path(site.settings.data.file).unlink()
+        assert failing(found(site)) == {"data", "teacher"}
+
+    def test_a_table_that_nothing_can_be_learned_from(self, site: Site, tmp_path: Path) -> None:
+        table = tmp_path / "flat.csv"
+        rows = [f"p{row},7,{'yes' if row % 2 else 'no'}" for row in range(20)]
+        table.write_text("\n".join(["patient,age,sick", *rows]), encoding="utf-8")
+        site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+        checks = found(site)
+        assert failing(checks) == {"teacher"}
+
+
+def refuse(*_: object) -> Any:
+    raise ConnectionRefusedError
+
+
+def unknown(*_: object) -> Any:
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+class TestNetwork:
+    @pytest.mark.parametrize(
+        ("name", "changes"),
+        [
+            pytest.param("name", {"resolve": unknown}, id="no such name"),
+            pytest.param("connection", {"connect": refuse}, id="a firewall"),
+            pytest.param("proxy", {"environment": {"HTTPS_PROXY": "socks5://x:1"}}, id="a proxy"),
+        ],
+    )
+    def test_where_the_way_ends_the_rest_is_not_looked_at(
+        self, site: Site, name: str, changes: dict[str, Any]
+    ) -> None:
+        checks = found(site, **changes)
+        place = NAMES.index(name)
+        assert failing(checks) == set(NAMES[place:])
+        assert checks[name].state == FAIL
+        assert {checks[other].state for other in NAMES[place + 1 :]} <= {WARN}
+
+    def test_an_inspecting_middlebox_is_named(self, site: Site) -> None:
+        box = trustme.CA(organization_name="Middlebox Ltd")
+        with tls_server(context_of(box), now=CLOCK) as port:
+            check = found(moved(site, port))["tls"]
+        assert check.state == FAIL
+        assert "Middlebox Ltd" in check.said
+        assert "exempt 127.0.0.1" in check.advice
+
+    def test_a_certificate_for_another_host(self, site: Site, ca: trustme.CA) -> None:
+        with tls_server(context_of(ca, "other.example.org"), now=CLOCK) as port:
+            check = found(moved(site, port))["tls"]
+        assert (check.state, "not for 127.0.0.1" in check.said) == (FAIL, True)
+
+    def test_a_certificate_that_ended(self, site: Site, ca: trustme.CA) -> None:
+        ended = datetime(2020, 1, 1, tzinfo=UTC)
+        with tls_server(context_of(ca, until=ended), now=CLOCK) as port:
+            check = found(moved(site, port))["tls"]
+        assert check.state == FAIL
+        assert "not valid at this time" in check.said
+
+    def test_a_certificate_that_soon_ends(self, site: Site, ca: trustme.CA) -> None:
+        soon = datetime.fromtimestamp(CLOCK + 20 * 86400, UTC)
+        with tls_server(context_of(ca, until=soon), now=CLOCK) as port:
+            checks = found(moved(site, port))
+        assert failing(checks) == {"tls"}
+        assert checks["tls"].state == WARN
+
+    def test_no_tls_at_all(self, site: Site) -> None:
+        with listening(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")) as port:
+            check = found(moved(site, port))["tls"]
+        assert (check.state, "No TLS" in check.said) == (FAIL, True)
+
+    def test_a_missing_ca_is_a_finding(self, site: Site) -> None:
+        site.path("ca.crt").unlink()
+        checks = found(site)
+        assert failing(checks) == {"tls", "clock"}
+        assert checks["tls"].state == FAIL
+
+    @pytest.mark.parametrize(
+        ("ahead", "state"),
+        [
+            pytest.param(0.0, OK, id="equal"),
+            pytest.param(4.0, WARN, id="a little ahead"),
+            pytest.param(60.0, FAIL, id="ahead"),
+            pytest.param(-60.0, WARN, id="behind"),
+            pytest.param(-290.0, FAIL, id="far behind"),
+        ],
+    )
+    def test_clocks_are_compared(
+        self, site: Site, ca: trustme.CA, ahead: float, state: str
+    ) -> None:
+        with tls_server(context_of(ca), now=int(CLOCK)) as port:
+            check = found(moved(site, port), clock=lambda: int(CLOCK) + ahead)["clock"]
+        assert check.state == state
+
+    def test_a_coordinator_that_tells_no_time(self, site: Site, ca: trustme.CA) -> None:
+        with tls_server(context_of(ca), now=CLOCK, date=False) as port:
+            assert found(moved(site, port))["clock"].state == WARN
+
+
+class TestProxy:
+    def test_the_way_through_a_proxy_is_gone(self, site: Site) -> None:
+        heads: list[bytes] = []
+        with proxy_server(heads=heads) as port:
+            environment = {"HTTPS_PROXY": f"http://us:pa%20ssword@127.0.0.1:{port}"}
+            checks = found(site, environment=environment)
+        assert failing(checks) == set()
+        assert f"127.0.0.1:{port}" in checks["proxy"].said
+        assert heads[0].startswith(f"CONNECT {site.settings.address} HTTP/1.1\r\n".encode())
+        assert b"Proxy-Authorization: Basic dXM6cGEgc3N3b3Jk\r\n" in heads[0]
+        assert not any("ssword" in check.said + check.advice for check in checks.values())
+
+    def test_a_proxy_that_refuses(self, site: Site) -> None:
+        with proxy_server(status="403 Forbidden") as port:
+            environment = {"https_proxy": f"http://127.0.0.1:{port}"}
+            check = found(site, environment=environment)["connection"]
+        assert (check.state, "answers 403" in check.said) == (FAIL, True)
+
+    @pytest.mark.parametrize("text", ["http://user:SECRET@", "http://user:SECRET@x:99999"])
+    def test_a_password_in_a_wrong_address_is_not_shown(self, site: Site, text: str) -> None:
+        checks = found(site, environment={"HTTPS_PROXY": text})
+        assert checks["proxy"].state == FAIL
+        assert not any("SECRET" in check.said + check.advice for check in checks.values())
+
+    def test_an_exempt_coordinator_is_reached_directly(self, site: Site) -> None:
+        environment = {"HTTPS_PROXY": "http://nowhere.example.org:1", "NO_PROXY": "127.0.0.1"}
+        assert failing(found(site, environment=environment)) == set()
+
+    def test_a_proxy_for_loopback_is_warned_of(self, site: Site) -> None:
+        checks = found(site, environment={"HTTP_PROXY": "http://nowhere.example.org:1"})
+        assert failing(checks) == {"proxy"}
+        assert "NO_PROXY" in checks["proxy"].advice
+
+
+def test_a_check_that_breaks_hides_no_other(site: Site) -> None:
+    def broken(_: Path) -> int:
+        raise ZeroDivisionError("SECRET")
+
+    checks = found(site, free_disk=broken)
+    assert failing(checks) == {"disk"}
+    assert "SECRET" not in checks["disk"].said
+
+
+def test_a_key_in_the_folder_is_never_shown(site: Site) -> None:
+    secrets = [site.path("identity.key").read_text("ascii"), site.node_secret.hex()]
+    changes: list[dict[str, Callable[..., Any]]] = [{}, {"connect": refuse}]
+    for change in changes:
+        text = "".join(check.said + check.advice for check in found(site, **change).values())
+        assert not any(secret in text for secret in secrets)

@@ -1,0 +1,225 @@
+"""Teachers: trained once on whole patients, kept, and refused when anything changed since."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from party.dataset import add
+from party.errors import DataChangedError, DataError, TeachersError
+from party.site import Site
+from party.training import folder_of, load_teachers, ready_teachers, train_teachers
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidCellError, TooFewRecordsError
+from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_own_table(tmp_path / "own.csv")
+
+
+@pytest.fixture
+def site(tmp_path: Path, table: Path) -> Site:
+    return add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT)[0]
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> LearningTask:
+    return public_task(tmp_path)
+
+
+def never(_: int) -> bytes:
+    raise AssertionError("no randomness is needed")
+
+
+class TestTraining:
+    def test_teachers_learn_and_are_kept(self, site: Site, task: LearningTask) -> None:
+        told: list[tuple[int, int]] = []
+        trained = train_teachers(
+            site,
+            task,
+            random_bytes=secrets.token_bytes,
+            tell=lambda done, total: told.append((done, total)),
+        )
+        assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        votes = trained.vote(task.inputs)
+        ages = task.inputs[:, 0]
+        old = np.abs(ages - np.median(ages)) > 0.5
+        assert (votes[:, old] == (ages[old] > np.median(ages))).mean() > 0.9
+        kept = ready_teachers(Site.open(site.folder), task, random_bytes=never)
+        np.testing.assert_array_equal(kept.vote(task.inputs), votes)
+
+    def test_a_patient_moves_one_vote(
+        self, site: Site, task: LearningTask, table: Path, tmp_path: Path
+    ) -> None:
+        fixed = iter([bytes(range(32)), bytes(32)] * 2)
+        votes = [train_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)]
+        other_table = tmp_path / "other.csv"
+        rows = [
+            row.replace("no", "yes") if row.startswith("p0,") else row
+            for row in table.read_text("utf-8").splitlines()
+        ]
+        other_table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        other, _ = add(make_site(tmp_path / "other"), other_table, label=LABEL, patient_id=PATIENT)
+        votes.append(
+            train_teachers(other, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)
+        )
+        assert (votes[0] != votes[1]).any(axis=1).sum() <= 1
+
+    def test_files_are_for_the_owner_alone(self, site: Site, task: LearningTask) -> None:
+        train_teachers(site, task, random_bytes=secrets.token_bytes)
+        folder = folder_of(site, task)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+        assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+    def test_no_seed_is_kept(self, site: Site, task: LearningTask) -> None:
+        drawn: list[bytes] = []
+
+        def draw(count: int) -> bytes:
+            drawn.append(secrets.token_bytes(count))
+            return drawn[-1]
+
+        train_teachers(site, task, random_bytes=draw)
+        content = b"".join(path.read_bytes() for path in folder_of(site, task).iterdir())
+        assert drawn
+        for seed in drawn:
+            assert seed not in content
+            assert seed.hex().encode() not in content
+            assert str(int.from_bytes(seed, "big")).encode() not in content
+
+    def test_a_crash_before_the_end_keeps_nothing(
+        self, site: Site, task: LearningTask, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_room(*_: object) -> Path:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Path, "rename", no_room)
+            with pytest.raises(TeachersError, match="No space"):
+                train_teachers(site, task, random_bytes=secrets.token_bytes)
+        assert not folder_of(site, task).exists()
+        train_teachers(site, task, random_bytes=secrets.token_bytes)
+        assert load_teachers(site, task).teachers == 4
+
+    def test_a_table_that_nobody_registered_trains_nobody(
+        self, tmp_path: Path, task: LearningTask
+    ) -> None:
+        with pytest.raises(DataError):
+            train_teachers(make_site(tmp_path / "new"), task, random_bytes=never)
+
+    def test_a_table_that_changed_since_trains_nobody(
+        self, site: Site, task: LearningTask, table: Path
+    ) -> None:
+        table.write_text(table.read_text("utf-8").replace("p1,", "p2,"), encoding="utf-8")
+        with pytest.raises(DataChangedError):
+            train_teachers(site, task, random_bytes=never)
+
+    def test_another_tasks_classes_are_named(self, site: Site, tmp_path: Path) -> None:
+        with pytest.raises(InvalidCellError, match="'sick'"):
+            train_teachers(
+                site, public_task(tmp_path, classes=("benign", "malignant")), random_bytes=never
+            )
+
+    def test_another_label_is_named(self, site: Site, task: LearningTask, table: Path) -> None:
+        site, _ = add(site, table, label="sex", patient_id=PATIENT)
+        with pytest.raises(DataError, match="'sick'"):
+            train_teachers(site, task, random_bytes=never)
+
+    def test_every_teacher_has_a_patient(self, site: Site, task: LearningTask) -> None:
+        site = site.save(replace(site.settings, teachers=41))
+        with pytest.raises(TooFewRecordsError):
+            train_teachers(site, task, random_bytes=secrets.token_bytes)
+
+
+def other_data(site: Site, table: Path) -> Site:
+    table.write_text(table.read_text("utf-8") + "p99,50,male,yes\n", encoding="utf-8")
+    return add(site, table, label=LABEL, patient_id=PATIENT)[0]
+
+
+def changed_file(site: Site, table: Path) -> Site:
+    table.write_text(table.read_text("utf-8") + "p99,50,male,yes\n", encoding="utf-8")
+    return site
+
+
+def spoil(name: str) -> Callable[[Site, Path], Site]:
+    def change(site: Site, table: Path) -> Site:
+        (path,) = site.path("teachers").glob(f"*/{name}")
+        path.write_bytes(path.read_bytes() + b" ")
+        return site
+
+    return change
+
+
+def edit_manifest(**changes: object) -> Callable[[Site, Path], Site]:
+    def change(site: Site, table: Path) -> Site:
+        (path,) = site.path("teachers").glob("*/manifest.json")
+        path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), "utf-8")
+        return site
+
+    return change
+
+
+def remove(name: str) -> Callable[[Site, Path], Site]:
+    def change(site: Site, table: Path) -> Site:
+        (path,) = site.path("teachers").glob(f"*/{name}")
+        path.unlink()
+        return site
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        pytest.param(other_data, TeachersError, id="another table was registered"),
+        pytest.param(changed_file, DataChangedError, id="the table changed"),
+        pytest.param(
+            lambda site, _: site.save(replace(site.settings, teachers=3)),
+            TeachersError,
+            id="another number of teachers",
+        ),
+        pytest.param(
+            lambda site, _: site.save(replace(site.settings, teacher_model="svm")),
+            TeachersError,
+            id="another kind of teacher",
+        ),
+        pytest.param(spoil("teacher-0002.skops"), TeachersError, id="a model's byte"),
+        pytest.param(spoil("teachers.json"), TeachersError, id="the index"),
+        pytest.param(remove("teacher-0003.skops"), TeachersError, id="a model is gone"),
+        pytest.param(remove("manifest.json"), TeachersError, id="the manifest is gone"),
+        pytest.param(edit_manifest(files=[]), TeachersError, id="no files"),
+        pytest.param(edit_manifest(files={"../x": ""}), TeachersError, id="a file elsewhere"),
+        pytest.param(edit_manifest(schema_version=2), TeachersError, id="another version"),
+    ],
+)
+def test_kept_teachers_are_refused_after_a_change(
+    site: Site,
+    task: LearningTask,
+    table: Path,
+    change: Callable[[Site, Path], Site],
+    error: type[Exception],
+) -> None:
+    train_teachers(site, task, random_bytes=secrets.token_bytes)
+    site = change(site, table)
+    with pytest.raises(error):
+        ready_teachers(site, task, random_bytes=never)
+
+
+def test_teachers_of_one_task_do_not_serve_another(site: Site, task: LearningTask) -> None:
+    train_teachers(site, task, random_bytes=secrets.token_bytes)
+    other = replace(task, name="another")
+    assert other.pool.digest == task.pool.digest
+    with pytest.raises(TeachersError):
+        load_teachers(site, other)
+    folder_of(site, task).rename(folder_of(site, other))
+    with pytest.raises(TeachersError, match="task"):
+        load_teachers(site, other)

@@ -1,0 +1,329 @@
+"""What is learned: one document, one form, and every hospital's table read the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
+
+from pate_fed.data.csv_file import CsvTable, read_csv
+from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
+from pate_fed.data.task import MAGIC, LearningTask
+from pate_fed.errors import (
+    InvalidCellError,
+    InvalidDataError,
+    InvalidParameterError,
+    InvalidTaskError,
+    MissingColumnError,
+)
+from tests.support.real_data import real_data
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def small_task() -> LearningTask:
+    return LearningTask(
+        name="a task",
+        kind="table",
+        label="sick",
+        class_names=("no", "yes"),
+        columns=("age", "sex"),
+        encoder=TableEncoder(
+            (NumberEncoder(0, 50.0, 52.5, 10.0), CategoryEncoder(1, ("female", "male")))
+        ),
+        inputs=np.array([[0.5, 1.0, 0.0], [-1.25, 0.0, 1.0]]),
+    )
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    rows = [
+        f"p{row},{30 + row % 40},{'male' if rng.random() < 0.5 else 'female'},1"
+        for row in range(60)
+    ]
+    return write(tmp_path / "public.csv", "patient,age,sex,constant", *rows)
+
+
+@pytest.fixture
+def task(public: Path) -> LearningTask:
+    return LearningTask.from_public_table(
+        public, label="sick", classes=("no", "yes"), ignored=("patient",)
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., CsvTable]:
+    def make(*rows: str) -> CsvTable:
+        return read_csv(write(tmp_path / "own.csv", *rows))
+
+    return make
+
+
+class TestFromAPublicTable:
+    def test_what_says_nothing_is_left_out(self, task: LearningTask) -> None:
+        assert task.columns == ("age", "sex")
+        assert task.inputs.shape == (60, 3)
+        assert task.name == "public.csv"
+
+    def test_a_label_in_the_public_table_is_not_read(self, tmp_path: Path) -> None:
+        rows = [f"{20 + row},{'yes' if row % 2 else 'no'}" for row in range(30)]
+        with_label = write(tmp_path / "with.csv", "age,sick", *rows)
+        without = write(tmp_path / "without.csv", "age", *(row.partition(",")[0] for row in rows))
+        one, other = (
+            LearningTask.from_public_table(path, label="sick", classes=("no", "yes"), name="x")
+            for path in (with_label, without)
+        )
+        assert one.to_bytes() == other.to_bytes()
+
+    def test_a_hospitals_values_are_scaled_as_the_public_ones(
+        self, task: LearningTask, table: Callable[..., CsvTable]
+    ) -> None:
+        ages = 30.0 + np.arange(60) % 40
+        own = table("sex,sick,age,more", "male,yes,41,x", "female,no,,x", "other,no,1000,x")
+        records = task.encode(own, patient_column=None)
+        wanted = (np.array([41, np.median(ages), 1000]) - ages.mean()) / ages.std()
+        np.testing.assert_allclose(records.features[:, 0], np.clip(wanted, -8, 8), rtol=1e-12)
+        assert records.features[:, 1:].tolist() == [[0, 1], [1, 0], [0, 0]]
+        assert records.labels.tolist() == [1, 0, 0]
+
+    def test_the_bundled_breast_cancer_table_works(self, tmp_path: Path) -> None:
+        data = load_breast_cancer()
+        header = ",".join([*map(str, data.feature_names), "malignant"])
+        rows = [
+            ",".join([*map(repr, map(float, x)), str(int(y))])
+            for x, y in zip(data.data, data.target, strict=True)
+        ]
+        public = write(tmp_path / "public.csv", header, *rows[:200])
+        own = write(tmp_path / "own.csv", header, *rows[200:])
+        task = LearningTask.from_public_table(public, label="malignant", classes=("0", "1"))
+        assert task.inputs.shape == (200, 30)
+        records = task.encode(read_csv(own), patient_column=None)
+        assert records.labels.tolist() == data.target[200:].tolist()
+        assert LearningTask.from_bytes(task.to_bytes()).digest == task.digest
+
+    def test_a_class_may_be_written_as_another_number(
+        self, public: Path, table: Callable[..., CsvTable]
+    ) -> None:
+        task = LearningTask.from_public_table(
+            public, label="sick", classes=("1", "0"), ignored=("patient",)
+        )
+        records = task.encode(
+            table("age,sex,sick", "40,male,0.0", "41,male,1"), patient_column=None
+        )
+        assert records.labels.tolist() == [1, 0]
+
+    def test_an_empty_table_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidTaskError):
+            LearningTask.from_public_table(
+                write(tmp_path / "empty.csv", "age"), label="sick", classes=("a", "b")
+            )
+
+    def test_a_table_without_a_column_of_use_is_refused(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "flat.csv", "age", *["50"] * 30)
+        with pytest.raises(InvalidDataError):
+            LearningTask.from_public_table(path, label="sick", classes=("a", "b"))
+
+    def test_a_column_to_ignore_must_be_there(self, public: Path) -> None:
+        with pytest.raises(MissingColumnError, match="'pateint'"):
+            LearningTask.from_public_table(
+                public, label="sick", classes=("a", "b"), ignored=("pateint",)
+            )
+
+    def test_four_real_hospitals_read_alike(self, tmp_path: Path) -> None:
+        hospitals = ("cleveland", "hungarian", "switzerland", "va")
+        header = ",".join([*(f"column-{place}" for place in range(1, 14)), "disease"])
+        tables = []
+        for hospital in hospitals:
+            lines = real_data(f"data/heart_disease/processed.{hospital}.data").read_text("utf-8")
+            tables.append(write(tmp_path / f"{hospital}.csv", header, *lines.splitlines()))
+        task = LearningTask.from_public_table(
+            tables[0], label="disease", classes=("0", "1", "2", "3", "4")
+        )
+        sizes = []
+        for table in tables:
+            records = task.encode(read_csv(table), patient_column=None)
+            assert records.features.shape == (len(records), task.inputs.shape[1])
+            sizes.append(len(records))
+        assert sizes == [303, 294, 123, 200]
+        np.testing.assert_array_equal(
+            task.encode(read_csv(tables[0]), patient_column=None).features, task.inputs
+        )
+
+
+class TestReadingAHospitalsTable:
+    @pytest.mark.parametrize(
+        ("rows", "error", "named"),
+        [
+            pytest.param(["age,sex", "40,male"], MissingColumnError, "'sick'", id="no label"),
+            pytest.param(["age,sick", "40,no"], MissingColumnError, "'sex'", id="no feature"),
+            pytest.param(
+                ["age,sex,sick", "40,male,no", "41,male,SECRET"],
+                InvalidCellError,
+                "'sick' .* line 3",
+                id="a class of nobody's",
+            ),
+            pytest.param(
+                ["age,sex,sick", "40,male,"], InvalidCellError, "'sick' .* line 2", id="no class"
+            ),
+            pytest.param(
+                ["age,sex,sick", '"40,SECRET",male,no'],
+                InvalidCellError,
+                "'age' .* line 2",
+                id="a decimal comma",
+            ),
+            pytest.param(
+                ["age,sex,sick", "1e300,male,no"],
+                InvalidCellError,
+                "'age' .* line 2",
+                id="too large",
+            ),
+        ],
+    )
+    def test_what_does_not_fit_is_named_without_a_cell(
+        self,
+        task: LearningTask,
+        table: Callable[..., CsvTable],
+        rows: list[str],
+        error: type[Exception],
+        named: str,
+    ) -> None:
+        with pytest.raises(error, match=named) as caught:
+            task.encode(table(*rows), patient_column=None)
+        assert "SECRET" not in str(caught.value)
+
+    def test_rows_of_a_patient_are_one_unit(
+        self, task: LearningTask, table: Callable[..., CsvTable]
+    ) -> None:
+        own = table("id,age,sex,sick", "a,40,male,no", "b,41,male,no", "a,42,male,yes")
+        assert task.encode(own, patient_column="id").unit_ids == ("a", "b", "a")
+        assert task.encode(own, patient_column=None).unit_count == 3
+
+    def test_a_patient_must_be_known(
+        self, task: LearningTask, table: Callable[..., CsvTable]
+    ) -> None:
+        own = table("id,age,sex,sick", "a,40,male,no", ",41,male,no")
+        with pytest.raises(InvalidCellError, match="line 3"):
+            task.encode(own, patient_column="id")
+
+    @pytest.mark.parametrize("column", ["age", "sick"])
+    def test_the_patients_column_has_no_second_role(
+        self, task: LearningTask, table: Callable[..., CsvTable], column: str
+    ) -> None:
+        with pytest.raises(InvalidParameterError):
+            task.encode(table("age,sex,sick", "40,male,no"), patient_column=column)
+
+
+class TestBytes:
+    def test_what_was_written_is_read(self, task: LearningTask) -> None:
+        again = LearningTask.from_bytes(task.to_bytes())
+        assert again.to_bytes() == task.to_bytes()
+        assert again.encoder == task.encoder
+        assert again.pool.digest == task.pool.digest
+        assert not again.inputs.flags.writeable
+
+    def test_the_digest_covers_how_tables_are_read(self) -> None:
+        one = small_task()
+        other = LearningTask(
+            name=one.name,
+            kind=one.kind,
+            label=one.label,
+            class_names=("yes", "no"),
+            columns=one.columns,
+            encoder=one.encoder,
+            inputs=one.inputs,
+        )
+        assert one.pool.digest == other.pool.digest
+        assert one.digest != other.digest
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            pytest.param(b'"version":1', b'"version":2', id="version"),
+            pytest.param(b'"version":1', b'"version":1.0', id="a float for a version"),
+            pytest.param(b'"kind":"table"', b'"kind":"sound"', id="kind"),
+            pytest.param(b'"classes":["no","yes"]', b'"classes":["no","no"]', id="one class twice"),
+            pytest.param(b'"classes":["no","yes"]', b'"classes":["no"]', id="one class"),
+            pytest.param(b'"classes":["no","yes"]', b'"classes":["1","1.0"]', id="equal numbers"),
+            pytest.param(b'"classes":["no","yes"]', b'"classes":["no","?"]', id="a missing class"),
+            pytest.param(b'"deviation":10.0', b'"deviation":0.0', id="no deviation"),
+            pytest.param(b'"deviation":10.0', b'"deviation":1e-200', id="a tiny deviation"),
+            pytest.param(b'"deviation":10.0', b'"deviation":NaN', id="not a number"),
+            pytest.param(b'"deviation":10.0', b'"deviation":1e999', id="infinity"),
+            pytest.param(b'"deviation":10.0', b'"deviation":10', id="a whole number"),
+            pytest.param(b'"deviation":10.0', b'"deviation":true', id="a truth"),
+            pytest.param(b'"mean":52.5', b'"mean":1e101', id="too large"),
+            pytest.param(b'"female","male"', b'"male","female"', id="categories in disorder"),
+            pytest.param(b'"female","male"', b'"male"', id="a width that does not fit"),
+            pytest.param(b'"name":"age"', b'"name":"sick"', id="the label as a feature"),
+            pytest.param(b'"name":"age"', b'"name":"sex"', id="a column twice"),
+            pytest.param(b'"name":"age"', b'"name":""', id="a column without a name"),
+            pytest.param(b'"label":"sick"', b'"label":"si\\nck"', id="a line break"),
+            pytest.param(b'"label":"sick"', b'"label":["sick"]', id="a list for a name"),
+            pytest.param(b'"label":"sick"', b'"label": "sick"', id="a blank"),
+            pytest.param(b'"label":"sick"', b'"label":"s\\u0069ck"', id="another spelling"),
+            pytest.param(b'"label":"sick"', b'"label":"sick","more":1', id="one key more"),
+            pytest.param(b'"shape":[2,3]', b'"shape":[3,2]', id="shape"),
+            pytest.param(b'"shape":[2,3]', b'"shape":[-2,-3]', id="a negative shape"),
+            pytest.param(b'"shape":[2,3]', b'"shape":[2,3,1]', id="three axes"),
+        ],
+    )
+    def test_any_other_header_is_refused(self, old: bytes, new: bytes) -> None:
+        content = small_task().to_bytes()
+        start = len(MAGIC) + 4
+        length = int.from_bytes(content[len(MAGIC) : start], "big")
+        header, body = content[start : start + length], content[start + length :]
+        assert header.count(old) == 1
+        spoiled = header.replace(old, new)
+        with pytest.raises(InvalidTaskError):
+            LearningTask.from_bytes(MAGIC + len(spoiled).to_bytes(4, "big") + spoiled + body)
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param(lambda content: b"", id="nothing"),
+            pytest.param(lambda content: content[: len(MAGIC) + 3], id="cut in the length"),
+            pytest.param(lambda content: content[:-1], id="cut"),
+            pytest.param(lambda content: content + b"\0", id="one byte more"),
+            pytest.param(lambda content: b"P" + content[1:], id="magic"),
+            pytest.param(
+                lambda content: MAGIC + b"\xff" * 4 + content[len(MAGIC) + 4 :], id="length"
+            ),
+            pytest.param(lambda content: content[:-8] + b"\xff" * 8, id="not a number"),
+            pytest.param(
+                lambda content: MAGIC + (200_000).to_bytes(4, "big") + b"[" * 200_000, id="too deep"
+            ),
+        ],
+    )
+    def test_any_other_file_is_refused(self, spoil: Callable[[bytes], bytes]) -> None:
+        with pytest.raises(InvalidTaskError):
+            LearningTask.from_bytes(spoil(small_task().to_bytes()))
+
+    @settings(max_examples=300, deadline=None)
+    @given(
+        st.one_of(
+            st.binary(max_size=200),
+            st.binary(max_size=200).map(lambda tail: MAGIC + tail),
+            st.tuples(st.integers(0, 420), st.binary(min_size=1, max_size=4)).map(
+                lambda change: (
+                    small_task().to_bytes()[: change[0]]
+                    + change[1]
+                    + small_task().to_bytes()[change[0] + len(change[1]) :]
+                )
+            ),
+        )
+    )
+    def test_whatever_is_read_has_its_one_form_and_all_else_one_error(self, content: bytes) -> None:
+        try:
+            task = LearningTask.from_bytes(content)
+        except InvalidTaskError:
+            return
+        assert task.to_bytes() == content
