@@ -137,13 +137,14 @@ def _name(common_name: str) -> x509.Name:
 
 def _alternative(host: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        return x509.DNSName(host)
+        return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
     except ValueError as error:
         raise CertificateError("a host must be a name or an address", "another") from error
+
+
+def _is_name(host: str) -> bool:
+    # Of an address the last part is a number, or there are colons.
+    return ":" not in host and not host.rpartition(".")[2].isdecimal()
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
