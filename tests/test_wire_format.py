@@ -98,7 +98,7 @@ def test_bodies_of_a_journal_are_those_of_the_code() -> None:
     source = Path(file_journal.__file__).read_text(encoding="utf-8")
     listed = re.findall(r'^\| `\["([a-z]+)"', section("A party's journal"), re.MULTILINE)
     assert listed == re.findall(r'case \["([a-z]+)"', source)
-    assert f"{file_journal.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
+    assert f"{chained_log.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
 
 
 def test_bounds_on_the_page_are_those_of_the_code() -> None:
