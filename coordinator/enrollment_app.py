@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from coordinator.enrollment import Enrollment
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, EnrollmentError
 from protocols.errors import ProtocolError
 
 PREFIX = "/v1/fleet/pate-fed/"
@@ -70,17 +70,11 @@ def _endpoint(
     return endpoint
 
 
-class _TooLargeError(CoordinatorError):
-    """A body above the bound."""
-
-    code = "PF-433"
-
-
 async def _body(request: Request) -> bytes:
     """Read a body, never more of it than allowed, whatever its length was said to be."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_BODY_BYTES:
-            raise _TooLargeError(f"a request must have at most {MAX_BODY_BYTES} bytes", "more")
+            raise EnrollmentError(f"a request must have at most {MAX_BODY_BYTES} bytes", "more")
     return bytes(body)

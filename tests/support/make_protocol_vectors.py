@@ -41,6 +41,10 @@ _PURPOSES = {
     "Reveal": "reveal",
     "BlameRequest": "blame request",
     "StreamSums": "stream sums",
+    "JoinRequest": "join request",
+    "MembershipQuery": "membership query",
+    "Membership": "membership",
+    "PoolQuery": "pool query",
 }
 
 
@@ -152,6 +156,14 @@ def _messages() -> dict[str, list[Any]]:
         "Reveal": [_bytes("set"), me, [_bytes("disclosure", 66), b""]],
         "BlameRequest": [run, _bytes("plan"), 17],
         "StreamSums": [_bytes("plan"), me, 17, [0, 2**32 - 1, 255]],
+        "JoinRequest": [
+            _bytes("co"), _bytes("token", 16), "North", _bytes("ik"), b"PEM", 1_900_000_000,
+        ],
+        "MembershipQuery": [_bytes("co"), me, 1_900_000_000],
+        "Membership": [
+            me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
+        ],
+        "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from protocols.messages import (
     EnvelopeBundle,
     HeadStatement,
     MaskedVector,
+    Membership,
     Message,
     Plan,
     Refusal,
@@ -119,9 +120,20 @@ def test_different_messages_have_different_digests(one: Message, other: Message)
     assert (wire.digest_of(one) == wire.digest_of(other)) == (one == other)
 
 
-def test_numbers_of_types_are_their_own_encoding() -> None:
+def test_numbers_of_types_have_one_encoding() -> None:
     assert PROTOCOL_VERSION < 24
-    assert all(0 < number < 24 and number == kind.TYPE for number, kind in MESSAGE_TYPES.items())
+    assert all(0 < number < 256 and number == kind.TYPE for number, kind in MESSAGE_TYPES.items())
+
+
+@pytest.mark.parametrize("name", ["Refusal", "Membership"])
+def test_a_number_written_longer_than_it_needs_is_refused(name: str) -> None:
+    frame = bytes.fromhex(VECTORS["good"][name]["frame"])
+    number = next(kind.TYPE for kind in MESSAGE_TYPES.values() if kind.__name__ == name)
+    short = bytes([number]) if number < 24 else bytes([0x18, number])
+    longer = bytes([0x18, number]) if number < 24 else bytes([0x19, 0, number])
+    assert frame[2:].startswith(short)
+    with pytest.raises(MalformedMessageError):
+        wire.decode(frame[:2] + longer + frame[2 + len(short) :])
 
 
 def test_purposes_of_signatures_differ() -> None:
@@ -233,6 +245,7 @@ def test_canonical_data_of_wrong_types_is_malformed(
         wire.decode(frame)
 
 
+MAY_BE_EMPTY = {("Settlement", 5), ("Membership", 4), ("Membership", 5)}  # nobody refused; no peer
 ODD = [None, False, True, 0, 1, -1, 2**40, 1.0, 0.5, "", "x" * 32, b"", [], [1], ["x"], [[]], {}]
 
 
@@ -243,7 +256,7 @@ def test_a_field_of_another_type_is_malformed(name: str, frame: bytes, digest: s
         for value in ODD:
             if type(value) is type(old) is not list or _has_items_like(value, old):
                 continue
-            if value == [] and (name, place) == ("Settlement", 5):  # nobody refused
+            if value == [] and (name, place) in MAY_BE_EMPTY:
                 continue
             changed = [*fields[:place], value, *fields[place + 1 :]]
             with pytest.raises(MalformedMessageError):
@@ -283,11 +296,11 @@ def test_a_frame_over_its_bound_is_refused_before_it_is_parsed(
 
     monkeypatch.setattr(wire, "_loads", parse)
     monkeypatch.setattr(kind, "MAX_BYTES", min(kind.MAX_BYTES, 4 * KIB))
-    head = bytes((0x84, PROTOCOL_VERSION, kind.TYPE))
+    head = bytes((0x84, PROTOCOL_VERSION)) + cbor2.dumps(kind.TYPE)
     with pytest.raises(MalformedMessageError, match="at most"):
-        wire.decode(head + bytes(kind.MAX_BYTES - 2))
+        wire.decode(head.ljust(kind.MAX_BYTES + 1, b"\0"))
     with pytest.raises(AssertionError, match="parsed"):
-        wire.decode(head + bytes(kind.MAX_BYTES - 3))
+        wire.decode(head.ljust(kind.MAX_BYTES, b"\0"))
 
 
 @ALL_TYPES
@@ -304,17 +317,20 @@ def test_the_largest_message_fits_its_bound(kind: type[Message]) -> None:
         elif base in most:
             values.append(most[base](bound.most))
         else:
-            item = 2**32 - 1 if kind is StreamSums else bytes(_item_bytes(kind))
-            values.append((item,) * bound.most)
+            values.append((_largest_item(kind, hint),) * bound.most)
     signed = framed(kind(*values))
     assert wire.decode(signed.frame) == signed
 
 
-def _item_bytes(kind: type[Message]) -> int:
-    """Size of one item of a tuple: of a digest, or of a real frame inside a container."""
+def _largest_item(kind: type[Message], hint: Any) -> int | str | bytes:
+    """One item of a tuple: a number, a name, a digest, or a real frame inside a container."""
+    if kind is StreamSums:
+        return 2**32 - 1
+    if kind is Membership:
+        return "x" * 64 if "str" in str(hint) else bytes(32)
     if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement", "Dealing", "SurvivorSet"):
-        return 32
-    return 250 if kind.__name__ == "RunRecord" else 2500
+        return bytes(32)
+    return bytes(250 if kind.__name__ == "RunRecord" else 2500)
 
 
 @pytest.mark.parametrize(
