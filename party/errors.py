@@ -10,6 +10,11 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |  `- JournalStorageError   PF-333  it cannot be read or written
     |- SiteError         PF-340  a site's folder that cannot be made or used
     |- EnrollmentError   PF-341  a coordinator that cannot be joined
+    |- StorageError      PF-350  a database that cannot be opened or written
+    |  |- StorageVersionError   PF-351  a newer version of this program wrote it
+    |  `- StorageDamagedError   PF-352  it does not fit itself
+    |- BrokenAuditLogError      PF-353  an audit log that somebody changed or cut (`number`)
+    |- RecordError       PF-354  a record that contradicts those before it
     `- RefusalError      the code of its `Reason`
 """
 
@@ -96,6 +101,44 @@ class EnrollmentError(PartyError):
     """A coordinator that cannot be reached, is another one, or refuses us."""
 
     code = "PF-341"
+
+
+class StorageError(PartyError):
+    """The site's database cannot be opened or written."""
+
+    code = "PF-350"
+
+
+class StorageVersionError(StorageError):
+    """A newer version of this program wrote the database."""
+
+    code = "PF-351"
+
+
+class StorageDamagedError(StorageError):
+    """A database that does not fit itself: only its owner can know what is missing."""
+
+    code = "PF-352"
+
+
+class BrokenAuditLogError(PartyError):
+    """An audit log that somebody changed, put in another order or cut short.
+
+    Attributes:
+        number: Its first record that is wrong or missing, from 1.
+    """
+
+    code = "PF-353"
+
+    def __init__(self, must: str, got: object, *, number: int) -> None:
+        self.number = number
+        super().__init__(f"record {number} of the audit log: {must}", got)
+
+
+class RecordError(PartyError):
+    """A record that contradicts those before it."""
+
+    code = "PF-354"
 
 
 class RefusalError(PartyError):

@@ -9,7 +9,6 @@ only a stable code leaves the site.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
+from party.ledger_store import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
@@ -39,33 +39,6 @@ Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""
 
 _log = logging.getLogger(__name__)
-
-
-class LedgerStore(ABC):
-    """Where a party keeps its ledger. Whoever keeps it on disk syncs before returning."""
-
-    @abstractmethod
-    def load(self) -> PrivacyLedger:
-        """Return the newest ledger."""
-
-    @abstractmethod
-    def save(self, ledger: PrivacyLedger) -> None:
-        """Replace the ledger, durably."""
-
-
-class MemoryLedgerStore(LedgerStore):
-    """A ledger in memory, for simulations and tests."""
-
-    def __init__(self, ledger: PrivacyLedger) -> None:
-        self._ledger = ledger
-
-    def load(self) -> PrivacyLedger:
-        """See `LedgerStore.load`."""
-        return self._ledger
-
-    def save(self, ledger: PrivacyLedger) -> None:
-        """See `LedgerStore.save`."""
-        self._ledger = ledger
 
 
 @dataclass(slots=True)

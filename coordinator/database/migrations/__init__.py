@@ -1,1 +1,0 @@
-"""How databases of older versions become databases of this one."""

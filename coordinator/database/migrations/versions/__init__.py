@@ -1,1 +1,0 @@
-"""Migrations, in the order of their numbers."""
