@@ -13,6 +13,10 @@ A message says what must hold and what came, and holds no secret::
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
+    |- RunStateError            PF-415  what a run left on disk cannot be used
+    |  |- RunLockedError         PF-416  another process has it open
+    |  |- RunDamagedError        PF-417  it does not fit itself, or its parts each other
+    |  `- RunStorageError        PF-418  it cannot be read or written
     |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
     |- CertificateError         PF-431  a certificate that cannot be read, made or used
     |- HomeError                PF-432  a federation's folder that cannot be made or used
@@ -151,6 +155,30 @@ class BrokenTranscriptError(CoordinatorError):
         self.kind = kind
         name = f" ({kind})" if kind else ""
         super().__init__(f"line {line}{name} of the transcript: {must}", got)
+
+
+class RunStateError(CoordinatorError):
+    """What a run left on disk cannot be used: the run does not go on."""
+
+    code = "PF-415"
+
+
+class RunLockedError(RunStateError):
+    """Another process has the run open."""
+
+    code = "PF-416"
+
+
+class RunDamagedError(RunStateError):
+    """A run's files do not fit themselves, or each other: nobody can know what was released."""
+
+    code = "PF-417"
+
+
+class RunStorageError(RunStateError):
+    """A run's files cannot be read or written."""
+
+    code = "PF-418"
 
 
 class SuperLinkError(CoordinatorError):

@@ -8,6 +8,11 @@ Where it adds the noise, the coordinator sees the exact sum of each batch, in me
 opening it and adding noise. Where the parties add it, the sum opens noisy, and the exact one exists
 nowhere.
 It never holds one party's histogram.
+
+A run that was killed goes on: `LabelingRun.resume` takes it up from its journal and its store, and
+`finish` brings the batch that was open to its end. What was stored is settled and shown as it is;
+what was not is collected again from the very same y's, and where the noise is the coordinator's it
+is drawn afresh, since nobody has seen what it had come to.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +33,15 @@ from coordinator.errors import (
     CoordinatorError,
     PartyFailedError,
     PartyRefusedError,
+    RunDamagedError,
+    RunStateError,
     SetupError,
     SpoiledBatchError,
     VoidBatchError,
 )
-from coordinator.store import RunStore
+from coordinator.resuming import require_fit
+from coordinator.stages import OnStage, Stage, pass_by
+from coordinator.store import AskedBatch, BatchState, RunStore
 from coordinator.transport import Silence, Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost, PerInstanceMeter
 from pate_fed.charging import RunLedger, noise_of, outcomes_of, rule_of
@@ -61,6 +70,7 @@ from pate_fed.votes import (
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import (
+    HistoryError,
     LateMessageError,
     ProtocolError,
     RefusedError,
@@ -69,7 +79,7 @@ from protocols.errors import (
 )
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.plain import PlainSum
-from protocols.rounds import CoordinatorRound
+from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
 from protocols.secure_sum import SecureSum
 
 SETUP_ANSWER_BYTES = 5 * 2**20
@@ -80,9 +90,14 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 _MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
 """Settlements that fit into a packet with what comes behind them."""
+
+_MOST_TRACED_BYTES = 4 * 2**20
+"""Row sums of all parties that are kept to find out who spoiled a row; of more, nobody does."""
+
 _NOTHING = "no answer"
 """Why there is no answer where an empty packet came."""
 
+_ABSENT = Silence("not reached")
 _CODE = re.compile(r"PF-\d{3}")
 _log = logging.getLogger(__name__)
 
@@ -126,10 +141,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A batch: its number and its terms."""
+    """A batch that is being answered.
 
-    batch: int
-    terms: BatchTerms
+    Attributes:
+        batch: As it is stored.
+        terms: What its plan says.
+        rule: What decides it.
+    """
+
+    batch: AskedBatch
+    terms: BatchTerms = field(repr=False)
+    rule: Mechanism | DistributedMechanism = field(repr=False)
 
 
 class SilenceError(Exception):
@@ -156,10 +178,13 @@ class LabelingRun:
             simulation. Not used where the parties add the noise.
         clock: Unix time, in seconds.
         sleep: Waits for so many seconds.
+        journal: Where the round's steps are written; in memory alone if None.
+        on_stage: Called at every point where a run may be stopped; for tests.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
         InvalidParameterError: the terms name a mechanism or noise that cannot be.
+        WrongStateError: the journal is that of a run that was begun: see `resume`.
     """
 
     def __init__(
@@ -176,15 +201,17 @@ class LabelingRun:
         noise_bytes: RandomBytes,
         clock: Callable[[], float],
         sleep: Callable[[float], None] = time.sleep,
+        journal: CoordinatorJournal | None = None,
+        on_stage: OnStage = pass_by,
     ) -> None:
+        self._prepare(members, settings, store)
         self._clock = clock
         self._sleep = sleep
-        self._patience_s = settings.patience_s
         self._transport = transport
-        self._members = {member.identity.fingerprint: member for member in members}
         self._form = form
         self._pool = pool
         self._noise_bytes = noise_bytes
+        self._on_stage = on_stage
         self._expires_at = int(clock()) + settings.lifetime_s
         self._round = CoordinatorRound(
             identity=identity,
@@ -194,27 +221,130 @@ class LabelingRun:
             expires_at=self._expires_at,
             simulated=settings.simulated,
             suite=settings.suite,
+            known_statements=self._known_statements,
+            journal=journal,
         )
+        self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self._round.seats}
+
+    @classmethod
+    def resume(
+        cls,
+        *,
+        transport: Transport,
+        identity: SigningIdentity,
+        form: SecureSum,
+        members: list[Member],
+        pool: QueryPool,
+        settings: Settings,
+        store: Callable[[RunLedger], RunStore],
+        noise_bytes: RandomBytes,
+        clock: Callable[[], float],
+        journal: CoordinatorJournal,
+        sleep: Callable[[float], None] = time.sleep,
+        on_stage: OnStage = pass_by,
+    ) -> Self:
+        """Go on with a run after a crash; one exchange tells which node is which party.
+
+        `finish` has to follow, before anything else is asked. What it cost on the votes that it
+        met is not known any more.
+
+        Args:
+            transport: Reaches the parties.
+            identity: The coordinator's identity.
+            form: Secure sum of the run.
+            members: All parties of the run.
+            pool: Public inputs that may be asked about.
+            settings: What the run was asked to do; its terms must be the same.
+            store: Opens the run's store, given its empty ledger.
+            noise_bytes: Source of noise; must not repeat what it gave before the crash.
+            clock: Unix time, in seconds.
+            journal: The run's.
+            sleep: Waits for so many seconds.
+            on_stage: As for a new run.
+
+        Raises:
+            UnfinishedSetupError: the run was not set up: it is given up.
+            BrokenJournalError: the journal does not fit itself, or is of other parties.
+            RunDamagedError: journal, store and terms do not fit each other.
+            SetupError: fewer parties can be reached than the form needs; the run may be resumed
+                later.
+        """
+        run = cls.__new__(cls)
+        run._prepare(members, settings, store)
+        run._transport = transport
+        run._form = form
+        run._pool = pool
+        run._noise_bytes = noise_bytes
+        run._clock = clock
+        run._sleep = sleep
+        run._on_stage = on_stage
+        run._round = CoordinatorRound.resumed(
+            identity=identity,
+            form=form,
+            parties={fp: member.identity for fp, member in run._members.items()},
+            journal=journal,
+        )
+        run._take_up()
+        return run
+
+    def _prepare(
+        self,
+        members: list[Member],
+        settings: Settings,
+        store: Callable[[RunLedger], RunStore],
+    ) -> None:
+        """Set up what does not depend on the round."""
+        self._members = {
+            member.identity.fingerprint: member
+            for member in sorted(members, key=lambda member: member.identity.fingerprint)
+        }
         self.terms = settings.terms(self.members)
         self.mechanism: Mechanism | DistributedMechanism = rule_of(self.terms)
         if self.terms.at_parties:
             for phase in range(self.terms.phases):
                 noise_of(self.terms, phase=phase).require_room(self.terms.total_votes)
         self._store = store(RunLedger.of(self.terms))
+        self._known_statements = {
+            party: frame
+            for party, frame in self._store.statements().items()
+            if party in self._members
+        }
         self._nodes: dict[bytes, int] = {}
         self._settlement: bytes | None = None
-        self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self._round.seats}
         self._batch = 0
         self._words = 0
         self._voids = 0
         self._lost: list[tuple[str, ...]] = []
         self._not_heard: tuple[str, ...] = ()
         self._asked: set[int] = set()
+        self._is_unfinished = self._was_resumed = False
+        self._patience_s = settings.patience_s
         self._meter: PerInstanceMeter | None = None
         if isinstance(self.mechanism, Mechanism):
             self._meter = PerInstanceMeter(
                 self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
             )
+
+    def _take_up(self) -> None:
+        """Read off journal and store where the run stood, and find the parties."""
+        require_fit(self._round, self._store, self.terms)
+        asked = self._store.asked()
+        kept = [each for each in asked.values() if each.state is not BatchState.WITHDRAWN]
+        self._expires_at = self._round.run_record.expires_at
+        self._batch = max(asked, default=-1) + 1
+        self._asked = {index for each in kept if not self._is_free(each) for index in each.indices}
+        self._voids = sum(each.state is BatchState.VOID for each in kept)
+        self._lost = [
+            self._names_of_lost(each.settlement.vector_digests)
+            for each in self._round.settled
+            if each.is_released and self._form.survives_dropouts
+        ]
+        self._unheard = {seat: self._round.unheard(seat) for seat in self._round.seats}
+        self._meter = None  # it has not met the votes of before
+        self._is_unfinished = self._was_resumed = True
+        if self._round.state is not CoordinatorState.DONE:
+            self._find_nodes_again()
+        self._store.save_statements(self._round.statements)
 
     # What others may know ---------------------------------------------------------------------
 
@@ -226,7 +356,7 @@ class LabelingRun:
     @property
     def members(self) -> tuple[Member, ...]:
         """The parties, in seat order."""
-        return tuple(self._members[seat] for seat in self._round.seats)
+        return tuple(self._members.values())
 
     @property
     def lost(self) -> tuple[tuple[str, ...], ...]:
@@ -266,9 +396,14 @@ class LabelingRun:
         record = self._round.record(
             terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
-        self._require(self._broadcast([record]))
+        self._store.save_run_id(self._round.run_id)
+        # Each first sees what it signed last: a journal that is older stops it (rule R4).
+        self._require(
+            self._exchange({seat: [*self._said_by(seat), record] for seat in self._round.seats})
+        )
         for frames in (self._round.deliver, self._round.close_setup):
             self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
+        self._store.save_statements(self._round.statements)
 
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
@@ -297,28 +432,47 @@ class LabelingRun:
                 names whose row was wrong, as far as that can be found out.
         """
         self._pool.ask(indices)
+        if self._is_unfinished:
+            raise InvalidParameterError("the last batch must be finished before another", "not so")
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
-        rule = self._rule_for(indices, predictions)
-        digest = b"" if predictions is None else _digest_of(predictions)
-        entry_id = f"batch {self._batch}"
+        self._rule_for(indices, predictions)
+        self._look_for_missing()
         ledger = self._store.ledger()
-        left = ledger.left
-        self._store.save_ledger(ledger.reserve(entry_id, ledger.worst_case(len(indices))))
+        asked = AskedBatch(self._batch, indices, ledger.left, predictions)
+        reserved = ledger.reserve(asked.entry_id, ledger.worst_case(len(indices)))
+        self._is_unfinished = True
+        self._store.save_asked(reserved, asked)
+        self._batch += 1
         self._asked.update(indices)
-        batch, self._batch = self._batch, self._batch + 1
-        asked = _Asked(batch, BatchTerms(self.terms, indices, digest))
-        try:
-            if isinstance(rule, DistributedConfidentMax):
-                release = self._ask_in_two_phases(asked, rule, left=left)
-            else:
-                release = self._decide(rule, self._open_first(asked), left=left)
-        except (ProtocolError, CoordinatorError, PateFedError) as error:
-            raise self._void(entry_id, indices, error) from error
-        ledger = self._store.ledger().commit(entry_id, outcomes_of(release), release.digest)
-        self._store.save_release(ledger, batch=batch, indices=indices, release=release)
-        if self._round.has_open_plan:  # else the first phase has said it all
-            self._settle(release)
+        self._on_stage(Stage.RESERVED)
+        return self._answer(asked)
+
+    def finish(self) -> NoisyRelease | None:
+        """Bring the last batch to its end, after `resume`; as many exchanges as that needs.
+
+        Returns:
+            Its release: the stored one if it was stored, since noise is never drawn twice for
+            what may have been seen. None if there is none: no batch was asked, the last one is
+            void, or its plan had not left, so that its queries may be asked again.
+
+        Raises:
+            VoidBatchError: as for `ask`.
+        """
+        last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
+        release = None
+        if last is not None:
+            match last.state:
+                case BatchState.OPEN if self._has_left(last):
+                    return self._answer(last)
+                case BatchState.OPEN:
+                    self._withdraw(last)
+                case BatchState.VOID if self._round.has_open_plan:
+                    self._settle_void()
+                case BatchState.RELEASED:
+                    _, release = self._store.releases()[last.number]
+                    self._settle_if_open(release)
+        self._is_unfinished = False
         return release
 
     def close(self) -> None:
@@ -330,16 +484,26 @@ class LabelingRun:
             PartyFailedError: a party failed or remembers another run, or too many were lost; says
                 which.
         """
-        lost = self._require_lost_only(self._tell(self._round.close()))
+        if self._round.state is CoordinatorState.DONE:
+            return
+        self._look_for_missing()
+        lost: list[PartyFailedError] = []
+        if not self._round.heads_frame:
+            closing = self._round.closing_frame or self._round.close()
+            self._on_stage(Stage.CLOSING)
+            lost = self._require_lost_only(self._tell(closing))
         try:
-            heads = self._round.compare()
+            heads = self._round.heads_frame or self._round.compare()
         except TooFewSharesError as error:
             raise lost[0] from error
+        self._on_stage(Stage.COMPARING)
         heard = self._round.heads_compared
         self._not_heard = tuple(
-            self._members[seat].name for seat in self._round.seats if seat not in heard
+            member.name for seat, member in self._members.items() if seat not in heard
         )
         self._require_lost_only(self._exchange({seat: [heads] for seat in heard}))
+        self._store.save_statements(self._round.statements)
+        self._on_stage(Stage.FINISHED)
 
     @staticmethod
     def _require_lost_only(failures: list[PartyFailedError]) -> list[PartyFailedError]:
@@ -356,49 +520,114 @@ class LabelingRun:
     def per_instance_cost(self) -> PerInstanceCost | None:
         """What the run cost on the votes that it met. Private: not to be published.
 
-        None with noise at the parties: nobody sees the votes that it would be computed from.
+        None with noise at the parties: nobody sees the votes that it would be computed from. None
+        after a restart, too: what those of before came to was written nowhere.
         """
         return None if self._meter is None else self._meter.cost
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _ask_in_two_phases(
-        self, asked: _Asked, rule: DistributedConfidentMax, *, left: Outcomes
-    ) -> NoisyRelease:
+    def _answer(self, batch: AskedBatch) -> NoisyRelease:
+        """Bring a batch that is reserved to its end, wherever it stands."""
+        digest = b"" if batch.predictions is None else _digest_of(batch.predictions)
+        terms = BatchTerms(self.terms, batch.indices, digest)
+        asked = _Asked(batch, terms, self._rule_for(batch.indices, batch.predictions))
+        try:
+            if isinstance(asked.rule, DistributedConfidentMax):
+                release = self._ask_in_two_phases(asked, asked.rule)
+            else:
+                release = self._decide(asked, self._open_first(asked))
+        except RunStateError as error:
+            # Nobody knows what is on disk: only a restart tells. The batch stays as it is.
+            traceback.clear_frames(error.__traceback__)
+            raise
+        except (ProtocolError, CoordinatorError, PateFedError) as error:
+            raise self._void(batch, error) from error
+        self._on_stage(Stage.DECIDED)
+        ledger = self._store.ledger().commit(batch.entry_id, outcomes_of(release), release.digest)
+        self._store.save_release(ledger, batch=batch.number, indices=batch.indices, release=release)
+        self._on_stage(Stage.STORED)
+        self._settle_if_open(release)  # else the first phase has said it all
+        self._is_unfinished = False
+        return release
+
+    def _ask_in_two_phases(self, asked: _Asked, rule: DistributedConfidentMax) -> NoisyRelease:
         """Open the check's rows, say what passed, and open fresh rows of that; as many exchanges.
 
         Everything that a cap may stop is cut off before: what is opened is paid for.
         """
-        noisy = self._open_first(asked)
-        assert isinstance(noisy, NoisyHistogram)
-        first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
-        first_plan = self._round.plan_digest
-        self._settle(first)
+        number, left = asked.batch.number, asked.batch.left
+        first = self._store.first_phase(number)
+        if first is None:
+            noisy = self._open_first(asked)
+            assert isinstance(noisy, NoisyHistogram)
+            first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
+            # Before anybody is told: what passed is decided once.
+            self._store.save_first_phase(number, first)
+            self._on_stage(Stage.FIRST_STORED)
+        if self._round.has_open_plan and not self._round.phase:
+            self._settle(first)
         if not len(first.passed):
             return first.as_release()
-        terms = PhaseTerms(first_plan, tuple(first.passed.tolist()), first.digest)
+        terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
         words = self._collect(
-            asked.batch,
+            number,
             terms.as_record(),
             words=len(terms.rows) * self.terms.classes,
             phase=1,
         )
         return rule.phase_two(first, self._noisy(words, queries=len(terms.rows), phase=1))
 
+    def _first_plan(self, number: int) -> bytes:
+        """Digest of the plan of a batch's first phase, which is settled."""
+        [digest] = [
+            each.plan_digest
+            for each in self._round.settled[-2:]
+            if each.plan.batch == number and each.plan.phase == 0
+        ]
+        return digest
+
+    def _has_left(self, batch: AskedBatch) -> bool:
+        """Whether a plan of a batch may have reached a party."""
+        if self._round.has_open_plan:
+            return True  # of the last batch, see `require_fit`
+        return any(each.plan.batch == batch.number for each in self._round.settled)
+
+    def _is_free(self, batch: AskedBatch) -> bool:
+        """Whether a void batch of before a restart may be asked again: see `_void`.
+
+        A masked one may not: what was revealed then is in no settlement.
+        """
+        plans = [each for each in self._round.settled if each.plan.batch == batch.number]
+        promised = all(each.settlement.refusals and not each.plan.phase for each in plans)
+        is_shut = bool(plans) and promised and not self._form.survives_dropouts
+        return batch.state is BatchState.VOID and is_shut
+
+    def _withdraw(self, batch: AskedBatch) -> None:
+        """Forget a batch whose plan never left: nobody ever heard of it."""
+        ledger = self._store.ledger().withdraw(batch.entry_id)
+        self._store.save_failure(ledger, batch=batch.number, state=BatchState.WITHDRAWN)
+        self._asked.difference_update(batch.indices)
+
     def _settle(self, result: NoisyRelease | FirstPhase) -> None:
         """Close the open plan; parties hear of it with the next message."""
         self._settlement = self._round.settle(
             released=True, result=wire.encode_value(result.as_record())
         )
+        self._on_stage(Stage.SETTLED)
 
-    def _decide(
-        self,
-        rule: Mechanism | DistributedMechanism,
-        opened: SummedHistogram | NoisyHistogram,
-        *,
-        left: Outcomes,
-    ) -> NoisyRelease:
+    def _settle_if_open(self, release: NoisyRelease) -> None:
+        if self._round.has_open_plan:
+            self._settle(release)
+
+    def _settle_void(self) -> None:
+        """Close the open plan as void; parties hear of it with the next message."""
+        self._settlement = self._round.settle(released=False, result=b"")
+        self._on_stage(Stage.SETTLED)
+
+    def _decide(self, asked: _Asked, opened: SummedHistogram | NoisyHistogram) -> NoisyRelease:
         """Turn an opened sum into labels; adds noise only where it is the coordinator's to add."""
+        rule, left = asked.rule, asked.batch.left
         if isinstance(opened, NoisyHistogram):
             assert isinstance(rule, DistributedGaussianMax)
             return rule.label(opened, max_answers=left.answers)
@@ -410,8 +639,8 @@ class LabelingRun:
             max_answers=left.answers,
             max_refusals=left.refusals,
         )
-        assert self._meter is not None
-        self._meter.add(opened.counts, release, rule=rule)
+        if self._meter is not None:
+            self._meter.add(opened.counts, release, rule=rule)
         return release
 
     def _rule_for(
@@ -436,6 +665,7 @@ class LabelingRun:
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.offer()])
         failures: list[str] = []
+        restored: dict[int, bytes] = {}
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
             try:
                 for frame in self._frames(answer):
@@ -444,8 +674,14 @@ class LabelingRun:
                 failures.append(f"node {node}: a refusal [{_cause_of(error)}]")
             except ProtocolError as error:
                 failures.append(f"node {node}: {error} [{error.code}]")
+                if isinstance(error, HistoryError):
+                    restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
                 failures.append(f"node {node}: {error.code}")
+        self._store.save_statements(self._round.statements)
+        if restored:  # a journal below what its party signed: the party is told, and stops
+            shown = {node: wire.pack(self._said_by(party)) for node, party in restored.items()}
+            self._transport.exchange(shown)
         missing = self._round.missing
         if failures or missing:
             first = failures[0] if failures else f"no word of {self._members[missing[0]].name}"
@@ -454,10 +690,44 @@ class LabelingRun:
                 f"{len(self._round.seats) - len(missing)} of them ({first})",
             )
 
+    def _find_nodes_again(self) -> None:
+        """Look for the parties of the run, all of whom are needed unless the form survives that."""
+        self._look_for_missing()
+        least = self._form.threshold(len(self._round.seats))
+        if len(self._nodes) < least:
+            raise SetupError(
+                f"at least {least} parties must be there for the run to go on", len(self._nodes)
+            )
+
+    def _look_for_missing(self) -> None:
+        """Find out which node is which party of the run, by what it signs; changes nothing there.
+
+        A party that cannot be reached is silent until it can.
+        """
+        known = set(self._nodes.values())
+        packet = wire.pack([self._round.record_frame])
+        waiting = [node for node in self._transport.nodes() if node not in known]
+        if len(known) == len(self._round.seats) or not waiting:
+            return
+        for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
+            try:
+                for frame in self._frames(answer):
+                    self._nodes.setdefault(self._round.recognize(frame), node)
+            except (ProtocolError, SilenceError):
+                continue
+
+    def _said_by(self, party: bytes) -> list[bytes]:
+        """What a party signed of its journal's counter in an earlier run, if anything."""
+        return [self._known_statements[party]] if party in self._known_statements else []
+
+    def _names_of_lost(self, vector_digests: tuple[bytes, ...]) -> tuple[str, ...]:
+        seats = zip(self.members, vector_digests, strict=True)
+        return tuple(member.name for member, digest in seats if not digest)
+
     def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
         """Ask a batch, and open the sum of its first vector."""
         terms = asked.terms
-        words = self._collect(asked.batch, terms.as_record(), words=terms.words, phase=0)
+        words = self._collect(asked.batch.number, terms.as_record(), words=terms.words, phase=0)
         if self.terms.at_parties:
             return self._noisy(words, queries=len(terms.indices), phase=0)
         return open_sum(
@@ -471,18 +741,47 @@ class LabelingRun:
         self, batch: int, terms: dict[str, Any], *, words: int, phase: int
     ) -> NDArray[np.int64]:
         """Ask for one vector and add it up. Secret where the parties add no noise."""
-        plan = self._round.plan(
-            batch=batch,
-            attempt=0,
-            words=words,
-            expires_at=self._expires_at,
-            terms=wire.encode_value(terms),
-            phase=phase,
-            row_words=self.terms.classes if self._traces_rows else 0,
-        )
+        plan = self._plan(batch, wire.encode_value(terms), words=words, phase=phase)
+        self._on_stage(Stage.PLANNED)
         self._words = words
-        self._reveal(self._wait(plan, self._tell(plan)))
-        return self._round.open_total()
+        failures = self._tell(plan)
+        if self._was_resumed and failures:
+            failures = self._tell_bare(plan, failures)
+        failures = self._wait(plan, failures)
+        self._on_stage(Stage.ANSWERED)
+        self._reveal(failures)
+        self._on_stage(Stage.REVEALED)
+        opened = self._round.open_total()
+        self._on_stage(Stage.OPENED)
+        return opened
+
+    def _plan(self, batch: int, terms: bytes, *, words: int, phase: int) -> bytes:
+        """Return the plan of a vector: the very one that was made before a restart, if any."""
+        if not self._round.has_open_plan:
+            return self._round.plan(
+                batch=batch,
+                attempt=0,
+                words=words,
+                expires_at=self._expires_at,
+                terms=terms,
+                phase=phase,
+                row_words=self._row_words(words),
+            )
+        plan = self._round.open_plan
+        if (plan.batch, plan.phase, plan.words, plan.terms) != (batch, phase, words, terms):
+            raise RunDamagedError("the open plan must be the open batch's", "another")
+        return self._round.plan_frame
+
+    def _tell_bare(self, plan: bytes, failed: list[PartyFailedError]) -> list[PartyFailedError]:
+        """Send a plan once more to who failed, alone.
+
+        A party that was restarted, too, knows nothing of the run but its stored y, and stumbles
+        over settlements that it cannot place.
+        """
+        names = {failure.party for failure in failed}
+        return self._exchange(
+            {seat: [plan] for seat, member in self._members.items() if member.name in names}
+        )
 
     def _noisy(self, words: NDArray[np.int64], *, queries: int, phase: int) -> NoisyHistogram:
         """Check the rows of a sum that holds the parties' noise."""
@@ -528,7 +827,9 @@ class LabelingRun:
             return
         if len(self._round.survivors) < self._form.threshold(len(self._round.seats)):
             self._require(failures)
-        lost = self._exchange(self._round.fix_survivors())
+        frames = self._round.fix_survivors()
+        self._on_stage(Stage.SURVIVORS_FIXED)
+        lost = self._exchange(frames)
         self._lost.append(tuple(failure.party for failure in (*failures, *lost)))
 
     @property
@@ -547,7 +848,7 @@ class LabelingRun:
         colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1
         return {"colluders": colluders, "dropouts": dropouts}
 
-    def _void(self, entry_id: str, indices: tuple[int, ...], error: Failure) -> VoidBatchError:
+    def _void(self, batch: AskedBatch, error: Failure) -> VoidBatchError:
         """Settle a failed batch: what may have been sent stays charged.
 
         Its queries may be asked again if no hospital can object (rule R3): in the additive form
@@ -559,32 +860,37 @@ class LabelingRun:
         traceback.clear_frames(error.__traceback__)
         ledger = self._store.ledger()
         nothing_left = self._round.nothing_was_shared and not self._round.phase
+        entry_id = batch.entry_id
         settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
-        self._store.save_ledger(settled)
+        self._store.save_failure(settled, batch=batch.number, state=BatchState.VOID)
+        self._on_stage(Stage.VOID_STORED)
         if self._form.survives_dropouts:
             is_shut = not self._round.survivors_are_fixed
         else:
             is_shut = bool(self._round.declined)
         may_ask_again = is_shut and not self._round.phase
-        if may_ask_again:
-            self._asked.difference_update(indices)
-        self._settlement = self._round.settle(released=False, result=b"")
+        self._settle_void()
         self._voids += 1
+        self._is_unfinished = False
+        if may_ask_again:
+            self._asked.difference_update(batch.indices)
         must = "every party must keep to the protocol for a batch to be released"
         got = f"{error.must}, got {error.got}"
         reservation = "cancelled" if nothing_left else "forfeited"
-        if isinstance(error, RowSumError) and self._traces_rows:
+        if isinstance(error, RowSumError) and self._round.traces_rows:
             named = self._who_spoiled(error.row)
             return SpoiledBatchError(must, got, reservation=reservation, named=named)
         return VoidBatchError(must, got, reservation=reservation, may_ask_again=may_ask_again)
 
-    @property
-    def _traces_rows(self) -> bool:
-        """Whether it can be found out who spoiled a row.
+    def _row_words(self, words: int) -> int:
+        """Words of a row, if it is to be found out who spoils one; else 0.
 
-        With noise at the parties a row's sum is secret; the plain form has no streams to compare.
+        With noise at the parties a row's sum is secret; the plain form has no streams to compare;
+        and more row sums than fit the coordinator's memory are not kept.
         """
-        return not self.terms.at_parties and self._form.name != PlainSum.name
+        kept = len(self._members) * words // self.terms.classes * self._form.ring.bits // 8
+        is_fit = kept <= _MOST_TRACED_BYTES and self._form.name != PlainSum.name
+        return self.terms.classes if is_fit and not self.terms.at_parties else 0
 
     def _who_spoiled(self, row: int) -> tuple[str, ...]:
         """Ask whose row it was; one exchange. Returns a line for each who is named."""
@@ -606,12 +912,16 @@ class LabelingRun:
 
     def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> list[PartyFailedError]:
         """Send frames by party and take all answers; return who failed, in seat order."""
-        packets = {self._nodes[seat]: wire.pack(items) for seat, items in frames.items()}
-        answers = self._transport.exchange(packets)
+        packets = {
+            self._nodes[seat]: wire.pack(items)
+            for seat, items in frames.items()
+            if seat in self._nodes
+        }
+        answers = self._transport.exchange(packets) if packets else {}
         failures: list[PartyFailedError] = []
         for seat in frames:
             try:
-                for frame in self._frames(answers[self._nodes[seat]]):
+                for frame in self._frames(answers.get(self._nodes.get(seat, -1), _ABSENT)):
                     self._receive(frame, seat)
                 if seat in self._round.missing:
                     failures.append(self._silent(seat, _NOTHING))
@@ -619,6 +929,7 @@ class LabelingRun:
                 failures.append(self._failed(seat, error))
             except SilenceError as error:
                 failures.append(self._silent(seat, error.code))
+            self._on_stage(Stage.HEARD)
         return failures
 
     def _receive(self, frame: bytes, seat: bytes) -> None:

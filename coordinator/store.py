@@ -1,14 +1,59 @@
-"""What the coordinator must not lose: its ledger and what it released.
+"""What the coordinator must not lose: its ledger, what it asked and what it released.
 
-`MemoryStore` keeps both in memory, for simulations and tests.
+`MemoryStore` keeps it in memory, for simulations and tests. The round's own steps are in a
+`CoordinatorJournal`: the store is written first where a batch begins (before its plan is in the
+journal) and where it ends (before its settlement is), so a restart finds either what has to be
+done still, or what was decided already.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.releases import NoisyRelease
+
+
+class BatchState(StrEnum):
+    """What became of a batch that was asked."""
+
+    OPEN = "open"
+    RELEASED = "released"
+    VOID = "void"
+    WITHDRAWN = "withdrawn"  # its plan never left: its queries may be asked again
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedBatch:
+    """A batch as it was asked.
+
+    Attributes:
+        number: Its number in the run.
+        indices: Positions in the pool.
+        left: What the caps allowed before it was reserved.
+        predictions: What the student believed, if it was asked with that; float64, shape
+            (queries, classes). Public.
+        state: What became of it.
+    """
+
+    number: int
+    indices: tuple[int, ...]
+    left: Outcomes
+    predictions: NDArray[np.float64] | None = field(default=None, repr=False)
+    state: BatchState = BatchState.OPEN
+
+    @property
+    def entry_id(self) -> str:
+        """Its name in the ledger."""
+        return f"batch {self.number}"
 
 
 class RunStore(ABC):
@@ -23,22 +68,69 @@ class RunStore(ABC):
         """Replace the ledger."""
 
     @abstractmethod
+    def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
+        """Store a batch together with the ledger that holds its worst case, in one step."""
+
+    @abstractmethod
+    def save_first_phase(self, batch: int, first: FirstPhase) -> None:
+        """Store what the first phase of a batch decided."""
+
+    @abstractmethod
     def save_release(
         self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
         """Store a release together with the ledger that was charged for it, in one step."""
 
     @abstractmethod
+    def save_failure(self, ledger: RunLedger, *, batch: int, state: BatchState) -> None:
+        """Store that a batch is void, or withdrawn, together with its ledger, in one step."""
+
+    @abstractmethod
+    def asked(self) -> dict[int, AskedBatch]:
+        """Return each batch that was asked, by its number, in order."""
+
+    @abstractmethod
+    def first_phase(self, batch: int) -> FirstPhase | None:
+        """Return what the first phase of a batch decided, if it was stored."""
+
+    @abstractmethod
     def releases(self) -> dict[int, tuple[tuple[int, ...], NoisyRelease]]:
         """Return the indices and release of each released batch, by its number, in order."""
 
+    @abstractmethod
+    def run_id(self) -> bytes:
+        """Return which run this is; empty before it was set up."""
+
+    @abstractmethod
+    def save_run_id(self, run_id: bytes) -> None:
+        """Note which run this is."""
+
+    @abstractmethod
+    def statements(self) -> dict[bytes, bytes]:
+        """Return the frame of each party's last signed counter, by fingerprint, over all runs."""
+
+    @abstractmethod
+    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
+        """Replace the statements of these parties (rule R4): they outlive the run."""
+
 
 class MemoryStore(RunStore):
-    """A run in memory."""
+    """A run in memory.
 
-    def __init__(self, ledger: RunLedger) -> None:
+    Args:
+        ledger: The run's, empty.
+        statements: Of earlier runs.
+    """
+
+    def __init__(
+        self, ledger: RunLedger, *, statements: Mapping[bytes, bytes] | None = None
+    ) -> None:
         self._ledger = ledger
+        self._asked: dict[int, AskedBatch] = {}
+        self._first_phases: dict[int, FirstPhase] = {}
         self._releases: dict[int, tuple[tuple[int, ...], NoisyRelease]] = {}
+        self._run_id = b""
+        self._statements = dict(statements or {})
 
     def ledger(self) -> RunLedger:
         """See `RunStore.ledger`."""
@@ -48,13 +140,56 @@ class MemoryStore(RunStore):
         """See `RunStore.save_ledger`."""
         self._ledger = ledger
 
+    def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
+        """See `RunStore.save_asked`."""
+        self._asked[asked.number] = asked
+        self.save_ledger(ledger)
+
+    def save_first_phase(self, batch: int, first: FirstPhase) -> None:
+        """See `RunStore.save_first_phase`."""
+        self._first_phases[batch] = first
+
     def save_release(
         self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
         """See `RunStore.save_release`."""
         self._ledger = ledger
         self._releases[batch] = (indices, release)
+        self._end(batch, BatchState.RELEASED)
+
+    def save_failure(self, ledger: RunLedger, *, batch: int, state: BatchState) -> None:
+        """See `RunStore.save_failure`."""
+        self._end(batch, state)
+        self.save_ledger(ledger)
+
+    def asked(self) -> dict[int, AskedBatch]:
+        """See `RunStore.asked`."""
+        return {batch: self._asked[batch] for batch in sorted(self._asked)}
+
+    def first_phase(self, batch: int) -> FirstPhase | None:
+        """See `RunStore.first_phase`."""
+        return self._first_phases.get(batch)
 
     def releases(self) -> dict[int, tuple[tuple[int, ...], NoisyRelease]]:
         """See `RunStore.releases`."""
         return {batch: self._releases[batch] for batch in sorted(self._releases)}
+
+    def run_id(self) -> bytes:
+        """See `RunStore.run_id`."""
+        return self._run_id
+
+    def save_run_id(self, run_id: bytes) -> None:
+        """See `RunStore.save_run_id`."""
+        self._run_id = run_id
+
+    def statements(self) -> dict[bytes, bytes]:
+        """See `RunStore.statements`."""
+        return dict(self._statements)
+
+    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
+        """See `RunStore.save_statements`."""
+        self._statements.update(statements)
+
+    def _end(self, batch: int, state: BatchState) -> None:
+        if batch in self._asked:  # what the student believed is not needed any more
+            self._asked[batch] = replace(self._asked[batch], state=state, predictions=None)

@@ -5,24 +5,17 @@ One folder, readable by its owner alone::
     journal     one append-only file: a first line, then records
     vectors/    one file for each y that may have to be sent again, named for its plan's digest
 
-A record is ``length (4) | check (8) | body | link (32)``, numbers big-endian. The body is a
-deterministic CBOR list, its first item a word. The link is SHA-256 of the link before, the length
-and the body; the check is the first 8 bytes of a SHA-256 of the link before and the length, so that
-a damaged length is not taken for an unfinished record. A call returns when its record is on disk
-(fsync). A record that a crash left unfinished at the end was never reported as written: it is
-dropped. Anything else that does not fit is damage, which stops the party: only its owner can know
-what was answered.
+The file is a `ChainedLog`. A record that a crash left unfinished at its end was never reported as
+written: it is dropped. Anything else that does not fit is damage, which stops the party: only its
+owner can know what was answered.
 
 A y has a file of its own, so that it can be erased; the record holds its hash.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,17 +23,13 @@ from typing import Any, Self
 from party.errors import JournalDamagedError, JournalLockedError, JournalStorageError
 from party.journal import MemoryJournal, SketchedQueries
 from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, to_bytes
-from protocols import wire
-from protocols.errors import KeyReuseError, MalformedMessageError, RestoredJournalError
+from protocols.chained_log import ChainedLog, LogFaults, LogFormat, sync_folder, write_file
+from protocols.errors import KeyReuseError, RestoredJournalError
 from protocols.rounds import RetrySet
 
 FIRST_LINE = b"pate-fed journal 1\n"
-MAX_RECORD_BYTES = 2**24
-_DOMAIN = b"pate-fed/1/journal\0"
-_LENGTH_BYTES, _CHECK_BYTES, _LINK_BYTES = 4, 8, 32
-_HEADER_BYTES = _LENGTH_BYTES + _CHECK_BYTES
-_OWNER_ONLY = 0o600
-_CHUNK = 2**20
+FORMAT = LogFormat(FIRST_LINE, b"pate-fed/1/journal\0")
+_FAULTS = LogFaults(JournalLockedError, JournalDamagedError, JournalStorageError)
 _SKETCHES_OF_A_RECORD = 10_000
 
 
@@ -60,16 +49,11 @@ class FileJournal(MemoryJournal):
         super().__init__()
         self._folder = folder
         self._vectors = folder / "vectors"
-        self._link = _first_link()
         self._kept: dict[bytes, bytes] = {}
-        self._file = -1
-        self._is_broken = False
-        self._process = os.getpid()
-        with _storage("be opened"):
-            self._open()
+        self._log = _open(folder, self._vectors)
         try:
-            with _storage("be read"):
-                self._replay()
+            self._replay()
+            with self._log.storage("be read"):
                 self._drop_leftovers()
         except BaseException:
             self.close()
@@ -80,7 +64,7 @@ class FileJournal(MemoryJournal):
     @property
     def head(self) -> bytes:
         """Link of the last record, 32 bytes: it commits to all of them and to their order."""
-        return self._link
+        return self._log.head
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -97,9 +81,9 @@ class FileJournal(MemoryJournal):
     def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         self._require_open(plan_digest)
-        with self._writing():
+        with self._log.writing():
             # The y first: a record must never speak of one that is not there.
-            _write_file(self._vector_of(plan_digest), frame)
+            write_file(self._vector_of(plan_digest), frame)
         self._append(["keep", plan_digest, hashlib.sha256(frame).digest(), expires_at])
 
     def find(self, plan_digest: bytes) -> bytes | None:
@@ -108,7 +92,7 @@ class FileJournal(MemoryJournal):
         if digest is None:
             return None
         try:
-            with _storage("be read"):
+            with self._log.storage("be read"):
                 frame = self._vector_of(plan_digest).read_bytes()
         except JournalStorageError as error:
             raise JournalDamagedError("a y that was kept must be there", "none") from error
@@ -126,9 +110,9 @@ class FileJournal(MemoryJournal):
         if plan_digest not in self._kept:
             return
         self._append(["erase", plan_digest])
-        with self._writing():
+        with self._log.writing():
             self._vector_of(plan_digest).unlink(missing_ok=True)
-            _sync_folder(self._vectors)
+            sync_folder(self._vectors)
 
     def claim(
         self,
@@ -176,9 +160,7 @@ class FileJournal(MemoryJournal):
 
     def close(self) -> None:
         """Let go of the file; nothing more can be written."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -198,15 +180,8 @@ class FileJournal(MemoryJournal):
 
     def _append(self, body: list[Any]) -> None:
         """Write a record, wait until it is on disk, and only then act on it."""
-        # A lock is shared with who was forked after it was taken.
-        if self._file < 0 or self._is_broken or os.getpid() != self._process:
-            raise JournalStorageError("a journal must be open to be written", "one that is not")
-        record, link = _record(self._link, wire.encode_value(body))
-        with self._writing():
-            _write_all(self._file, record)
-            os.fsync(self._file)
+        self._log.append(body)
         self._apply(body)
-        self._link = link
 
     def _apply(self, body: list[Any]) -> None:
         """Do in memory what a record says; whatever does not fit is damage."""
@@ -256,31 +231,8 @@ class FileJournal(MemoryJournal):
 
     # Opening ----------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._vectors.mkdir(mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(self._folder / "journal", flags, _OWNER_ONLY)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(self._file, _OWNER_ONLY)
-        except BlockingIOError as error:
-            self.close()
-            raise JournalLockedError("a journal must be open once", "a second time") from error
-        except OSError:
-            self.close()
-            raise
-
     def _replay(self) -> None:
-        """Read every record; drop one that a crash left unfinished at the end."""
-        size = os.fstat(self._file).st_size
-        place = self._read_first_line()
-        while place < size:
-            body, following = self._read_record(place, size)
-            if body is None:
-                os.ftruncate(self._file, place)
-                os.fsync(self._file)
-                return
+        for body in self._log.replay():
             try:
                 self._apply(body)
             except (
@@ -291,58 +243,6 @@ class FileJournal(MemoryJournal):
                 ValueError,
             ) as error:
                 raise JournalDamagedError("records must fit one another", "others") from error
-            place = following
-
-    def _read_first_line(self) -> int:
-        found = os.pread(self._file, len(FIRST_LINE), 0)
-        if found != FIRST_LINE:
-            if not FIRST_LINE.startswith(found):
-                raise JournalDamagedError("a journal must begin with its first line", "another")
-            os.ftruncate(self._file, 0)  # a crash cut the very first write short
-            _write_all(self._file, FIRST_LINE)
-            os.fsync(self._file)
-            _sync_folder(self._folder)
-            _sync_folder(self._folder.parent)
-        return len(FIRST_LINE)
-
-    def _read_record(self, place: int, size: int) -> tuple[list[Any] | None, int]:
-        """Return the record at `place` and where the next one begins; None if it is unfinished."""
-        header = os.pread(self._file, _HEADER_BYTES, place)
-        if len(header) < _HEADER_BYTES:
-            return None, size
-        length = int.from_bytes(header[:_LENGTH_BYTES], "big")
-        if header != _header(self._link, length) or length > MAX_RECORD_BYTES:
-            # A file may grow before its content is there: zeros were never written by us.
-            if self._is_zero(place, size):
-                return None, size
-            raise JournalDamagedError("a record must begin as it was written", "otherwise")
-        end = place + _HEADER_BYTES + length + _LINK_BYTES
-        if end > size:
-            return None, size
-        data = os.pread(self._file, length, place + _HEADER_BYTES)
-        stored = os.pread(self._file, _LINK_BYTES, end - _LINK_BYTES)
-        record, link = _record(self._link, data)
-        if stored != link:
-            if end == size and not any(stored):
-                return None, size
-            raise JournalDamagedError("a record must follow from those before it", "another")
-        assert len(record) == end - place
-        try:
-            body = wire.decode_value(data)
-        except MalformedMessageError as error:
-            raise JournalDamagedError("a record must be readable", "another") from error
-        if type(body) is not list:
-            raise JournalDamagedError("a record must be a list", "another")
-        self._link = link
-        return body, end
-
-    def _is_zero(self, place: int, size: int) -> bool:
-        while place < size:
-            chunk = os.pread(self._file, min(_CHUNK, size - place), place)
-            if any(chunk) or not chunk:
-                return False
-            place += len(chunk)
-        return True
 
     def _drop_leftovers(self) -> None:
         """Remove files of y's that were not kept in the end, or that should be gone."""
@@ -350,28 +250,19 @@ class FileJournal(MemoryJournal):
         for file in self._vectors.iterdir():
             if file.name not in known:
                 file.unlink()
-        _sync_folder(self._vectors)
+        sync_folder(self._vectors)
 
     def _vector_of(self, plan_digest: bytes) -> Path:
         return self._vectors / plan_digest.hex()
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """After a write that failed nobody knows what is on disk: only opening anew tells."""
-        try:
-            with _storage("be written"):
-                yield
-        except BaseException:
-            self._is_broken = True
-            raise
 
-
-@contextmanager
-def _storage(what: str) -> Iterator[None]:
+def _open(folder: Path, vectors: Path) -> ChainedLog:
     try:
-        yield
+        folder.mkdir(mode=0o700, exist_ok=True)
+        vectors.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise JournalStorageError(f"a journal must {what}", error.strerror) from error
+        raise JournalStorageError("a journal must be opened", error.strerror) from error
+    return ChainedLog(folder / "journal", form=FORMAT, faults=_FAULTS)
 
 
 def _counter_of(pair: object) -> tuple[bytes, int]:
@@ -393,51 +284,3 @@ def _sketch_of(item: object) -> tuple[bytes, bytes, bool]:
 
 def _are_bytes(items: list[Any]) -> bool:
     return all(type(item) is bytes for item in items)
-
-
-def _first_link() -> bytes:
-    return hashlib.sha256(_DOMAIN + FIRST_LINE).digest()
-
-
-def _header(link: bytes, length: int) -> bytes:
-    prefix = length.to_bytes(_LENGTH_BYTES, "big")
-    return prefix + hashlib.sha256(_DOMAIN + b"length\0" + link + prefix).digest()[:_CHECK_BYTES]
-
-
-def _record(link: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """Return a record and its link."""
-    if len(body) > MAX_RECORD_BYTES:
-        raise JournalStorageError(f"a record must have at most {MAX_RECORD_BYTES} bytes", len(body))
-    header = _header(link, len(body))
-    following = hashlib.sha256(
-        _DOMAIN + b"record\0" + link + header[:_LENGTH_BYTES] + body
-    ).digest()
-    return header + body + following, following
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and wait until it is on disk."""
-    partial = path.with_suffix(".partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(partial, flags, _OWNER_ONLY)
-    try:
-        _write_all(file, content)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    partial.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -515,6 +515,11 @@ class RunLedger:
         costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
         return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
 
+    def withdraw(self, entry_id: str) -> Self:
+        """Give a reservation back to budgets and caps: no party ever heard of its batch."""
+        costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
+        return replace(self, costs=costs, outcomes=self.outcomes.cancel(entry_id))
+
     def pass_over(self, entry_id: str, queries: int) -> Self:
         """Use up the caps of a void batch that this party took no part in: it is charged nothing.
 

@@ -9,7 +9,9 @@ A message says what must hold and what came, and holds no secret::
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
     |  |- RestoredJournalError    PF-214  a journal older than what this party signed
     |  |- InvalidSharingError     PF-215  a secret sharing that cannot be
-    |  `- KeysGoneError           PF-242  a plan of a run whose keys are gone here: abandoned
+    |  |- KeysGoneError           PF-242  a plan of a run whose keys are gone here: abandoned
+    |  |- BrokenJournalError      PF-248  a coordinator's journal whose steps do not follow
+    |  `- UnfinishedSetupError    PF-249  a run that was not set up when its coordinator stopped
     |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
     |  |- MalformedMessageError   PF-221
     |  |- BadSignatureError       PF-222
@@ -103,6 +105,18 @@ class KeysGoneError(LocalProtocolError):
     """A plan of a run whose keys are gone here: its code is the reason to abandon it."""
 
     code = "PF-242"
+
+
+class BrokenJournalError(LocalProtocolError):
+    """A coordinator's journal that does not fit itself, or is of another run or identity."""
+
+    code = "PF-248"
+
+
+class UnfinishedSetupError(LocalProtocolError):
+    """A run that was not set up when its coordinator stopped: it is given up, nothing was asked."""
+
+    code = "PF-249"
 
 
 class RemoteProtocolError(ProtocolError):

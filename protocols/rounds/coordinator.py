@@ -3,12 +3,17 @@
 It relays what it cannot read, and adds y's as they come: no party's vector is ever held, only the
 running total, which is uniform until the last y is in, or, where the form survives drop-outs, until
 enough survivors have revealed what is left in it.
+
+Each step is in its journal before the frame that follows from it leaves, so a coordinator that was
+killed goes on (`CoordinatorRound.resumed`) with the very same bytes: an open plan is sent again and
+the same y's come again, a survivor set that was fixed stays as it was, and a sum that was opened
+has to be opened from the same y's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +59,21 @@ from protocols.messages import (
 )
 from protocols.ring import Words
 from protocols.rounds.blame import Blame, BlameCase, require_rows
+from protocols.rounds.coordinator_journal import (
+    CoordinatorJournal,
+    HeadsCollected,
+    MemoryCoordinatorJournal,
+    PlanOpened,
+    PlanSettled,
+    RunClosed,
+    RunFinished,
+    SetupFinished,
+    SumOpened,
+    SurvivorsFixed,
+)
 from protocols.rounds.opening import ShareFault, SumOpening
 from protocols.rounds.party import ROLE_PARTY, least_heads, setup_digest
+from protocols.rounds.replay import RememberedRun, SettledPlan, replay
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
@@ -77,10 +95,12 @@ class CoordinatorRound:
         simulated: Whether the run is a simulation.
         suite: Name of the sealing suite, the same for all parties.
         known_statements: What `statements` gave after an earlier run.
+        journal: Memory across restarts, an empty one; in memory alone if None.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
         SuiteError: no such suite.
+        WrongStateError: the journal is that of a run that was begun: see `resumed`.
     """
 
     def __init__(
@@ -94,9 +114,13 @@ class CoordinatorRound:
         simulated: bool,
         suite: str = DEFAULT_SUITE,
         known_statements: Mapping[bytes, bytes] | None = None,
+        journal: CoordinatorJournal | None = None,
     ) -> None:
         form.require_enough(len(parties))
         require_suite(suite)
+        self._journal = MemoryCoordinatorJournal() if journal is None else journal
+        if self._journal.steps():
+            raise WrongStateError("a run must begin with an empty journal", "one with steps")
         self._identity = identity
         self._form = form
         self._parties = dict(parties)
@@ -111,12 +135,15 @@ class CoordinatorRound:
         self._total: Words | None = None
         self._vectors: dict[bytes, bytes] = {}
         self._declined: dict[bytes, bytes] = {}
-        self._settled: set[bytes] = set()
-        self._heard: tuple[bytes, ...] = ()
         self._opening: SumOpening | None = None
         self._survivor_set: Signed | None = None
         self._case: BlameCase | None = None
         self._row_request = b""
+        self._opened: dict[bytes, bytes] = {}
+        self._settled: list[SettledPlan] = []
+        self._record: Signed | None = None
+        self._closing = b""
+        self._head_frames: tuple[bytes, ...] = ()
         self._statements = {
             party: wire.decode(frame) for party, frame in (known_statements or {}).items()
         }
@@ -131,6 +158,56 @@ class CoordinatorRound:
             simulated=simulated,
         )
         self._offer = wire.sign(offer, identity)
+
+    @classmethod
+    def resumed(
+        cls,
+        *,
+        identity: SigningIdentity,
+        form: SecureSum,
+        parties: Mapping[bytes, PublicIdentity],
+        journal: CoordinatorJournal,
+    ) -> Self:
+        """Go on with a run after a restart.
+
+        Args:
+            identity: The coordinator's identity.
+            form: Secure sum of the run.
+            parties: Pinned parties by fingerprint: all that take part.
+            journal: What the run's steps were written to; more will be.
+
+        Raises:
+            UnfinishedSetupError: the run was not set up: it is given up.
+            BrokenJournalError: a step does not follow, or the run is of others.
+        """
+        steps = journal.steps()
+        known = replay(steps, coordinator=identity.public, parties=parties, form=form)
+        offer = wire.expect(known.offer, RunOffer)
+        run = cls(
+            identity=identity,
+            form=form,
+            parties=parties,
+            nonce=offer.nonce,
+            expires_at=offer.expires_at,
+            simulated=offer.simulated,
+            suite=offer.suite,
+        )
+        run._journal = journal
+        run._remember(known)
+        return run
+
+    def _remember(self, known: RememberedRun) -> None:
+        self._offer, self._record = known.offer, known.record
+        self._run_id = known.record.digest
+        self._state = known.state
+        self._transcript, self._heads = known.transcript, list(known.heads)
+        self._statements = dict(known.statements)
+        self._epoch = known.epoch
+        self._settled = list(known.settled)
+        self._closing, self._head_frames = known.closing, known.head_frames
+        if known.plan is not None:
+            self._collect(known.plan)
+            self._survivor_set, self._opened = known.survivor_set, dict(known.opened)
 
     # What others may know ---------------------------------------------------------------------
 
@@ -173,6 +250,76 @@ class CoordinatorRound:
         return wire.expect(self._open_plan(), Plan).phase
 
     @property
+    def open_plan(self) -> Plan:
+        """The open plan.
+
+        Raises:
+            WrongStateError: none is open.
+        """
+        return wire.expect(self._open_plan(), Plan)
+
+    @property
+    def plan_frame(self) -> bytes:
+        """Frame of the open plan, the same as often as it is sent.
+
+        Raises:
+            WrongStateError: none is open.
+        """
+        return self._open_plan().frame
+
+    @property
+    def was_opened(self) -> bool:
+        """Whether the sum of the open plan was opened, perhaps before a restart."""
+        return bool(self._opened)
+
+    @property
+    def run_record(self) -> RunRecord:
+        """The run record.
+
+        Raises:
+            WrongStateError: it was not made yet.
+        """
+        if self._record is None:
+            raise WrongStateError("a run must be recorded", self._state.value)
+        return wire.expect(self._record, RunRecord)
+
+    @property
+    def record_frame(self) -> bytes:
+        """Frame of the run record; empty before it was made."""
+        return b"" if self._record is None else self._record.frame
+
+    @property
+    def settled(self) -> tuple[SettledPlan, ...]:
+        """Every settled plan, in order."""
+        return tuple(self._settled)
+
+    @property
+    def closing_frame(self) -> bytes:
+        """Frame that ended the run, the same as often as it is sent; empty before it."""
+        return self._closing
+
+    @property
+    def heads_frame(self) -> bytes:
+        """Frame of all parties' heads, the same as often as it is sent; empty before it."""
+        if not self._head_frames:
+            return b""
+        return wire.contain(HeadBundle(self._run_id, self._head_frames)).frame
+
+    def unheard(self, party: bytes) -> list[bytes]:
+        """Return the settlements that a party may not have heard of, oldest first.
+
+        Who sent a y knew the history before its plan: whatever was settled from there on may be
+        news. One that comes twice changes nothing.
+        """
+        seat = self._seats.index(party)
+        frames: list[bytes] = []
+        for each in reversed(self._settled):
+            frames.insert(0, each.frame)
+            if each.settlement.vector_digests[seat]:
+                break
+        return frames
+
+    @property
     def transcript(self) -> Transcript:
         """Chain of this run."""
         return self._transcript
@@ -188,10 +335,11 @@ class CoordinatorRound:
     @property
     def missing(self) -> tuple[bytes, ...]:
         """Parties whose message of this stage has not come, in seat order."""
-        is_fixed = self._opening is not None and self._opening.is_fixed
-        awaited = self.survivors if is_fixed else self._heard or self._seats
-        if self._state is CoordinatorState.BLAMING and self._case is not None:
-            awaited = self._case.asked
+        awaited = self.heads_compared or self._seats
+        if self._state is CoordinatorState.BLAMING:
+            awaited = self._known_case().asked
+        elif self._survivor_set is not None:
+            awaited = wire.expect(self._survivor_set, SurvivorSet).survivors
         return tuple(seat for seat in awaited if seat not in self._received)
 
     @property
@@ -212,7 +360,8 @@ class CoordinatorRound:
     @property
     def nothing_was_shared(self) -> bool:
         """Whether every party signed a refusal of the open plan, and none sent a y."""
-        return not self._vectors and set(self._declined) == set(self._seats)
+        was_answered = self._vectors or self._opened or self._survivor_set is not None
+        return not was_answered and set(self._declined) == set(self._seats)
 
     @property
     def declined(self) -> tuple[bytes, ...]:
@@ -221,13 +370,19 @@ class CoordinatorRound:
 
     @property
     def survivors_are_fixed(self) -> bool:
-        """Whether shares of the open plan may have been revealed."""
-        return self._opening is not None and self._opening.is_fixed
+        """Whether shares of the open plan may have been revealed, perhaps before a restart."""
+        return self._survivor_set is not None
+
+    @property
+    def traces_rows(self) -> bool:
+        """Whether it can be found out who spoiled a row of the last plan: not after a restart."""
+        return self._case is not None
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
         """Parties that signed the last head of this run, in seat order; none before `compare`."""
-        return self._heard
+        heads = zip(self._seats, self._head_frames, strict=bool(self._head_frames))
+        return tuple(seat for seat, frame in heads if frame)
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -289,7 +444,36 @@ class CoordinatorRound:
         self._note_counter(signed, sender)
         if not self.missing:
             self._note_heads()
+            self._note_stage(state)
             self._state = state
+        return sender
+
+    def recognize(self, frame: bytes) -> bytes:
+        """Tell which party answered the run record that was sent once more; changes nothing.
+
+        A party that is still in the run answers as it did, any other refuses: either is signed.
+
+        Returns:
+            The party's fingerprint.
+
+        Raises:
+            RemoteProtocolError: nobody's answer, or one to something else.
+        """
+        signed = wire.decode(frame)
+        match signed.message:
+            case EnvelopeBundle(run_id=run_id, envelopes=envelopes) if envelopes:
+                self._require_run(run_id)
+                signed = wire.decode(envelopes[0])
+                sender = wire.expect(signed, Envelope).sender
+            case Refusal():
+                sender = signed.message.sender
+            case _:
+                raise UnexpectedMessageError(
+                    "an answer must be that to a run record", type(signed.message).__name__
+                )
+        if sender not in self._parties:
+            raise UnknownPeerError("an answer must be a party's", "another's")
+        signed.verify(self._parties[sender])
         return sender
 
     def _sender_of(self, signed: Signed, peer: bytes | None) -> bytes:
@@ -395,6 +579,10 @@ class CoordinatorRound:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
         if vector.sender in self._declined:
             raise ConflictingMessageError("who refused a plan must send no vector", "one")
+        if self._opened.get(vector.sender, signed.digest) != signed.digest:
+            raise ConflictingMessageError(
+                "a y must be the one that was added before", "another", peer=vector.sender.hex()
+            )
         if self._opening is not None and not self._opening.has_dealt(vector.sender):
             raise UnexpectedMessageError("shares must come before a vector", "none")
         if len(vector.body) != self._y_bytes:
@@ -452,6 +640,7 @@ class CoordinatorRound:
         )
         signed = wire.sign(record, self._identity)
         self._run_id = signed.digest
+        self._record = signed
         self._append("run record", signed)
         return signed.frame
 
@@ -520,10 +709,9 @@ class CoordinatorRound:
         self._require_settled()
         if row_words:
             require_rows(words, row_words)
-        self._epoch += 1
         plan = Plan(
             run_id=self._run_id,
-            epoch=self._epoch,
+            epoch=self._epoch + 1,
             batch=batch,
             attempt=attempt,
             phase=phase,
@@ -532,20 +720,31 @@ class CoordinatorRound:
             expires_at=expires_at,
             terms=terms,
         )
-        self._plan = wire.sign(plan, self._identity)
-        self._append("plan", self._plan)
+        signed = wire.sign(plan, self._identity)
+        self._journal.append(PlanOpened(signed.frame))
+        self._epoch += 1
+        self._append("plan", signed)
+        self._collect(signed)
         self._case = self._new_case(words, row_words)
-        self._total = self._form.empty_total(words)
+        return signed.frame
+
+    def _collect(self, plan: Signed) -> None:
+        """Wait for the y's of a plan, from the beginning."""
+        self._plan = plan
+        self._case = None
+        self._total = self._form.empty_total(wire.expect(plan, Plan).words)
+        self._opened.clear()
         self._vectors.clear()
         self._declined.clear()
         self._received.clear()
         if self._form.survives_dropouts:
-            self._opening = SumOpening(self._form, seats=self._seats, plan_digest=self._plan.digest)
+            self._opening = SumOpening(self._form, seats=self._seats, plan_digest=plan.digest)
         self._state = CoordinatorState.COLLECTING
-        return self._plan.frame
 
     def fix_survivors(self) -> dict[bytes, list[bytes]]:
         """Fix whose y's are in the sum, once: a y that comes later is refused.
+
+        A set that was fixed before a restart stays, and needs the same parties' y's again.
 
         Returns:
             By survivor, its frames: the survivor set, and the shares that the others dealt to it.
@@ -557,11 +756,19 @@ class CoordinatorRound:
         plan = self._open_plan()
         if self._opening is None:
             raise WrongStateError("the form must survive drop-outs", self._form.name)
+        if self._opening.is_fixed:
+            raise WrongStateError("survivors must be fixed once", "a second time")
         survivors = self.survivors
-        self._form.require_survivors(len(survivors), parties=len(self._seats))
-        message = SurvivorSet(self._run_id, plan.digest, survivors)
-        self._survivor_set = wire.sign(message, self._identity)
-        frames = self._opening.fix(self._survivor_set, survivors)
+        fixed = self._survivor_set
+        if fixed is None:
+            self._form.require_survivors(len(survivors), parties=len(self._seats))
+            fixed = wire.sign(SurvivorSet(self._run_id, plan.digest, survivors), self._identity)
+            self._journal.append(SurvivorsFixed(fixed.frame))
+        elif self.missing:
+            wanted = wire.expect(fixed, SurvivorSet).survivors
+            raise TooFewSharesError(received=len(survivors), threshold=len(wanted))
+        self._survivor_set = fixed
+        frames = self._opening.fix(fixed, survivors)
         self._received.clear()
         self._state = CoordinatorState.REVEALING
         return frames
@@ -581,6 +788,10 @@ class CoordinatorRound:
         if self._total is None or not is_whole:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
         streams = [] if self._opening is None else self._opening.streams()
+        if not self._opened:
+            digests = tuple(self._vectors.get(seat, b"") for seat in self._seats)
+            self._journal.append(SumOpened(digests))
+            self._opened = dict(self._vectors)
         if self._case is not None and streams:
             alive = [self._seats.index(seat) for seat in self.survivors]
             left = self._form.leftovers(alive, parties=len(self._seats))
@@ -600,23 +811,28 @@ class CoordinatorRound:
             WrongStateError: no plan is open, or its sum was not opened and yet it was released.
         """
         plan = self._open_plan()
-        if released and self._total is not None:
+        if released and not self._opened:
             raise WrongStateError("a release must follow an opened sum", self._state.value)
+        added = self._opened or self._vectors
         settlement = Settlement(
             run_id=self._run_id,
             plan_digest=plan.digest,
             state="released" if released else "void",
             words=wire.expect(plan, Plan).words,
-            vector_digests=tuple(self._vectors.get(seat, b"") for seat in self._seats),
+            vector_digests=tuple(added.get(seat, b"") for seat in self._seats),
             refusals=() if released else tuple(self._declined[seat] for seat in self.declined),
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
+        self._journal.append(PlanSettled(signed.frame))
         if released and self._survivor_set is not None:
             self._append("survivor set", self._survivor_set)
         self._append("settlement", signed)
-        self._settled.add(plan.digest)
+        self._settled.append(
+            SettledPlan(wire.expect(plan, Plan), plan.digest, settlement, signed.frame)
+        )
         self._plan = self._total = self._opening = self._survivor_set = None
+        self._opened.clear()
         if released:
             self._case = None
         self._vectors.clear()
@@ -665,10 +881,13 @@ class CoordinatorRound:
     def close(self) -> bytes:
         """End the run and return the frame that tells every party."""
         self._require_settled()
-        self._received.clear()
-        self._state = CoordinatorState.CLOSING
         closing = Closing(self._run_id, self._transcript.head)
-        return wire.sign(closing, self._identity).frame
+        frame = wire.sign(closing, self._identity).frame
+        self._journal.append(RunClosed(frame))
+        self._received.clear()
+        self._closing = frame
+        self._state = CoordinatorState.CLOSING
+        return frame
 
     def compare(self) -> bytes:
         """Return all parties' heads, for every party to compare.
@@ -679,7 +898,7 @@ class CoordinatorRound:
             WrongStateError: the run is not closed, or its heads were compared before.
             TooFewSharesError: too few heads came to tell one history from two.
         """
-        if self._heard:
+        if self._head_frames:
             raise WrongStateError("heads must be compared once", "a second time")
         if self._state is CoordinatorState.CLOSING:
             came, least = len(self._received), least_heads(self._form, parties=len(self._seats))
@@ -688,11 +907,12 @@ class CoordinatorRound:
             self._note_heads()
             self._state = CoordinatorState.COMPARING
         self._require(CoordinatorState.COMPARING)
-        self._heard = tuple(seat for seat in self._seats if seat in self._received)
         received = [self._received.get(seat) for seat in self._seats]
+        heads = tuple(b"" if signed is None else signed.frame for signed in received)
+        self._journal.append(HeadsCollected(heads))
         self._received.clear()
-        statements = tuple(b"" if signed is None else signed.frame for signed in received)
-        return wire.contain(HeadBundle(self._run_id, statements)).frame
+        self._head_frames = heads
+        return self.heads_frame
 
     def signed_transcript(self) -> list[dict[str, Any]]:
         """Return the transcript as it is written down: hashes, signatures and public keys."""
@@ -728,6 +948,19 @@ class CoordinatorRound:
         """Keep what all parties signed of the chain, once all have: it is in their own words."""
         if self._state in (CoordinatorState.CONFIRMED, CoordinatorState.CLOSING):
             self._heads.append(self._heads_record())
+
+    def _note_stage(self, state: CoordinatorState) -> None:
+        """Write down the end of the setup and of the run, once every party has said so."""
+        received = [self._received.get(seat) for seat in self._seats]
+        frames = tuple(b"" if signed is None else signed.frame for signed in received)
+        if self._state is CoordinatorState.CONFIRMED:
+            assert self._record is not None
+            _, setup = self._transcript.entries
+            confirmations = tuple((each.digest, each.signature) for each in setup.signatures)
+            step = SetupFinished(self._offer.frame, self._record.frame, confirmations, frames)
+            self._journal.append(step)
+        elif state is CoordinatorState.DONE:
+            self._journal.append(RunFinished(frames))
 
     def _heads_record(self) -> HeadsRecord:
         stage = "setup" if self._state is CoordinatorState.CONFIRMED else "closing"
@@ -796,7 +1029,9 @@ class CoordinatorRound:
         if isinstance(message, MaskedVector | ShareBundle | Refusal):
             plan = message.subject if isinstance(message, Refusal) else message.plan_digest
             is_open = self._plan is not None and plan == self._plan.digest
-            if plan in self._settled or (is_open and self.survivors_are_fixed):
+            # A set that was fixed before a restart needs the same y's again.
+            is_shut = is_open and self._opening is not None and self._opening.is_fixed
+            if is_shut or any(plan == each.plan_digest for each in self._settled):
                 raise LateMessageError("an answer must come before its plan is over", "a late one")
 
     def _require_current(self, subject: bytes) -> None:

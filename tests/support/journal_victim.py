@@ -15,7 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from party import file_journal
 from party.file_journal import FileJournal
 from protocols.errors import KeyReuseError
 
@@ -85,9 +84,9 @@ def die_at(step: int) -> None:
         touch()
         return done
 
-    file_journal.os.write = half_write  # type: ignore[assignment]
+    os.write = half_write  # type: ignore[assignment]
     for name in ("fsync", "replace", "unlink", "ftruncate"):
-        setattr(file_journal.os, name, around(getattr(os, name)))
+        setattr(os, name, around(getattr(os, name)))
 
 
 def acknowledging(path: Path) -> Callable[[str], None]:

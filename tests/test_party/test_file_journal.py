@@ -127,7 +127,7 @@ class TestOrder:
                 steps.append(name)
                 return call(*arguments)  # type: ignore[operator]
 
-            monkeypatch.setattr(file_journal.os, name, noted)
+            monkeypatch.setattr(os, name, noted)
 
         def steps_of(act: Callable[[], None]) -> list[str]:
             steps.clear()
@@ -189,7 +189,7 @@ class TestDoors:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with filled(tmp_path / "j") as journal:
-            monkeypatch.setattr(file_journal.os, "getpid", lambda: 1)
+            monkeypatch.setattr(os, "getpid", lambda: 1)
             with pytest.raises(JournalStorageError):
                 journal.claim([b"new"], plan_digest=b"p")
 
@@ -218,7 +218,7 @@ class TestDoors:
             def full(*arguments: object) -> int:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-            monkeypatch.setattr(file_journal.os, name, full)
+            monkeypatch.setattr(os, name, full)
             with pytest.raises(JournalStorageError) as caught:
                 journal.claim([b"new"], plan_digest=b"p")
             assert caught.value.code == "PF-333"
@@ -426,7 +426,7 @@ class TestDamage:
 
     def test_a_record_of_an_absurd_length_is_not_read(self, tmp_path: Path) -> None:
         with filled(tmp_path / "j") as journal:
-            header = file_journal._header(journal.head, 2**31)
+            header = file_journal.FORMAT.header(journal.head, 2**31)
         with file_of(tmp_path / "j").open("ab") as file:
             file.write(header + b"x")
         with pytest.raises(JournalDamagedError):
@@ -450,7 +450,7 @@ class TestDamage:
         from protocols import wire  # noqa: PLC0415
 
         with filled(tmp_path / "j") as journal:
-            record, _ = file_journal._record(journal.head, wire.encode_value(body))  # type: ignore[arg-type]
+            record, _ = file_journal.FORMAT.record(journal.head, wire.encode_value(body))  # type: ignore[arg-type]
         with file_of(tmp_path / "j").open("ab") as file:
             file.write(record)
         with pytest.raises(JournalDamagedError):

@@ -1,0 +1,37 @@
+"""The points of a run at which its coordinator may be stopped, and the door through which tests do.
+
+A run calls its `OnStage` at each point. What is called is an argument of the run, so nothing from
+outside the program can set it; the default does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """What has just been done."""
+
+    RESERVED = "reserved"  # a batch and its worst case are stored, nothing is planned
+    PLANNED = "planned"  # its plan is journalled, not sent
+    HEARD = "heard"  # one party's answer of an exchange was taken
+    ANSWERED = "answered"  # the y's are in
+    SURVIVORS_FIXED = "survivors fixed"  # the set is journalled, not sent
+    REVEALED = "revealed"  # the shares are in
+    OPENED = "opened"  # the sum is in memory, nothing was decided
+    DECIDED = "decided"  # noise is drawn where it is ours, labels are in memory, nothing is stored
+    FIRST_STORED = "first phase stored"  # not settled
+    STORED = "stored"  # release and charge are stored, not settled
+    VOID_STORED = "void stored"  # the charge is stored, not settled
+    SETTLED = "settled"  # the settlement is journalled, nobody was told
+    CLOSING = "closing"  # the closing is journalled, not sent
+    COMPARING = "comparing"  # all heads are journalled, not shown
+    FINISHED = "finished"  # every party has compared
+
+
+OnStage = Callable[[Stage], None]
+
+
+def pass_by(stage: Stage) -> None:
+    """Do nothing: what a run calls outside of tests."""

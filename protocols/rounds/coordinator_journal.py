@@ -1,0 +1,194 @@
+"""What the coordinator must remember so that a run goes on after a crash: its steps, in order.
+
+A step is written durably before the frame that follows from it leaves: whatever a party was told is
+here. There is nothing in it that could not be shown to everybody: frames that all parties received,
+and digests of y's. Never a y, a share, or anything opened.
+
+A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, then `SurvivorsFixed`
+where the form survives drop-outs, then `SumOpened`, then `PlanSettled`, which may come sooner; and
+at the end `RunClosed`, `HeadsCollected` and `RunFinished`. `replay` checks that they follow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from protocols.errors import BrokenJournalError
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFinished:
+    """Every party is ready: the run exists.
+
+    Attributes:
+        offer: Frame of the offer.
+        record: Frame of the run record.
+        confirmations: Digest and signature of each party's confirmations, in seat order.
+        ready: Frame in which each party said that it is ready, in seat order.
+    """
+
+    offer: bytes
+    record: bytes
+    confirmations: tuple[tuple[bytes, bytes], ...]
+    ready: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOpened:
+    """A plan is about to be sent."""
+
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SurvivorsFixed:
+    """The survivor set of the open plan is about to be sent."""
+
+    survivor_set: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SumOpened:
+    """The sum of the open plan is about to be opened.
+
+    Attributes:
+        vector_digests: Digest of each party's y, in seat order; empty for who sent none.
+    """
+
+    vector_digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettled:
+    """A settlement is about to be sent."""
+
+    settlement: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunClosed:
+    """The run's end is about to be told."""
+
+    closing: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsCollected:
+    """The parties' heads, in seat order, empty for who was lost, are about to be shown."""
+
+    heads: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """Every party that showed a head has compared them all; what each said, in seat order."""
+
+    ready: tuple[bytes, ...]
+
+
+Step: TypeAlias = (
+    SetupFinished
+    | PlanOpened
+    | SurvivorsFixed
+    | SumOpened
+    | PlanSettled
+    | RunClosed
+    | HeadsCollected
+    | RunFinished
+)
+
+
+class CoordinatorJournal(ABC):
+    """The steps of one run. Whoever keeps it on disk syncs each before returning."""
+
+    @abstractmethod
+    def append(self, step: Step) -> None:
+        """Note a step, before anything follows from it."""
+
+    @abstractmethod
+    def steps(self) -> tuple[Step, ...]:
+        """Return all steps, oldest first."""
+
+
+class MemoryCoordinatorJournal(CoordinatorJournal):
+    """A run's steps in memory, for simulations and tests."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+
+    def append(self, step: Step) -> None:
+        """See `CoordinatorJournal.append`."""
+        self._steps.append(step)
+
+    def steps(self) -> tuple[Step, ...]:
+        """See `CoordinatorJournal.steps`."""
+        return tuple(self._steps)
+
+    def __repr__(self) -> str:
+        return f"MemoryCoordinatorJournal(steps={len(self._steps)})"
+
+
+def step_to_record(step: Step) -> list[Any]:
+    """Return a step as plain data, a word first."""
+    match step:
+        case SetupFinished():
+            pairs = [list(pair) for pair in step.confirmations]
+            return ["setup", step.offer, step.record, pairs, list(step.ready)]
+        case PlanOpened():
+            return ["plan", step.plan]
+        case SurvivorsFixed():
+            return ["survivors", step.survivor_set]
+        case SumOpened():
+            return ["opened", list(step.vector_digests)]
+        case PlanSettled():
+            return ["settlement", step.settlement]
+        case RunClosed():
+            return ["closing", step.closing]
+        case HeadsCollected():
+            return ["heads", list(step.heads)]
+        case RunFinished():
+            return ["finished", list(step.ready)]
+
+
+def step_from_record(record: list[Any]) -> Step:
+    """Read plain data back; the inverse of `step_to_record`.
+
+    Raises:
+        BrokenJournalError: it is no step.
+    """
+    match record:
+        case ["setup", bytes(offer), bytes(run_record), [*pairs], [*ready]]:
+            confirmations = tuple(_pair(pair) for pair in pairs)
+            return SetupFinished(offer, run_record, confirmations, _all_bytes(ready))
+        case ["plan", bytes(frame)]:
+            return PlanOpened(frame)
+        case ["survivors", bytes(frame)]:
+            return SurvivorsFixed(frame)
+        case ["opened", [*digests]]:
+            return SumOpened(_all_bytes(digests))
+        case ["settlement", bytes(frame)]:
+            return PlanSettled(frame)
+        case ["closing", bytes(frame)]:
+            return RunClosed(frame)
+        case ["heads", [*frames]]:
+            return HeadsCollected(_all_bytes(frames))
+        case ["finished", [*frames]]:
+            return RunFinished(_all_bytes(frames))
+        case _:
+            raise BrokenJournalError("a step must be of a known kind", "another")
+
+
+def _pair(value: object) -> tuple[bytes, bytes]:
+    match value:
+        case [bytes(digest), bytes(signature)]:
+            return digest, signature
+        case _:
+            raise BrokenJournalError("a confirmation must have digest and signature", "others")
+
+
+def _all_bytes(values: list[Any]) -> tuple[bytes, ...]:
+    if not all(type(value) is bytes for value in values):
+        raise BrokenJournalError("a step must hold frames or digests", "others")
+    return tuple(values)

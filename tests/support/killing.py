@@ -1,0 +1,228 @@
+"""A federation whose coordinator is killed at chosen points and comes back from its files."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.run_files import FileCoordinatorJournal, FileStore
+from coordinator.stages import Stage
+from pate_fed.charging import RunLedger
+from pate_fed.mechanisms import keyed_stream
+from pate_fed.queries import QueryBatch
+from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.messages import MaskedVector, Settlement
+from tests.support.federation import (
+    FORMS,
+    SIGMA,
+    TEACHERS,
+    Federation,
+    expected_class,
+    messages,
+)
+
+PARTIES = 5
+BATCHES = ((0, 1, 4), (3, 5), (2, 6))
+"""Even queries are agreed on, odd ones are not: of the second batch nothing passes a check."""
+
+THRESHOLD = 750.0
+AT_PARTIES = {"noise_place": "parties", "sigma2": SIGMA}
+CHECKED = {
+    **AT_PARTIES,
+    "mechanism": "confident",
+    "vote_threshold": THRESHOLD,
+    "sigma1": SIGMA,
+    "max_refusals": 100,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "noise at the coordinator": {"vote_threshold": THRESHOLD},
+    "noise at the parties": AT_PARTIES,
+    "noise at the parties, two phases": CHECKED,
+}
+
+
+class KilledError(BaseException):
+    """The coordinator's process ends here."""
+
+
+def votes_at(place: int) -> Callable[[QueryBatch], NDArray[np.int64]]:
+    def vote(batch: QueryBatch) -> NDArray[np.int64]:
+        row = [expected_class(index + (place if index % 2 else 0)) for index in batch.indices]
+        return np.tile(np.array(row), (TEACHERS, 1))
+
+    return vote
+
+
+class MortalFederation(Federation):
+    """A federation whose coordinator keeps its run on disk.
+
+    Attributes:
+        passed: Every stage that any life of the coordinator passed.
+        is_fatal: Given the number of stages passed since the last start and the stage, tells
+            whether the coordinator dies there.
+    """
+
+    def __init__(
+        self, folder: Path, *, kind: str, form: str, opens: bool = True, **changed: Any
+    ) -> None:
+        terms = {**KINDS[kind], **changed.pop("terms", {})}
+        named: dict[str, Any] = {
+            "parties": PARTIES,
+            "votes": {place: votes_at(place) for place in range(PARTIES)},
+            "noises": {
+                place: keyed_stream(bytes([place] * 32), tag="mortal") for place in range(PARTIES)
+            },
+        }
+        super().__init__(form=form, terms=terms, **{**named, **changed})
+        self.folder = folder
+        self.passed: list[Stage] = []
+        self.lives = 1
+        self.is_fatal: Callable[[int, Stage], bool] = lambda number, stage: False
+        self._since = 0
+        self._noise = keyed_stream(bytes(32), tag="mortal coordinator")
+        if opens:
+            self.open()
+
+    def open(self) -> None:
+        """Begin the run."""
+        self.journal = FileCoordinatorJournal(self.folder / "run")
+        self.run = LabelingRun(random_bytes=secrets.token_bytes, **self._arguments)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        members = zip(self.names, self.identities, self.weights, strict=True)
+        return {
+            "transport": self.transport,
+            "identity": self.identity,
+            "form": FORMS[self.form](),
+            "members": [Member(name, each.public, weights) for name, each, weights in members],
+            "pool": self.pool,
+            "settings": Settings(self.run_terms, simulated=True, lifetime_s=3600),
+            "store": self._open_files,
+            "noise_bytes": self._noise,
+            "clock": lambda: self.now,
+            "journal": self.journal,
+            "on_stage": self._note,
+        }
+
+    def _open_files(self, ledger: RunLedger) -> FileStore:
+        store = FileStore(self.folder / "run", ledger, statements=self.folder / "statements")
+        self.store: Any = store
+        return store
+
+    def _note(self, stage: Stage) -> None:
+        self.passed.append(stage)
+        self._since += 1
+        if self.is_fatal(self._since, stage):
+            raise KilledError
+
+    def bury(self) -> None:
+        """Drop all that the dead process had in memory."""
+        self.journal.close()
+        del self.run, self.store
+
+    def resume(self) -> None:
+        """Start a new process of the coordinator."""
+        self.lives += 1
+        self._since = 0
+        self.journal = FileCoordinatorJournal(self.folder / "run")
+        try:
+            self.run = LabelingRun.resume(**self._arguments)
+        except BaseException:
+            self.journal.close()
+            raise
+
+    def work(self, batches: Sequence[tuple[int, ...]] = BATCHES) -> None:
+        """Do what is left of a run; after a restart as its operator would."""
+        if self.lives > 1:
+            self.run.finish()
+        for indices in batches:
+            if indices not in self.released:
+                self.run.ask(indices)
+        self.run.close()
+
+    def live(self, batches: Sequence[tuple[int, ...]] = BATCHES) -> None:
+        """Work, die and come back until the run is done."""
+        is_dead = False
+        while True:
+            try:
+                if is_dead:
+                    self.resume()
+                self.work(batches)
+            except KilledError:
+                if hasattr(self, "run"):
+                    self.bury()
+                is_dead = True
+            else:
+                return
+
+    @property
+    def released(self) -> dict[tuple[int, ...], NoisyRelease]:
+        return dict(self.store.releases().values())
+
+    # What has to be true at the end -----------------------------------------------------------
+
+    @property
+    def transcript(self) -> str:
+        lines = self.run.round.signed_transcript()
+        return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+
+    def charged(self, place: int) -> list[tuple[Any, ...]]:
+        """What a party's ledgers say, without the names of plans, which are each run's own."""
+        run = self.run_ledger(place)
+        ledgers = [self.nodes[place].ledger, *run.costs, run.outcomes]
+        return [
+            (number, each.state, each.reserved, each.spent)
+            for number, ledger in enumerate(ledgers)
+            for each in ledger.entries
+        ]
+
+    def counted(self) -> list[tuple[Any, ...]]:
+        """The same of the coordinator's, but for batches that never left it."""
+        ledger = self.store.ledger()
+        return [
+            (number, each.state, each.reserved, each.spent)
+            for number, part in enumerate([*ledger.costs, ledger.outcomes])
+            for each in part.entries
+            if each.state.value != "cancelled"
+        ]
+
+    def votes_of(self, place: int) -> int:
+        """How often a party's teachers were asked."""
+        return self.steps[place].count("vote")
+
+    def settlements(self) -> dict[bytes, set[bytes]]:
+        """Every settlement that any party was shown, by its plan."""
+        found = defaultdict(set)
+        for packet in self.transport.packets:
+            for message in messages(packet):
+                if isinstance(message, Settlement):
+                    found[message.plan_digest].add(wire.digest_of(message))
+        return found
+
+    def results(self) -> list[Any]:
+        """What parties were told was released, in order, each once."""
+        found: dict[bytes, Any] = {}
+        for packet in self.transport.packets:
+            for message in messages(packet):
+                if isinstance(message, Settlement) and message.state == "released":
+                    found[message.plan_digest] = wire.decode_value(message.result)
+        return list(found.values())
+
+    def ys(self) -> dict[tuple[bytes, bytes], set[bytes]]:
+        """Every y that any party sent, by its plan and sender."""
+        found = defaultdict(set)
+        for packet in self.transport.packets:
+            for message in messages(packet):
+                if isinstance(message, MaskedVector):
+                    found[message.plan_digest, message.sender].add(message.body)
+        return found

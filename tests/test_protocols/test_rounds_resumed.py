@@ -1,0 +1,532 @@
+"""A coordinator's round that comes back from its journal: the very same bytes, or a clear error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols import wire
+from protocols.additive import AdditiveSum
+from protocols.errors import (
+    BrokenJournalError,
+    ConflictingMessageError,
+    RefusedError,
+    TooFewSharesError,
+    UnexpectedMessageError,
+    UnfinishedSetupError,
+    WrongStateError,
+)
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.messages import (
+    Closing,
+    MaskedVector,
+    Plan,
+    Refusal,
+    Settlement,
+    ShareBundle,
+    SurvivorSet,
+)
+from protocols.rounds import (
+    CoordinatorRound,
+    CoordinatorState,
+    MemoryCoordinatorJournal,
+    PartyState,
+)
+from protocols.rounds.coordinator_journal import (
+    HeadsCollected,
+    PlanOpened,
+    PlanSettled,
+    RunClosed,
+    RunFinished,
+    SetupFinished,
+    Step,
+    SumOpened,
+    SurvivorsFixed,
+    step_from_record,
+    step_to_record,
+)
+from tests.support.rounds import NOW, MemoryRun
+from tests.support.walk import altered
+
+WORDS, PARTIES = 4, 5
+ONES = np.ones(WORDS, dtype=np.int64)
+FORMS = [pytest.param(AdditiveSum, id="additive"), pytest.param(MaskedSum, id="masked")]
+
+
+def ready(form: Any = AdditiveSum) -> MemoryRun:
+    run = MemoryRun(PARTIES, form=form)
+    run.set_up()
+    return run
+
+
+def steps_of(run: MemoryRun) -> tuple[Step, ...]:
+    return run.coordinator._journal.steps()
+
+
+def resumed(
+    run: MemoryRun, steps: tuple[Step, ...] | None = None, **changed: Any
+) -> CoordinatorRound:
+    """The round as a new process would have it."""
+    journal = MemoryCoordinatorJournal()
+    for step in steps_of(run) if steps is None else steps:
+        journal.append(step_from_record(step_to_record(step)))
+    arguments = {
+        "identity": run.coordinator_identity,
+        "form": run._make_form(),
+        "parties": {fp: identity.public for fp, identity in run.identities.items()},
+    }
+    return CoordinatorRound.resumed(journal=journal, **{**arguments, **changed})
+
+
+def crash(run: MemoryRun) -> None:
+    run.coordinator = resumed(run)
+
+
+def serve(run: MemoryRun, batch: int = 0, **lost: Any) -> None:
+    run.sum([ONES] * PARTIES, batch=batch, **lost)
+    run.settle()
+
+
+def send_ys(
+    run: MemoryRun, plan: bytes, *, absent: tuple[int, ...] = ()
+) -> dict[bytes, list[bytes]]:
+    """Hand a plan to all but some seats; a new one is contributed to, an old one answered again."""
+    sent = {}
+    for seat, party in enumerate(run.coordinator.seats):
+        if seat in absent:
+            continue
+        received = run.parties[party].receive(plan, now=NOW)
+        again = received.event is None
+        frames = list(received.replies if again else run.parties[party].contribute(ONES))
+        run.to_coordinator("y", party, frames)
+        sent[party] = frames
+    return sent
+
+
+def fixed(run: MemoryRun) -> dict[bytes, list[bytes]]:
+    """Fix the survivors, and hand everybody what is theirs."""
+    frames = run.coordinator.fix_survivors()
+    for party, items in frames.items():
+        for frame in items:
+            run.to_coordinator("reveal", party, run.to_party("survivors", party, frame))
+    return frames
+
+
+def whole_run(form: Any) -> MemoryRun:
+    """Two released batches and a void one, closed."""
+    run = ready(form)
+    serve(run, 0)
+    plan = run.open_plan(WORDS, batch=1)
+    send_ys(run, plan)
+    run.settle(released=False)
+    serve(run, 2)
+    run.close()
+    return run
+
+
+class TestGoingOn:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_after_every_step_of_a_run_it_is_where_it_was(self, form: Any) -> None:
+        run = whole_run(form)
+        steps = steps_of(run)
+        kinds = {type(step) for step in steps}
+        assert len(kinds) == (8 if form is MaskedSum else 7)
+        states = [resumed(run, steps[: number + 1]).state for number in range(len(steps))]
+        assert states[0] is CoordinatorState.READY
+        assert states[-3:] == [
+            CoordinatorState.CLOSING, CoordinatorState.COMPARING, CoordinatorState.DONE,
+        ]  # fmt: skip
+        last = resumed(run)
+        assert last.transcript == run.coordinator.transcript
+        assert last.signed_transcript() == run.coordinator.signed_transcript()
+        assert last.statements == run.coordinator.statements
+        assert last.run_id == run.coordinator.run_id
+        assert last.settled == run.coordinator.settled
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_plan_is_sent_again_as_it_was_and_gets_the_same_ys(self, form: Any) -> None:
+        run = ready(form)
+        serve(run, 0)
+        plan = run.open_plan(WORDS, batch=1)
+        first = send_ys(run, plan)
+        crash(run)
+        assert run.coordinator.plan_frame == plan
+        assert run.coordinator.missing == run.coordinator.seats
+        assert send_ys(run, plan) == first
+        if form is MaskedSum:
+            fixed(run)
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        run.settle()
+        serve(run, 2)
+        run.close()
+        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+    def test_a_survivor_set_stays_and_so_does_every_bundle(self) -> None:
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan, absent=(2,))
+        first = run.coordinator.fix_survivors()
+        crash(run)
+        absent = run.coordinator.seats[2]
+        assert absent not in run.coordinator.missing
+        # Who was not in it comes too late, for ever.
+        run.to_party("plan", absent, plan)
+        late = run.parties[absent].contribute(ONES)
+        with pytest.raises(UnexpectedMessageError) as caught:
+            run.to_coordinator("late", absent, list(late))
+        assert caught.value.peer == absent.hex()
+        send_ys(run, plan, absent=(2,))
+        assert fixed(run) == first
+        assert np.array_equal(run.coordinator.open_total(), (PARTIES - 1) * ONES)
+
+    def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self) -> None:
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        run.coordinator.fix_survivors()
+        crash(run)
+        send_ys(run, plan, absent=(1,))
+        with pytest.raises(TooFewSharesError):
+            run.coordinator.fix_survivors()
+        with pytest.raises(WrongStateError):
+            run.coordinator.open_total()
+        run.settle(released=False)
+
+    def test_revealed_shares_come_again_as_they_were(self) -> None:
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        first = fixed(run)
+        crash(run)
+        send_ys(run, plan)
+        assert fixed(run) == first
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_sum_that_was_opened_is_opened_from_the_same_ys_only(self, form: Any) -> None:
+        run = ready(form)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        if form is MaskedSum:
+            fixed(run)
+        run.coordinator.open_total()
+        crash(run)
+        assert run.coordinator.was_opened
+        liar = run.coordinator.seats[1]
+        frames = list(run.parties[liar].receive(plan, now=NOW).replies)
+        body = wire.expect(wire.decode(frames[-1]), MaskedVector).body
+        other = altered(frames[-1], run.identities[liar], body=bytes([body[0] ^ 1]) + body[1:])
+        with pytest.raises(ConflictingMessageError) as caught:
+            run.to_coordinator("another y", liar, [*frames[:-1], other])
+        assert (caught.value.code, caught.value.peer) == ("PF-223", liar.hex())
+        # The true one is still welcome, and the sum is what it was.
+        send_ys(run, plan)
+        if form is MaskedSum:
+            fixed(run)
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert sum(type(step) is SumOpened for step in steps_of(run)) == 1
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_what_was_opened_can_be_settled_without_its_ys(self, form: Any) -> None:
+        run = ready(form)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        if form is MaskedSum:
+            fixed(run)
+        run.coordinator.open_total()
+        crash(run)
+        run.settle(result=b"result")
+        run.close()
+        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+    def test_what_was_not_opened_cannot_be_released(self) -> None:
+        run = ready()
+        send_ys(run, run.open_plan(WORDS))
+        crash(run)
+        with pytest.raises(WrongStateError):
+            run.coordinator.settle(released=True, result=b"")
+
+    def test_ys_that_were_opened_are_not_unsent_by_refusals(self) -> None:
+        """Else everybody's budget could be given back for a sum that was seen."""
+        run = ready()
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        run.coordinator.open_total()
+        crash(run)
+        for party, identity in run.identities.items():
+            refusal = wire.sign(_refusal(wire.decode(plan).digest, party), identity).frame
+            with pytest.raises(RefusedError):
+                run.coordinator.receive(refusal, peer=party)
+        assert not run.coordinator.nothing_was_shared
+
+    def test_who_may_not_have_heard_is_told_again(self) -> None:
+        run = ready(MaskedSum)
+        first, second = run.coordinator.seats[:2]
+        serve(run, 0)
+        for batch in (1, 2):  # lost in both, and hears of neither
+            plan = run.open_plan(WORDS, batch=batch)
+            send_ys(run, plan, absent=(0,))
+            fixed(run)
+            run.coordinator.open_total()
+            frame = run.coordinator.settle(released=True, result=b"")
+            for party in run.coordinator.seats[1:]:
+                run.to_party("settlement", party, frame)
+        crash(run)
+        frames = [each.frame for each in run.coordinator.settled]
+        assert len(frames) == 3
+        assert run.coordinator.unheard(first) == frames
+        assert run.coordinator.unheard(second) == frames[-1:]
+        for frame in run.coordinator.unheard(first):
+            run.to_party("settlement", first, frame)
+        serve(run, 3)
+        run.close()
+        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+    def test_a_closing_goes_on_wherever_it_stood(self) -> None:
+        run = ready()
+        serve(run)
+        closing = run.coordinator.close()
+        some = run.coordinator.seats[:2]
+        for party in some:
+            run.to_coordinator("closing", party, run.to_party("closing", party, closing))
+        crash(run)
+        assert run.coordinator.closing_frame == closing
+        run.broadcast("closing", closing)
+        heads = run.coordinator.compare()
+        for party in some:
+            run.to_coordinator("heads", party, run.to_party("heads", party, heads))
+        crash(run)
+        assert run.coordinator.heads_frame == heads
+        run.broadcast("heads", heads)
+        assert run.coordinator.state is CoordinatorState.DONE
+        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+    def test_a_step_is_written_before_its_frame_is_handed_out(self) -> None:
+        """A journal that cannot be written keeps the frame back, and changes nothing."""
+
+        class Full(MemoryCoordinatorJournal):
+            is_full = False
+
+            def append(self, step: Step) -> None:
+                if self.is_full:
+                    raise OSError("no space")
+                super().append(step)
+
+        run = ready(MaskedSum)
+        journal = Full()
+        for step in steps_of(run):
+            journal.append(step)
+        run.coordinator._journal = journal
+
+        def refused(call: Any) -> None:
+            coordinator = run.coordinator
+            before = (coordinator.state, coordinator.transcript, coordinator.has_open_plan)
+            journal.is_full = True
+            with pytest.raises(OSError, match="no space"):
+                call()
+            journal.is_full = False
+            after = (coordinator.state, coordinator.transcript, coordinator.has_open_plan)
+            assert before == after
+
+        refused(lambda: run.open_plan(WORDS))
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        refused(run.coordinator.fix_survivors)
+        fixed(run)
+        refused(run.coordinator.open_total)
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        refused(lambda: run.coordinator.settle(released=True, result=b""))
+        run.settle()
+        refused(run.coordinator.close)
+        run.broadcast("closing", run.coordinator.close())
+        run.broadcast("heads", run.coordinator.compare())
+        assert run.coordinator.state is CoordinatorState.DONE
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_the_journal_holds_no_y_no_share_and_nothing_opened(self, form: Any) -> None:
+        run = ready(form)
+        sent = send_ys(run, run.open_plan(WORDS))
+        if form is MaskedSum:
+            fixed(run)
+        secret = [run.coordinator.open_total().astype("<u4").tobytes()]
+        run.settle()
+        run.close()
+        for frame in (frame for frames in sent.values() for frame in frames):
+            match wire.decode(frame).message:
+                case MaskedVector(body=body):
+                    secret.append(body)
+                case ShareBundle(dealings=dealings, envelopes=envelopes):
+                    secret += [*dealings, *envelopes]
+        written = [wire.encode_value(step_to_record(step)) for step in steps_of(run)]
+        assert len(secret) >= 1 + PARTIES
+        assert not [one for one in secret if any(one in record for record in written)]
+
+
+def _refusal(subject: bytes, party: bytes) -> Any:
+    return Refusal(subject, party, "PF-301")
+
+
+class TestDamage:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_step_left_out_moved_or_repeated_is_an_error(self, form: Any) -> None:
+        run = whole_run(form)
+        steps = steps_of(run)
+        for place in range(len(steps)):
+            for spoiled in (
+                steps[:place] + steps[place + 1 :],
+                steps[: place + 1] + steps[place:],
+                (*steps[:place], *reversed(steps[place : place + 2]), *steps[place + 2 :]),
+            ):
+                if spoiled == steps or spoiled == steps[:-1]:
+                    continue  # nothing was moved, or the end is missing: see below
+                with pytest.raises(BrokenJournalError) as caught:
+                    resumed(run, spoiled)
+                assert caught.value.code == "PF-248"
+
+    def test_a_void_batch_needs_no_opened_sum_and_a_released_one_does(self) -> None:
+        run = ready()
+        serve(run)
+        steps = steps_of(run)
+        opened = [place for place, step in enumerate(steps) if isinstance(step, SumOpened)]
+        with pytest.raises(BrokenJournalError):
+            resumed(run, steps[: opened[0]] + steps[opened[0] + 1 :])
+
+    def test_nothing_is_not_a_run(self) -> None:
+        with pytest.raises(UnfinishedSetupError) as caught:
+            resumed(ready(), ())
+        assert caught.value.code == "PF-249"
+
+    @pytest.mark.parametrize(
+        ("kind", "message_type", "changed"),
+        [
+            pytest.param(PlanOpened, Plan, {"words": 9}, id="plan"),
+            pytest.param(PlanSettled, Settlement, {"result": b"other"}, id="settlement"),
+            pytest.param(
+                SurvivorsFixed, SurvivorSet, {"survivors": (bytes(32),)}, id="survivor set"
+            ),
+            pytest.param(RunClosed, Closing, {"head": bytes(32)}, id="closing"),
+        ],
+    )
+    def test_a_frame_that_the_coordinator_did_not_sign_is_an_error(
+        self, kind: Any, message_type: Any, changed: dict[str, Any]
+    ) -> None:
+        run = whole_run(MaskedSum)
+        steps = list(steps_of(run))
+        place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
+        [name] = kind.__dataclass_fields__
+        frame = getattr(steps[place], name)
+        assert isinstance(wire.decode(frame).message, message_type)
+        forged = altered(frame, SigningIdentity.generate(), **changed)
+        for other in (forged, frame[:-1] + bytes([frame[-1] ^ 1]), frame[:-1], b""):
+            steps[place] = kind(other)
+            with pytest.raises(BrokenJournalError):
+                resumed(run, tuple(steps))
+
+    @pytest.mark.parametrize("kind", [SetupFinished, HeadsCollected, RunFinished])
+    def test_what_a_party_did_not_sign_is_an_error(self, kind: Any) -> None:
+        run = whole_run(AdditiveSum)
+        steps = list(steps_of(run))
+        place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
+        name = "heads" if kind is HeadsCollected else "ready"
+        frames = getattr(steps[place], name)
+        peer, other = (run.identities[party] for party in run.coordinator.seats[:2])
+        for spoiled in (
+            (frames[1], frames[0], *frames[2:]),
+            frames[1:],
+            (altered(frames[0], other, journal_counter=0), *frames[1:]),
+            (altered(frames[0], peer, head=bytes(32)), *frames[1:]),
+        ):
+            changed = replace(steps[place], **{name: spoiled})
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
+
+    def test_digests_of_a_sum_that_do_not_fit_are_an_error(self) -> None:
+        run = ready(MaskedSum)
+        serve(run, absent=(1,))
+        steps = list(steps_of(run))
+        place = next(number for number, step in enumerate(steps) if isinstance(step, SumOpened))
+        digests = steps[place].vector_digests  # type: ignore[union-attr]
+        for spoiled in (
+            digests[1:],
+            tuple(reversed(digests)),
+            (bytes(32), *digests[1:]),
+            (digests[0], b"\1" * 32, *digests[2:]),
+        ):
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*steps[:place], SumOpened(spoiled), *steps[place + 1 :]))
+
+    def test_the_journal_of_another_run_identity_form_or_party_is_refused(self) -> None:
+        run, other = ready(), ready()
+        with pytest.raises(BrokenJournalError):
+            resumed(run, steps_of(other))
+        with pytest.raises(BrokenJournalError):
+            resumed(run, identity=SigningIdentity.generate())
+        with pytest.raises(BrokenJournalError):
+            resumed(run, form=MaskedSum())
+        parties = {fp: identity.public for fp, identity in run.identities.items()}
+        parties.popitem()
+        with pytest.raises(BrokenJournalError):
+            resumed(run, parties=parties)
+        serve(run)
+        serve(other)
+        with pytest.raises(BrokenJournalError):
+            resumed(run, (*steps_of(run)[:1], *steps_of(other)[1:]))
+
+    def test_a_new_run_does_not_begin_with_an_old_journal(self) -> None:
+        run = ready()
+        journal = run.coordinator._journal
+        with pytest.raises(WrongStateError):
+            CoordinatorRound(
+                identity=run.coordinator_identity,
+                form=AdditiveSum(),
+                parties={fp: identity.public for fp, identity in run.identities.items()},
+                nonce=bytes(32),
+                expires_at=10_000,
+                simulated=True,
+                journal=journal,
+            )
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_journal_that_lost_its_end_stops_the_parties_not_their_keys(self, form: Any) -> None:
+        """It reads like a younger run: what it would say anew contradicts what parties know."""
+        run = ready(form)
+        steps = steps_of(run)
+        serve(run, 0)
+        run.coordinator = resumed(run, steps)
+        plan = run.open_plan(WORDS, batch=7)
+        for party in run.parties.values():
+            with pytest.raises(ConflictingMessageError):
+                party.receive(plan, now=NOW)
+            assert party.state is PartyState.STOPPED
+
+    def test_an_older_journal_of_one_more_batch_is_refused_for_its_history(self) -> None:
+        run = ready()
+        serve(run, 0)
+        steps = steps_of(run)
+        serve(run, 1)
+        serve(run, 2)
+        run.coordinator = resumed(run, steps)
+        heads = [entry.head for entry in run.coordinator.transcript.entries]
+        assert all(one != other for one, other in pairwise(heads))
+        plan = run.open_plan(WORDS, batch=9)
+        party = run.parties[run.coordinator.seats[0]]
+        with pytest.raises(ConflictingMessageError):
+            party.receive(plan, now=NOW)
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            [], ["dance"], ["plan"], ["plan", "text"], ["plan", b"a", b"b"], ["opened", b"x"],
+            ["opened", ["x"]], ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
+            ["heads", {}], [1],
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_what_is_no_step_is_an_error(self, record: list[Any]) -> None:
+        with pytest.raises(BrokenJournalError):
+            step_from_record(record)
