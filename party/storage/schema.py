@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKey, Index, LargeBinary, String
+from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Digest = LargeBinary(32)
@@ -222,7 +222,7 @@ class PinRow(Base):
     identity_key: Mapped[bytes] = mapped_column(LargeBinary(32))
     checked_how: Mapped[str]
     checked_by: Mapped[str]
-    pinned_at: Mapped[float]
+    pinned_at: Mapped[float] = mapped_column(Double)
 
 
 class ApprovalRow(Base):
@@ -242,8 +242,8 @@ class ApprovalRow(Base):
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
     digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
     state: Mapped[str] = mapped_column(String(16), index=True)
-    asked_at: Mapped[float]
-    decided_at: Mapped[float | None]
+    asked_at: Mapped[float] = mapped_column(Double)
+    decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
 
 

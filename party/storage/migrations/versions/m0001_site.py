@@ -103,15 +103,15 @@ def _make_records() -> None:
         sa.Column("identity_key", _DIGEST, nullable=False),
         sa.Column("checked_how", sa.String, nullable=False),
         sa.Column("checked_by", sa.String, nullable=False),
-        sa.Column("pinned_at", sa.Float, nullable=False),
+        sa.Column("pinned_at", sa.Double, nullable=False),
     )
     op.create_table(
         "approvals",
         sa.Column("kind", sa.String(16), primary_key=True),
         sa.Column("digest", _DIGEST, primary_key=True),
         sa.Column("state", sa.String(16), nullable=False),
-        sa.Column("asked_at", sa.Float, nullable=False),
-        sa.Column("decided_at", sa.Float),
+        sa.Column("asked_at", sa.Double, nullable=False),
+        sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])
