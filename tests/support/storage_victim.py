@@ -15,8 +15,7 @@ from pathlib import Path
 
 from party.errors import JournalError, PartyError
 from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
-from pate_fed.accounting import PrivacyLedger
-from pate_fed.accounting import GaussianMaxEvent
+from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
 from tests.support.journal_victim import RUN, acknowledging
 
 BUDGET = PrivacyLedger.for_life(50.0, 1e-6)

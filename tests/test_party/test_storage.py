@@ -514,8 +514,7 @@ class TestRestored:
             run.new_run()
             with pytest.raises((HistoryError, RestoredJournalError)):
                 run.set_up()
-        with PartyDatabase.at(tmp_path / "backup.db") as again:
-            with pytest.raises(RestoredJournalError):
-                SqlJournal(again).begin(run_id=bytes(32), epoch=1, plan_digest=PLAN)
+        with PartyDatabase.at(tmp_path / "backup.db") as again, pytest.raises(RestoredJournalError):
+            SqlJournal(again).begin(run_id=bytes(32), epoch=1, plan_digest=PLAN)
         for database in databases.values():
             database.close()
