@@ -23,6 +23,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from tests.support.federation import Federation
 from tests.support.journal_victim import acknowledging
+from tests.support.storage_victim import give_up_rights
 
 MEMBERS = (b"a" * 32, b"b" * 32)
 POOL = QueryPool(np.arange(40_000.0).reshape(-1, 2))
@@ -85,7 +86,17 @@ def run_out_of_disk(url: str, folder: Path) -> None:
     store.save_run_id(b"there is room again")
 
 
-VICTIMS = {each.__name__: each for each in (release_for_ever, run_out_of_disk)}
+def open_without_rights(url: str, folder: Path) -> None:
+    """Open a database that may be read only; whoever may everything gives that up first."""
+    del folder
+    give_up_rights()
+    try:
+        Database(url)
+    except DatabaseError as error:
+        print(f"{error.code} {error}")
+
+
+VICTIMS = {each.__name__: each for each in (release_for_ever, run_out_of_disk, open_without_rights)}
 
 if __name__ == "__main__":
     VICTIMS[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

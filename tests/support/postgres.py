@@ -83,7 +83,7 @@ def running(bin_folder: Path) -> Iterator[Cluster]:
             _wait_for(cluster, server)
             yield cluster
         finally:
-            server.send_signal(signal.SIGINT)  # a fast shutdown
+            server.send_signal(signal.SIGQUIT)  # at once: nothing of it is needed any more
             server.wait(PATIENCE_S)
 
 

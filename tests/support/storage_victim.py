@@ -69,12 +69,17 @@ def run_out_of_disk(folder: Path) -> None:
         say("begun 10000")
 
 
-def open_without_rights(folder: Path) -> None:
-    """Open a database that may be read only; whoever may everything gives that up first."""
+def give_up_rights() -> None:
+    """Become somebody whom permissions bind."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
+
+
+def open_without_rights(folder: Path) -> None:
+    """Open a database that may be read only; whoever may everything gives that up first."""
+    give_up_rights()
     try:
         PartyDatabase.at(folder / "party.db")
     except PartyError as error:

@@ -67,6 +67,8 @@ def store(reopen: Reopen) -> RunStore:
 
 def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reopen: Reopen) -> None:
     for batch in (2, 0, 1):
+        asked = AskedBatch(batch, (batch,), store.ledger().left)
+        store.save_asked(store.ledger(), asked)
         store.save_release(store.ledger(), batch=batch, indices=(batch,), release=release(batch))
     for each in (store, reopen(store)):
         assert list(each.releases()) == [0, 1, 2]
@@ -75,7 +77,7 @@ def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reope
 
 def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     reserved = store.ledger().reserve("batch 0", ONE)
-    store.save_ledger(reserved)
+    store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
     committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
     store.save_release(committed, batch=0, indices=(4,), release=release(1))
     for each in (store, reopen(store)):
