@@ -1,4 +1,4 @@
-"""A coordinator's database, of two kinds: killed, full, read-only, taken over, of a newer version."""
+"""A coordinator's database, of two kinds: killed, full, read-only, taken over, too new."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from coordinator.database import (
 )
 from coordinator.database.schema import AnswerRow, RunEntryRow, RunStepRow
 from coordinator.errors import (
+    CoordinatorError,
     DatabaseError,
     DatabaseVersionError,
     RunDamagedError,
@@ -558,3 +559,41 @@ class TestFederation:
             )
             labels = [None if label == ABSTAIN else label for label in release.labels.tolist()]
             assert [answer.label for answer in found.values()] == labels
+
+
+class TestRestored:
+    """Yesterday's copy in the place of the coordinator's database."""
+
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    def test_hospitals_give_a_coordinator_that_went_back_nothing_new(
+        self, tmp_path: Path, open_database: OpenDatabase, form: str
+    ) -> None:
+        database = open_database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+        federation = StoredFederation(database, kind="noise at the coordinator", form=form)
+        federation.run.set_up()
+        federation.ask(0)
+        federation.runs = copied(database, tmp_path / "copy.db", open_database)
+        for query in (2, 6):  # with the second plan they hear of the first one's end
+            federation.ask(query)
+        votes = [federation.votes_of(place) for place in range(len(federation.nodes))]
+        sent, charged = len(federation.ys()), federation.nodes[0].ledger
+        federation.bury()
+        federation.resume()
+        federation.run.finish()
+        assert list(federation.store.releases()) == [0]  # it knows nothing of the second
+        for query in (2, 4):  # the one that was answered, and another
+            with pytest.raises(CoordinatorError):
+                federation.ask(query)
+        assert list(federation.store.releases()) == [0]
+        assert [federation.votes_of(place) for place in range(len(federation.nodes))] == votes
+        assert len(federation.ys()) == sent
+        assert federation.nodes[0].ledger.charged_epsilon() >= charged.charged_epsilon()
+
+
+def copied(database: Database, file: Path, open_database: OpenDatabase) -> RunRecords:
+    """Copy a database that is in use, as the how-to says; return the runs of the copy."""
+    engine = create_engine(f"sqlite:///{database._engine.url.database}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"VACUUM INTO '{file}'")
+    engine.dispose()
+    return RunRecords(open_database(f"sqlite:///{file}"), clock=lambda: NOON)
