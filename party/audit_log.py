@@ -11,14 +11,14 @@ A record holds codes, digests and prices: never a vote, a cell or a key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from party.audit import Audit, AuditKind, Detail
 from party.errors import BrokenAuditLogError
 from party.storage import PartyDatabase
 from party.storage.schema import AuditRow
@@ -29,33 +29,6 @@ from protocols.identity import PublicIdentity, SigningIdentity
 HEAD_PURPOSE = "audit log head"
 _DOMAIN = b"pate-fed/1/audit log\0"
 _READ_AT_ONCE = 1_000
-
-Detail: TypeAlias = str | int | bytes
-"""What a record may hold; a price is written as text, so that it is read as it was written."""
-
-
-class AuditKind(StrEnum):
-    """What a record is about."""
-
-    JOINED = "joined"
-    LEFT = "left"
-    RUN_ACCEPTED = "run accepted"
-    RUN_REFUSED = "run refused"
-    RUN_CLOSED = "run closed"
-    BATCH_ANSWERED = "batch answered"
-    BATCH_REFUSED = "batch refused"
-    CHARGED = "charged"
-    SETTLED = "settled"
-    ASKED = "approval asked"
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    POLICY_CHANGED = "policy changed"
-    DATA_CHANGED = "data changed"
-    PIN_ADDED = "pin added"
-    PIN_REMOVED = "pin removed"
-    SETTING_CHANGED = "setting changed"
-    JOURNAL_HALTED = "journal halted"
-    JOURNAL_RESUMED = "journal resumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +130,17 @@ class AuditLog:
         Raises:
             StorageError: it could not be stored.
         """
+        return self.write(kind, detail, at=at, session=session)
+
+    def write(
+        self,
+        kind: AuditKind,
+        detail: Mapping[str, Detail],
+        *,
+        at: float,
+        session: Session | None = None,
+    ) -> AuditRecord:
+        """Add a record whose details have names that are not known beforehand; see `append`."""
         if session is not None:
             return _append(session, kind, at=at, detail=detail)
         with self._database.transaction() as own:
@@ -243,6 +227,23 @@ class AuditLog:
                 return
             yield from ((row.number, row.body, row.link) for row in part)
             first = part[-1].number + 1
+
+
+class NodeAudit(Audit):
+    """Writes what a node does into its site's audit log.
+
+    Args:
+        log: The site's.
+        clock: Unix time, in seconds.
+    """
+
+    def __init__(self, log: AuditLog, *, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._clock = clock
+
+    def note(self, kind: AuditKind, **detail: Detail) -> None:
+        """See `Audit.note`."""
+        self._log.write(kind, detail, at=self._clock())
 
 
 def _append(

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from sqlalchemy import select
 
-from party.audit_log import AuditKind, AuditLog
+from party.audit import AuditKind
+from party.audit_log import AuditLog
 from party.errors import RecordError
 from party.storage import PartyDatabase
 from party.storage.schema import ApprovalRow, PinRow, SettingRow

@@ -7,17 +7,22 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party.audit_log import AuditKind, AuditLog, AuditRecord, SignedHead
+from coordinator.errors import CoordinatorError
+from party.audit import AuditKind
+from party.audit_log import AuditLog, AuditRecord, NodeAudit, SignedHead
 from party.errors import BrokenAuditLogError, StorageError
 from party.storage import PartyDatabase
 from protocols import wire
 from protocols.errors import BadSignatureError, MalformedMessageError
 from protocols.identity import SigningIdentity
+from tests.support.federation import TEACHERS, Federation
 
 SITE = SigningIdentity.generate()
 RECORDS = 6
@@ -243,3 +248,98 @@ class TestTampering:
         tampered(database, lambda file: file.execute("DROP TABLE audit"))
         with pytest.raises(StorageError):
             log.append(AuditKind.SETTLED, at=1.0)
+
+
+class TestNode:
+    """What a node writes down of a run."""
+
+    def federation(self, database: PartyDatabase, **changed: Any) -> tuple[Federation, AuditLog]:
+        federation, log = Federation(**changed), AuditLog(database)
+        federation.nodes[0]._audit = NodeAudit(log, clock=lambda: federation.now)
+        return federation, log
+
+    def test_a_run_is_told_from_its_beginning_to_its_end(self, database: PartyDatabase) -> None:
+        federation, log = self.federation(database)
+        federation.run.set_up()
+        federation.ask(0, 1)
+        federation.ask(2)
+        federation.run.close()
+        told = list(log.records())
+        batch = [AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED]
+        assert [record.kind for record in told] == [AuditKind.RUN_ACCEPTED, *batch, *batch]
+        entries = federation.nodes[0].ledger.entries
+        for kind in batch:
+            plans = [record.detail["plan"] for record in told if record.kind is kind]
+            assert plans == [bytes.fromhex(entry.entry_id) for entry in entries]
+        assert {record.detail["run"] for record in told if "run" in record.detail} == {
+            federation.run.round.run_id
+        }
+        assert [record.detail["queries"] for record in told if "queries" in record.detail] == [
+            2,
+            2,
+            1,
+            1,
+        ]
+        used = federation.nodes[0].ledger.charged_epsilon()
+        assert float(str(told[-1].detail["lifetime_epsilon"])) == used > 0
+        assert log.verify() == len(told)
+
+    def test_a_refused_run_and_batch_are_told_with_their_codes(
+        self, database: PartyDatabase
+    ) -> None:
+        federation, log = self.federation(database, policies={0: {"least_parties": 9}})
+        with pytest.raises(CoordinatorError):
+            federation.run.set_up()
+        [refused] = log.records()
+        assert (refused.kind, refused.detail["code"]) == (AuditKind.RUN_REFUSED, "PF-310")
+
+        federation, log = self.federation(database, budgets={0: 0.2})
+        federation.run.set_up()
+
+        def ask_until_it_refuses() -> None:
+            for index in range(6):
+                federation.ask(index)
+
+        with pytest.raises(CoordinatorError):
+            ask_until_it_refuses()
+        last = [record for record in log.records() if record.kind is not AuditKind.SETTLED][-1]
+        assert (last.kind, last.detail["code"]) == (AuditKind.BATCH_REFUSED, "PF-318")
+
+    def test_what_cannot_be_written_down_is_not_done(
+        self, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation, _ = self.federation(database)
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("the log must be writable", "a full disk")
+
+        monkeypatch.setattr(AuditLog, "write", fail)
+        with pytest.raises(CoordinatorError):
+            federation.run.set_up()
+        monkeypatch.undo()
+        federation, log = self.federation(database)
+        federation.run.set_up()
+        monkeypatch.setattr(AuditLog, "write", fail)
+        with pytest.raises(CoordinatorError):
+            federation.ask(0)
+        assert federation.steps[0].count("vote") == 0
+        assert [record.kind for record in log.records()] == [AuditKind.RUN_ACCEPTED]
+
+    def test_no_record_depends_on_a_vote(self, tmp_path: Path) -> None:
+        """Two hospitals' teachers vote otherwise; their logs say the same until the release."""
+        logs = []
+        for name, label in (("one", 0), ("other", 1)):
+            with PartyDatabase.at(tmp_path / name) as database:
+                votes = {0: lambda batch, label=label: np.full((TEACHERS, len(batch)), label)}
+                federation, log = self.federation(database, votes=votes)
+                federation.run.set_up()
+                federation.ask(0, 1)
+                hidden = ("run", "plan")
+                logs.append(
+                    [
+                        (r.kind, {k: v for k, v in r.detail.items() if k not in hidden})
+                        for r in log.records()
+                    ]
+                )
+        assert logs[0] == logs[1]
+        assert len(logs[0]) == 3

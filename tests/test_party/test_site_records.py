@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from party.audit_log import AuditKind, AuditLog
+from party.audit import AuditKind
+from party.audit_log import AuditLog
 from party.errors import RecordError, StorageError
 from party.site_records import ApprovalState, SiteRecords, Subject
 from party.storage import PartyDatabase
