@@ -24,7 +24,7 @@ from pate_fed.federation import (
 )
 from pate_fed.mechanisms import FirstPhase, distributed_max
 from pate_fed.releases import NoisyRelease, Outcome
-from protocols import dealing, envelope, pair_keys, shamir, share_envelope
+from protocols import chained_log, dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.messages import MESSAGE_TYPES
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
@@ -98,7 +98,7 @@ def test_bodies_of_a_journal_are_those_of_the_code() -> None:
     source = Path(file_journal.__file__).read_text(encoding="utf-8")
     listed = re.findall(r'^\| `\["([a-z]+)"', section("A party's journal"), re.MULTILINE)
     assert listed == re.findall(r'case \["([a-z]+)"', source)
-    assert f"{file_journal.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
+    assert f"{chained_log.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
 
 
 def test_bounds_on_the_page_are_those_of_the_code() -> None:
