@@ -22,6 +22,8 @@ A message says what must hold and what came, and holds no secret::
     |- HomeError                PF-432  a federation's folder that cannot be made or used
     |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
     |- DatabaseError            PF-440  a database that cannot be opened or written
+    |  `- DatabaseVersionError   PF-441  a newer version of this program wrote it
+    |- RunNameError             PF-442  a run that is not there, or is there already
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -209,6 +211,18 @@ class DatabaseError(CoordinatorError):
     """A database that cannot be opened, or did not store what it was given."""
 
     code = "PF-440"
+
+
+class DatabaseVersionError(DatabaseError):
+    """A newer version of this program wrote the database."""
+
+    code = "PF-441"
+
+
+class RunNameError(CoordinatorError, ValueError):
+    """A run that is not there, is there already, or is past what was asked of it."""
+
+    code = "PF-442"
 
 
 class InternalError(CoordinatorError):

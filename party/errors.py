@@ -18,6 +18,11 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- UnitError         PF-347  a systemd unit that cannot be written
     |- NotConfirmedError PF-348  a person did not agree
     |- InternalError     PF-349  a fault of this program
+    |- StorageError      PF-350  a database that cannot be opened or written
+    |  |- StorageVersionError   PF-351  a newer version of this program wrote it
+    |  `- StorageDamagedError   PF-352  it does not fit itself
+    |- BrokenAuditLogError      PF-353  an audit log that somebody changed or cut (`number`)
+    |- RecordError       PF-354  a record that contradicts those before it
     `- RefusalError      the code of its `Reason`
 """
 
@@ -152,6 +157,44 @@ class InternalError(PartyError):
     """A fault of this program, named by kind and place only."""
 
     code = "PF-349"
+
+
+class StorageError(PartyError):
+    """The site's database cannot be opened or written."""
+
+    code = "PF-350"
+
+
+class StorageVersionError(StorageError):
+    """A newer version of this program wrote the database."""
+
+    code = "PF-351"
+
+
+class StorageDamagedError(StorageError):
+    """A database that does not fit itself: only its owner can know what is missing."""
+
+    code = "PF-352"
+
+
+class BrokenAuditLogError(PartyError):
+    """An audit log that somebody changed, put in another order or cut short.
+
+    Attributes:
+        number: Its first record that is wrong or missing, from 1.
+    """
+
+    code = "PF-353"
+
+    def __init__(self, must: str, got: object, *, number: int) -> None:
+        self.number = number
+        super().__init__(f"record {number} of the audit log: {must}", got)
+
+
+class RecordError(PartyError):
+    """A record that contradicts those before it."""
+
+    code = "PF-354"
 
 
 class RefusalError(PartyError):

@@ -9,16 +9,17 @@ only a stable code leaves the site.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from party.audit import Audit, AuditKind, NoAudit
 from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
+from party.ledger_store import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
@@ -39,33 +40,6 @@ Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""
 
 _log = logging.getLogger(__name__)
-
-
-class LedgerStore(ABC):
-    """Where a party keeps its ledger. Whoever keeps it on disk syncs before returning."""
-
-    @abstractmethod
-    def load(self) -> PrivacyLedger:
-        """Return the newest ledger."""
-
-    @abstractmethod
-    def save(self, ledger: PrivacyLedger) -> None:
-        """Replace the ledger, durably."""
-
-
-class MemoryLedgerStore(LedgerStore):
-    """A ledger in memory, for simulations and tests."""
-
-    def __init__(self, ledger: PrivacyLedger) -> None:
-        self._ledger = ledger
-
-    def load(self) -> PrivacyLedger:
-        """See `LedgerStore.load`."""
-        return self._ledger
-
-    def save(self, ledger: PrivacyLedger) -> None:
-        """See `LedgerStore.save`."""
-        self._ledger = ledger
 
 
 @dataclass(slots=True)
@@ -127,6 +101,7 @@ class PartyNode:
         clock: Unix time, in seconds.
         noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
             comes from `random_bytes`.
+        audit: Where it writes down what it decided and sent; nowhere by default.
 
     Raises:
         InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
@@ -147,6 +122,7 @@ class PartyNode:
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
         noise_bytes: Callable[[int], bytes] | None = None,
+        audit: Audit | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
             raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
@@ -162,6 +138,7 @@ class PartyNode:
         self._random_bytes = random_bytes
         self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
         self._clock = clock
+        self._audit = audit or NoAudit()
         self._round = self._new_round()
         self._run: _Run | None = None
         self._asked: _Asked | None = None
@@ -261,8 +238,16 @@ class PartyNode:
             seat = seats.index(me)
             run = _Run(terms, seat, RunLedger.of(terms, seat=seat))
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
+            self._audit.note(
+                AuditKind.RUN_ACCEPTED,
+                run=self._round.run_id,
+                parties=len(seats),
+                mechanism=terms.mechanism,
+                budget=repr(terms.budgets[seat]),
+                delta=repr(terms.delta),
+            )
         except Exception as error:
-            return self._round.refuse(_reason_of(error).value)
+            return self._refuse(error, AuditKind.RUN_REFUSED, run=self._round.run_id)
         self._run = run
         return self._round.accept_run()
 
@@ -287,13 +272,14 @@ class PartyNode:
             )
             sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
-            return self._round.refuse(_reason_of(error).value)
+            return self._refuse(error, AuditKind.BATCH_REFUSED, plan=self._asked.plan_digest)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
         run.ledger = run.ledger.reserve(entry_id, worst)
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
+        self._note_charge(self._asked)
         self._journal.keep_sketches(sketched)
         self._journal.claim(
             batch.digests,
@@ -307,7 +293,9 @@ class PartyNode:
         """Open the rows that passed; they were charged, at the worst, with the first phase."""
         run, asked = self._agreed_run, self._asked
         if asked is None or asked.batch is None or asked.first is None:
-            return self._round.refuse(Reason.TERMS.value)  # it must follow one that we served
+            # It must follow one that we served.
+            refusal = RefusalError(Reason.TERMS, "a phase must follow one that was served", "none")
+            return self._refuse(refusal, AuditKind.BATCH_REFUSED, plan=wire.digest_of(plan))
         try:
             batch = self._guard.review_phase(
                 plan,
@@ -318,7 +306,7 @@ class PartyNode:
                 classes=run.terms.classes,
             )
         except Exception as error:
-            return self._round.refuse(_reason_of(error).value)
+            return self._refuse(error, AuditKind.BATCH_REFUSED, plan=wire.digest_of(plan))
         return self._contribute(plan, batch)
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -343,6 +331,10 @@ class PartyNode:
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
                 return ()
+            # Before it is sent: a record too many does less harm than one too few.
+            self._audit.note(
+                AuditKind.BATCH_ANSWERED, plan=wire.digest_of(plan), queries=len(batch)
+            )
             return self._round.contribute(vector)
         except Exception as error:
             _log.error("a vote could not be sent: %s", type(error).__name__)
@@ -378,8 +370,36 @@ class PartyNode:
             votes = np.full(shape, float(INVALID_VOTE_CLASS))
         return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
+    def _refuse(self, error: Exception, kind: AuditKind, **subject: bytes) -> tuple[bytes, ...]:
+        """Refuse with a code, and write it down; it is refused also where that cannot be done."""
+        reason = _reason_of(error).value
+        try:
+            self._audit.note(kind, code=reason, **subject)
+        except Exception as failure:
+            _log.error("a refusal could not be written down: %s", type(failure).__name__)
+        return self._round.refuse(reason)
+
+    def _note_charge(self, asked: _Asked) -> None:
+        used = self._ledger.load().charged_epsilon()
+        self._audit.note(
+            AuditKind.CHARGED,
+            run=self._round.run_id,
+            plan=asked.plan_digest,
+            queries=asked.queries,
+            lifetime_epsilon=repr(used),
+        )
+
     def _settle(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
+        self._follow_settlement(settlement)
+        self._audit.note(
+            AuditKind.SETTLED,
+            plan=settlement.plan_digest,
+            state=settlement.state,
+            lifetime_epsilon=repr(self._ledger.load().charged_epsilon()),
+        )
+
+    def _follow_settlement(self, settlement: Settlement) -> None:
         run, asked, self._asked = self._agreed_run, self._asked, None
         released = settlement.state == "released"
         run.void_batches += not released

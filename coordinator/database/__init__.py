@@ -3,7 +3,24 @@
 Apart from Flower's: what must not be lost is here, and here alone.
 """
 
+from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.engine import Database
+from coordinator.database.run_journal import SqlCoordinatorJournal
+from coordinator.database.run_store import SqlRunStore
+from coordinator.database.runs import OpenRun, RunInfo, RunRecords, RunState
 from coordinator.database.schema import Base, InvitationRow, MemberRow
 
-__all__ = ["Base", "Database", "InvitationRow", "MemberRow"]
+__all__ = [
+    "Answer",
+    "Base",
+    "Database",
+    "InvitationRow",
+    "MemberRow",
+    "OpenRun",
+    "ReleasedAnswers",
+    "RunInfo",
+    "RunRecords",
+    "RunState",
+    "SqlCoordinatorJournal",
+    "SqlRunStore",
+]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from coordinator.errors import DatabaseError
+from coordinator.errors import DatabaseError, DatabaseVersionError
+
+_OWNER_ONLY = 0o600
+_UPGRADE_LOCK = 0x70617465
+"""Any number, the same for all who upgrade one database."""
 
 
 class Database:
@@ -25,18 +31,19 @@ class Database:
         url: As SQLAlchemy takes it, "sqlite:///..." or "postgresql+psycopg://...".
 
     Raises:
-        DatabaseError: it cannot be opened, or is of a newer version than this program.
+        DatabaseVersionError: it was written by a newer version of this program.
+        DatabaseError: it cannot be opened or written.
     """
 
     def __init__(self, url: str) -> None:
+        self._engine = _open(url)
         try:
-            self._engine = _open(url)
-            self._upgrade()
-        except (SQLAlchemyError, CommandError) as error:
-            # A driver's text may hold the URL, hence a password.
-            raise DatabaseError(
-                "the database must be there, and of this version", type(error).__name__
-            ) from error
+            there = _reported("the database must be there and writable")
+            with there, self._engine.begin() as connection:
+                _upgrade(connection)
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -45,31 +52,21 @@ class Database:
         Raises:
             DatabaseError: it could not be stored: nothing was.
         """
-        try:
-            with Session(self._engine, expire_on_commit=False) as session, session.begin():
-                yield session
-        except DBAPIError as error:
-            raise DatabaseError(
-                "the database must store what it is given", type(error.orig).__name__
-            ) from error
+        with (
+            _reported("the database must store what it is given"),
+            Session(self._engine, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
 
     def close(self) -> None:
         """Let go of its connections."""
         self._engine.dispose()
 
-    def _upgrade(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(files("coordinator.database") / "migrations"))
-        with self._engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-
     @property
     def version(self) -> str:
         """Name of the newest migration that this program knows."""
-        config = Config()
-        config.set_main_option("script_location", str(files("coordinator.database") / "migrations"))
-        return str(ScriptDirectory.from_config(config).get_current_head())
+        return str(ScriptDirectory.from_config(_config()).get_current_head())
 
     def __repr__(self) -> str:
         return f"Database({self._engine.dialect.name})"
@@ -78,13 +75,34 @@ class Database:
 def _open(url: str) -> Engine:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+        is_sqlite = parsed.get_backend_name() == "sqlite"
+        if is_sqlite:
+            _make_file(parsed)
+        engine = create_engine(parsed)
+    except (ArgumentError, SQLAlchemyError) as error:
         raise DatabaseError("a database must have a URL", "another text") from error
-    engine = create_engine(parsed)
-    if parsed.get_backend_name() == "sqlite":
+    except ImportError as error:  # only now is the driver looked for
+        raise DatabaseError(
+            "the driver of a database must be installed: pate-fed[postgres] has PostgreSQL's",
+            "none",
+        ) from error
+    if is_sqlite:
         event.listen(engine, "connect", _make_durable)
         event.listen(engine, "begin", _lock_at_once)
+    else:
+        event.listen(engine, "begin", _wait_for_the_disk)
     return engine
+
+
+def _make_file(url: URL) -> None:
+    """Make it here, so that it and the files beside it are its owner's alone."""
+    if url.database in (None, "", ":memory:"):
+        return
+    assert url.database is not None
+    try:
+        os.close(os.open(url.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+    except OSError as error:
+        raise DatabaseError("the database must be writable", error.strerror) from error
 
 
 def _make_durable(connection: Any, _: object) -> None:
@@ -96,6 +114,47 @@ def _make_durable(connection: Any, _: object) -> None:
     cursor.close()
 
 
-def _lock_at_once(connection: Any) -> None:
+def _lock_at_once(connection: Connection) -> None:
     # Else two that read and then write would meet in the middle, and one of them fail.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _wait_for_the_disk(connection: Connection) -> None:
+    # A server may be set up to lose the last moments: a charge must not be among them.
+    connection.exec_driver_sql("SET LOCAL synchronous_commit TO ON")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(files("coordinator.database") / "migrations"))
+    return config
+
+
+def _upgrade(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite's transactions wait for each other
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
+    _require_known_version(connection)
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _require_known_version(connection: Connection) -> None:
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is None:
+        return
+    with suppress(CommandError):
+        ScriptDirectory.from_config(_config()).get_revision(found)
+        return
+    raise DatabaseVersionError("the database must be of this version or older", f"version {found}")
+
+
+@contextmanager
+def _reported(must: str) -> Iterator[None]:
+    """Turn what a driver says into our errors: its text may hold the URL, hence a password."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise DatabaseError(must, type(error.orig).__name__) from error
+    except (SQLAlchemyError, CommandError) as error:
+        raise DatabaseError(must, type(error).__name__) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import DateTime, LargeBinary, String
+from sqlalchemy import DateTime, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Moment = DateTime(timezone=True)
@@ -55,3 +55,146 @@ class MemberRow(Base):
     requested_at: Mapped[datetime] = mapped_column(Moment)
     approved_at: Mapped[datetime | None] = mapped_column(Moment)
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
+
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+class RunRow(Base):
+    """A labeling run.
+
+    Attributes:
+        number: Its number here.
+        name: What people call it.
+        state: `RunState`.
+        reason: Why it waits, stopped or failed, in words for the operator; may be empty.
+        settings: What was asked for, JSON.
+        fence: How often it was opened: who opened it before may not write any more.
+        run_id: Which run it is to the parties; empty before it was set up.
+        created_at: When it was asked for.
+        updated_at: When its state changed last.
+    """
+
+    __tablename__ = "runs"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    reason: Mapped[str] = mapped_column(Text)
+    settings: Mapped[str] = mapped_column(Text)
+    fence: Mapped[int]
+    run_id: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(Moment)
+    updated_at: Mapped[datetime] = mapped_column(Moment)
+
+
+class RunStepRow(Base):
+    """A step of a run's journal.
+
+    Attributes:
+        run: `RunRow.number`.
+        number: From 0.
+        body: `protocols.rounds.coordinator_journal.step_to_record`, canonical CBOR.
+    """
+
+    __tablename__ = "run_steps"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class RunBudgetRow(Base):
+    """The budget of one part of a run's ledger, fixed when the run was made.
+
+    Attributes:
+        run: `RunRow.number`.
+        part: Place among the run's costs; -1 for the counts against its caps.
+        record: The part's record without entries, JSON.
+    """
+
+    __tablename__ = "run_budgets"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    record: Mapped[str] = mapped_column(Text)
+
+
+class RunEntryRow(Base):
+    """An entry of one part of a run's ledger.
+
+    Attributes:
+        run: `RunRow.number`.
+        part: As `RunBudgetRow.part`.
+        number: Its place, from 0.
+        record: The entry's record, JSON.
+    """
+
+    __tablename__ = "run_entries"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    record: Mapped[str] = mapped_column(Text)
+
+
+class RunBatchRow(Base):
+    """A batch that a run asked, and what came of it.
+
+    Attributes:
+        run: `RunRow.number`.
+        number: Its number in the run.
+        state: `coordinator.store.BatchState`.
+        record: Indices, what the caps left, and what the student believed, JSON.
+        first_phase: What its first phase decided, JSON; None without one.
+        release: Its release, JSON; None without one.
+    """
+
+    __tablename__ = "run_batches"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[str] = mapped_column(String(16))
+    record: Mapped[str] = mapped_column(Text)
+    first_phase: Mapped[str | None] = mapped_column(Text)
+    release: Mapped[str | None] = mapped_column(Text)
+
+
+class AnswerRow(Base):
+    """A query that was answered.
+
+    Attributes:
+        run: `RunRow.number`.
+        batch: The batch's number.
+        place: In the batch.
+        pool_digest: The pool that it was asked from.
+        members_digest: Of all parties of the run.
+        query_digest: Of its input.
+        label: What was released; None for "no answer".
+    """
+
+    __tablename__ = "answers"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    batch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    pool_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
+    members_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
+    query_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
+    label: Mapped[int | None]
+
+    __table_args__ = (Index("ix_answers_query", "members_digest", "pool_digest", "query_digest"),)
+
+
+class StatementRow(Base):
+    """What a party last signed of its journal's counter, over all runs (rule R4).
+
+    Attributes:
+        party: Its fingerprint.
+        frame: The signed frame.
+    """
+
+    __tablename__ = "statements"
+
+    party: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    frame: Mapped[bytes] = mapped_column(LargeBinary)

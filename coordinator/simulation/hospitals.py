@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
-from party.node import MemoryLedgerStore, PartyNode
+from party.ledger_store import MemoryLedgerStore
+from party.node import PartyNode
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms

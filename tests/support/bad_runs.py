@@ -22,7 +22,8 @@ from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.store import MemoryStore
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
-from party.node import MemoryLedgerStore, PartyNode
+from party.ledger_store import MemoryLedgerStore
+from party.node import PartyNode
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import charge_of, outcomes_of
 from pate_fed.errors import PateFedError

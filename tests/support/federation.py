@@ -14,7 +14,8 @@ from coordinator.store import MemoryStore
 from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
-from party.node import LedgerStore, PartyNode
+from party.ledger_store import LedgerStore
+from party.node import PartyNode
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms

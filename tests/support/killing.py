@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.run_files import FileCoordinatorJournal, FileStore
 from coordinator.stages import Stage
+from coordinator.store import RunStore
 from pate_fed.charging import RunLedger
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
@@ -94,7 +95,7 @@ class MortalFederation(Federation):
 
     def open(self) -> None:
         """Begin the run."""
-        self.journal = FileCoordinatorJournal(self.folder / "run")
+        self.journal = self._open_journal()
         self.run = LabelingRun(random_bytes=secrets.token_bytes, **self._arguments)
 
     @property
@@ -114,7 +115,10 @@ class MortalFederation(Federation):
             "on_stage": self._note,
         }
 
-    def _open_files(self, ledger: RunLedger) -> FileStore:
+    def _open_journal(self) -> Any:
+        return FileCoordinatorJournal(self.folder / "run")
+
+    def _open_files(self, ledger: RunLedger) -> RunStore:
         store = FileStore(self.folder / "run", ledger, statements=self.folder / "statements")
         self.store: Any = store
         return store
@@ -134,7 +138,7 @@ class MortalFederation(Federation):
         """Start a new process of the coordinator."""
         self.lives += 1
         self._since = 0
-        self.journal = FileCoordinatorJournal(self.folder / "run")
+        self.journal = self._open_journal()
         try:
             self.run = LabelingRun.resume(**self._arguments)
         except BaseException:

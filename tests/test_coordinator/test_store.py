@@ -1,47 +1,126 @@
-"""What the coordinator must not lose."""
+"""What the coordinator must not lose. One contract: in memory, in files, in a database."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
 
-from coordinator.store import MemoryStore
+import numpy as np
+import pytest
+
+from coordinator.database import Database, RunRecords, SqlRunStore
+from coordinator.run_files import FileStore
+from coordinator.store import AskedBatch, BatchState, MemoryStore, RunStore
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
+from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
+from tests.support import postgres
 from tests.support.federation import Federation
 
 ONE = Outcomes(1, 1, 1)
+POOL = QueryPool(np.arange(40.0).reshape(20, 2))
+Reopen: TypeAlias = Callable[[RunStore], RunStore]
 
 
 def empty_ledger() -> RunLedger:
     return RunLedger.of(Federation().run.terms)
 
 
+EMPTY = empty_ledger()
+
+
 def release(label: int) -> NoisyRelease:
     return NoisyRelease(np.array([label]), np.array([Outcome.ANSWERED], dtype=np.int8))
 
 
-def test_releases_come_back_in_the_order_of_their_batches() -> None:
-    store = MemoryStore(empty_ledger())
+@pytest.fixture(params=["memory", "files", "sqlite", "postgresql"])
+def reopen(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    open_database: Callable[[str], Database],
+) -> Reopen:
+    """Opens the store; given one, as another process would, where that can be."""
+    if request.param == "memory":
+        return lambda store: store
+    if request.param == "files":
+        return lambda store: FileStore(tmp_path, EMPTY, statements=tmp_path / "statements")
+    url = f"sqlite:///{tmp_path / 'coordinator.db'}"
+    if request.param == "postgresql":
+        cluster: postgres.Cluster = request.getfixturevalue("cluster")
+        url = cluster.new_database()
+    RunRecords(open_database(url), clock=lambda: datetime.now(UTC)).add("run", {})
+
+    def opened(store: RunStore) -> SqlRunStore:
+        runs = RunRecords(open_database(url), clock=lambda: datetime.now(UTC))
+        return SqlRunStore(runs.open("run"), EMPTY, pool=POOL, members=[b"a" * 32])
+
+    return opened
+
+
+@pytest.fixture
+def store(reopen: Reopen) -> RunStore:
+    return reopen(MemoryStore(EMPTY))
+
+
+def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reopen: Reopen) -> None:
     for batch in (2, 0, 1):
+        asked = AskedBatch(batch, (batch,), store.ledger().left)
+        store.save_asked(store.ledger(), asked)
         store.save_release(store.ledger(), batch=batch, indices=(batch,), release=release(batch))
-    assert list(store.releases()) == [0, 1, 2]
-    assert [int(kept.labels[0]) for _, kept in store.releases().values()] == [0, 1, 2]
+    for each in (store, reopen(store)):
+        assert list(each.releases()) == [0, 1, 2]
+        assert [int(kept.labels[0]) for _, kept in each.releases().values()] == [0, 1, 2]
 
 
-def test_release_and_its_charge_are_stored_in_one_step() -> None:
-    store = MemoryStore(empty_ledger())
+def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     reserved = store.ledger().reserve("batch 0", ONE)
-    store.save_ledger(reserved)
+    store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
     committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
     store.save_release(committed, batch=0, indices=(4,), release=release(1))
-    assert store.ledger() == committed
-    [(indices, kept)] = store.releases().values()
-    assert (indices, kept.digest) == ((4,), release(1).digest)
+    for each in (store, reopen(store)):
+        assert each.ledger() == committed
+        [(indices, kept)] = each.releases().values()
+        assert (indices, kept.digest) == ((4,), release(1).digest)
 
 
-def test_what_a_caller_does_to_its_copy_changes_nothing() -> None:
-    store = MemoryStore(empty_ledger())
+def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
+    for number, state in enumerate((BatchState.VOID, BatchState.WITHDRAWN)):
+        ledger = store.ledger()
+        believed = np.full((1, 3), 1 / 3)
+        asked = AskedBatch(number, (number,), ledger.left, believed)
+        store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
+        for each in (store, reopen(store)):
+            kept = each.asked()[number]
+            assert (kept.state, kept.indices, kept.left) == (BatchState.OPEN, (number,), asked.left)
+            assert np.array_equal(kept.predictions, believed)  # type: ignore[arg-type]
+            assert each.ledger().states[-1].value == "reserved"
+        store = reopen(store)
+        settle = store.ledger().forfeit if state is BatchState.VOID else store.ledger().withdraw
+        store.save_failure(settle(asked.entry_id), batch=number, state=state)
+        for each in (store, reopen(store)):
+            assert (each.asked()[number].state, each.asked()[number].predictions) == (state, None)
+        store = reopen(store)
+    assert store.releases() == {}
+
+
+def test_a_run_keeps_its_name_among_parties_and_what_they_signed(
+    store: RunStore, reopen: Reopen
+) -> None:
+    assert (store.run_id(), store.statements()) == (b"", {})
+    store.save_run_id(b"r" * 32)
+    store.save_statements({b"a" * 32: b"one", b"b" * 32: b"two"})
+    store.save_statements({b"b" * 32: b"three"})
+    for each in (store, reopen(store)):
+        assert each.run_id() == b"r" * 32
+        assert each.statements() == {b"a" * 32: b"one", b"b" * 32: b"three"}
+
+
+def test_what_a_caller_does_to_its_copy_changes_nothing(store: RunStore) -> None:
     store.save_release(store.ledger(), batch=0, indices=(4,), release=release(1))
     store.releases().clear()
+    store.statements()[b"x"] = b"y"
     assert list(store.releases()) == [0]
+    assert store.statements() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from party.file_journal import FileJournal
 from party.journal import Journal, MemoryJournal, SketchedQueries
+from party.storage import PartyDatabase, SqlJournal
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import Sketches, sketch
 from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
@@ -22,55 +24,58 @@ ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
 RUN, PLAN, OTHER_PLAN = b"r" * 32, b"1" * 32, b"2" * 32
 
 
-class ForgetfulParty(Journal):
-    """A journal on disk whose process ends after every call: all that counts is on disk."""
+Opens = Callable[[], AbstractContextManager[Journal]]
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+
+class ForgetfulParty(Journal):
+    """A journal whose process ends after every call: all that counts is on disk."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
 
     @property
     def counter(self) -> int:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.counter
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
     def abandon(self, plan_digest: bytes) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.abandon(plan_digest)
 
     def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.keep(plan_digest, frame, expires_at=expires_at)
 
     def sweep(self, *, now: float) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.sweep(now=now)
 
     def find(self, plan_digest: bytes) -> bytes | None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.find(plan_digest)
 
     def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.fix_survivors(plan_digest, survivors_digest)
 
     def erase(self, plan_digest: bytes) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.erase(plan_digest)
 
     def witness(self, counters: Mapping[bytes, int]) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.witness(counters)
 
     def witnessed(self, peer: bytes) -> int:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.witnessed(peer)
 
     def halt(self, counter: int) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.halt(counter)
 
     def claim(
@@ -80,47 +85,60 @@ class ForgetfulParty(Journal):
         plan_digest: bytes,
         seats: Collection[bytes] | None = None,
     ) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.claim(queries, plan_digest=plan_digest, seats=seats)
 
     def release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.release(plan_digest, retry)
 
     def any_answered(
         self, queries: Sequence[bytes], *, seats: Collection[bytes] | None = None
     ) -> bool:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.any_answered(queries, seats=seats)
 
     def count(self) -> int:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.count()
 
     def keep_sketches(self, batch: SketchedQueries) -> None:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             journal.keep_sketches(batch)
 
     def sketches(self) -> Sketches:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.sketches()
 
     def count_near(self) -> int:
-        with FileJournal(self._folder) as journal:
+        with self._opens() as journal:
             return journal.count_near()
 
 
-@pytest.fixture(params=["in memory", "on disk", "reopened"])
+@contextmanager
+def in_database(path: Path) -> Iterator[SqlJournal]:
+    with PartyDatabase.at(path) as database:
+        yield SqlJournal(database)
+
+
+@pytest.fixture(
+    params=["in memory", "on disk", "reopened", "in a database", "in a database, reopened"]
+)
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
-    if request.param == "on disk":
-        with FileJournal(tmp_path / "journal") as opened:
-            yield opened
-    else:
-        yield (
-            MemoryJournal()
-            if request.param == "in memory"
-            else ForgetfulParty(tmp_path / "journal")
-        )
+    folder, file = tmp_path / "journal", tmp_path / "party.db"
+    match request.param:
+        case "in memory":
+            yield MemoryJournal()
+        case "on disk":
+            with FileJournal(folder) as opened:
+                yield opened
+        case "reopened":
+            yield ForgetfulParty(lambda: FileJournal(folder))
+        case "in a database":
+            with in_database(file) as stored:
+                yield stored
+        case _:
+            yield ForgetfulParty(lambda: in_database(file))
 
 
 @pytest.fixture
@@ -189,11 +207,16 @@ class TestSketches:
         batch = SketchedQueries(
             queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=bool)
         )
-        with FileJournal(tmp_path / "journal") as journal:
-            journal.keep_sketches(batch)
-            journal.claim(queries, plan_digest=PLAN)
-        with FileJournal(tmp_path / "journal") as journal:
-            assert np.array_equal(journal.sketches(), batch.sketches)
+        opens: tuple[Opens, ...] = (
+            lambda: FileJournal(tmp_path / "journal"),
+            lambda: in_database(tmp_path / "party.db"),
+        )
+        for opened in opens:
+            with opened() as journal:
+                journal.keep_sketches(batch)
+                journal.claim(queries, plan_digest=PLAN)
+            with opened() as journal:
+                assert np.array_equal(journal.sketches(), batch.sketches)
 
     def test_sketches_print_no_input(self) -> None:
         assert repr(sketched(ONE, near=(False,))) == "SketchedQueries(queries=1)"
@@ -335,6 +358,19 @@ def test_a_journal_on_disk_answers_as_one_in_memory(
             continue
         with FileJournal(folder) as disk:  # opened anew before every call
             assert outcome(disk, call) == outcome(memory, call), (place, call)
+
+
+@settings(max_examples=60)
+@given(calls=st.lists(_calls, max_size=20), halts=st.booleans())
+def test_a_journal_in_a_database_answers_as_one_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], halts: bool
+) -> None:
+    memory = MemoryJournal()
+    with in_database(tmp_path_factory.mktemp("law") / "party.db") as stored:
+        for place, call in enumerate(calls):
+            if call[0] == "halt" and not halts:
+                continue
+            assert outcome(stored, call) == outcome(memory, call), (place, call)
 
 
 class TestCounter:

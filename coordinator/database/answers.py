@@ -1,0 +1,74 @@
+"""What was answered once is answered from here: a query costs its price one time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from coordinator.database.engine import Database
+from coordinator.database.schema import AnswerRow, RunRow
+
+_CHUNK = 500
+"""Values in one statement: databases bound their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was released for a query.
+
+    Attributes:
+        label: Its class; None for "no answer".
+        run: Name of the run that asked it first.
+        batch: The batch's number there.
+    """
+
+    label: int | None
+    run: str
+    batch: int
+
+
+class ReleasedAnswers:
+    """Every answer of every run.
+
+    Args:
+        database: The coordinator's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(
+        self, queries: Sequence[bytes], *, pool_digest: bytes, members: Collection[bytes]
+    ) -> dict[bytes, Answer]:
+        """Return what is known of some queries.
+
+        Args:
+            queries: `QueryBatch.digests`.
+            pool_digest: The pool they are asked from.
+            members: Fingerprints of all parties that would be asked: others would answer otherwise.
+
+        Returns:
+            The first answer of each query that has one.
+        """
+        found: dict[bytes, Answer] = {}
+        wanted = (
+            select(AnswerRow.query_digest, AnswerRow.label, RunRow.name, AnswerRow.batch)
+            .join(RunRow, RunRow.number == AnswerRow.run)
+            .where(AnswerRow.members_digest == members_digest(members))
+            .where(AnswerRow.pool_digest == pool_digest)
+            .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
+        )
+        with self._database.transaction() as session:
+            for start in range(0, len(queries), _CHUNK):
+                part = list(queries[start : start + _CHUNK])
+                for row in session.execute(wanted.where(AnswerRow.query_digest.in_(part))):
+                    found.setdefault(row.query_digest, Answer(row.label, row.name, row.batch))
+        return found
+
+
+def members_digest(members: Collection[bytes]) -> bytes:
+    """Return one digest for a set of parties, in whatever order they come."""
+    return hashlib.sha256(b"pate-fed members\n" + b"".join(sorted(set(members)))).digest()

@@ -1,0 +1,67 @@
+"""A run's steps in the database: each is on disk before the frame that follows from it leaves."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from coordinator.database.runs import OpenRun
+from coordinator.database.schema import RunStepRow
+from coordinator.errors import RunDamagedError, RunLockedError
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.rounds import CoordinatorJournal
+from protocols.rounds.coordinator_journal import Step, step_from_record, step_to_record
+
+
+class SqlCoordinatorJournal(CoordinatorJournal):
+    """The steps of one run.
+
+    Args:
+        run: The run.
+
+    Raises:
+        RunLockedError: another process works on it.
+        RunDamagedError: its steps do not fit.
+        DatabaseError: they cannot be read.
+    """
+
+    def __init__(self, run: OpenRun) -> None:
+        self._run = run
+        self._is_open = True
+        stored = (
+            select(RunStepRow.number, RunStepRow.body)
+            .where(RunStepRow.run == run.number)
+            .order_by(RunStepRow.number)
+        )
+        with run.transaction() as (session, _):
+            rows = session.execute(stored).all()
+        if [row.number for row in rows] != list(range(len(rows))):
+            raise RunDamagedError("a run's steps must all be there", "a gap")
+        self._steps = [_step(row.body) for row in rows]
+
+    def append(self, step: Step) -> None:
+        """See `CoordinatorJournal.append`."""
+        if not self._is_open:
+            raise RunLockedError("a journal must be open to be written", "one that is closed")
+        body = wire.encode_value(step_to_record(step))
+        with self._run.transaction() as (session, _):
+            session.add(RunStepRow(run=self._run.number, number=len(self._steps), body=body))
+        self._steps.append(step)
+
+    def steps(self) -> tuple[Step, ...]:
+        """See `CoordinatorJournal.steps`."""
+        return tuple(self._steps)
+
+    def close(self) -> None:
+        """Let go of the run: nothing more is written here. Whoever opens it next goes on."""
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        return f"SqlCoordinatorJournal(steps={len(self._steps)})"
+
+
+def _step(body: bytes) -> Step:
+    try:
+        return step_from_record(wire.decode_value(body))
+    except ProtocolError as error:
+        raise RunDamagedError("a run's steps must be readable", "others") from error

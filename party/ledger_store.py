@@ -1,0 +1,37 @@
+"""Where a party keeps what it was charged.
+
+`MemoryLedgerStore` keeps it in memory, for simulations and tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from pate_fed.accounting import PrivacyLedger
+
+
+class LedgerStore(ABC):
+    """Where a party keeps its ledger. Whoever keeps it on disk syncs before returning."""
+
+    @abstractmethod
+    def load(self) -> PrivacyLedger:
+        """Return the newest ledger."""
+
+    @abstractmethod
+    def save(self, ledger: PrivacyLedger) -> None:
+        """Replace the ledger, durably."""
+
+
+class MemoryLedgerStore(LedgerStore):
+    """A ledger in memory, for simulations and tests."""
+
+    def __init__(self, ledger: PrivacyLedger) -> None:
+        self._ledger = ledger
+
+    def load(self) -> PrivacyLedger:
+        """See `LedgerStore.load`."""
+        return self._ledger
+
+    def save(self, ledger: PrivacyLedger) -> None:
+        """See `LedgerStore.save`."""
+        self._ledger = ledger

@@ -1,0 +1,240 @@
+"""Opens a hospital's database, brings it up to date, and runs transactions in it.
+
+The coordinator has an engine of its own, much like this one: the two nodes do not know each other,
+and the libraries that both know have no database. What they need differs, too. A hospital's is one
+SQLite file, its node alone may write the journal, and what is erased there must be gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from party.errors import (
+    JournalLockedError,
+    StorageDamagedError,
+    StorageError,
+    StorageVersionError,
+)
+
+_OWNER_ONLY = 0o600
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",  # a commit returns when it is on disk
+    "secure_delete=ON",  # what is deleted is overwritten
+    "foreign_keys=ON",
+    "busy_timeout=10000",
+)
+
+
+class PartyDatabase:
+    """A hospital's database, up to date. Several processes may have it open; one is its node.
+
+    Args:
+        url: "sqlite:///..." with the path of its file, on a disk of this machine.
+
+    Raises:
+        StorageVersionError: it was written by a newer version of this program.
+        StorageDamagedError: it does not fit itself.
+        StorageError: it cannot be opened or written.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._path = _file_of(url)
+        self._process = os.getpid()
+        self._node_lock = -1
+        try:
+            # Made here, so that it and the files beside it are its owner's alone.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+        except OSError as error:
+            raise StorageError("the database must be writable", error.strerror) from error
+        self._engine = _engine(url)
+        try:
+            with _reported(), self._engine.begin() as connection:
+                _require_known_version(connection)
+                _upgrade(connection)
+                _require_whole(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def at(cls, path: Path) -> PartyDatabase:
+        """Open the database in a file; see `PartyDatabase`."""
+        return cls(f"sqlite:///{path}")
+
+    # Calls ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Run what follows as a whole: all of it is on disk at the end, or nothing is.
+
+        Raises:
+            StorageError: it could not be stored: nothing was.
+        """
+        # A connection that a fork shares would garble the file.
+        if os.getpid() != self._process:
+            raise StorageError("a database must be opened by the process that uses it", "another")
+        with (
+            _reported(),
+            Session(self._engine, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    def become_node(self) -> None:
+        """Claim the journal and the ledger for this process, until `close`; again is nothing.
+
+        Raises:
+            JournalLockedError: another process (or object) has them.
+            StorageError: the lock cannot be made.
+        """
+        if self._node_lock >= 0:
+            return
+        # A file of its own: closing one that SQLite locks would drop SQLite's locks.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            lock = os.open(f"{self._path}.lock", flags, _OWNER_ONLY)
+        except OSError as error:
+            raise StorageError("the node's lock must be made", error.strerror) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise JournalLockedError("a journal must be open once", "a second time") from error
+        self._node_lock = lock
+
+    @property
+    def is_node(self) -> bool:
+        """Whether this process may write journal and ledger."""
+        return self._node_lock >= 0 and os.getpid() == self._process
+
+    def forget_erased(self) -> None:
+        """Empty the write-ahead log, so that nothing erased is left in it.
+
+        While another process reads, the log stays until the next time.
+        """
+        with _reported():
+            connection = self._engine.raw_connection()  # in no transaction: a checkpoint wants none
+            try:
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        """Let go of the file, and of the node's lock."""
+        self._engine.dispose()
+        if self._node_lock >= 0:
+            os.close(self._node_lock)
+            self._node_lock = -1
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return self._path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"PartyDatabase({self._path.name})"
+
+
+def _file_of(url: str) -> Path:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise StorageError("a database must have a URL", "another text") from error
+    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
+        raise StorageError("a hospital's database must be a SQLite file", "another URL")
+    assert parsed.database is not None
+    return Path(parsed.database).absolute()
+
+
+def _engine(url: str) -> Engine:
+    engine = create_engine(make_url(url))
+    event.listen(engine, "connect", _make_durable)
+    event.listen(engine, "begin", _lock_at_once)
+    return engine
+
+
+def _make_durable(connection: Any, _: object) -> None:
+    # The driver must not open transactions of its own: ours begin as `_lock_at_once` says.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _lock_at_once(connection: Connection) -> None:
+    # Else two that read and then write would meet in the middle, and one of them fail.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(files("party.storage") / "migrations"))
+    return config
+
+
+def _require_known_version(connection: Connection) -> None:
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is None:
+        return
+    with suppress(CommandError):
+        ScriptDirectory.from_config(_config()).get_revision(found)
+        return
+    raise StorageVersionError("the database must be of this version or older", f"version {found}")
+
+
+def _upgrade(connection: Connection) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _require_whole(connection: Connection) -> None:
+    """Only the owner can know what a damaged journal has lost."""
+    if connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok":
+        raise StorageDamagedError("the database must fit itself", "damage")
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn what a driver says into our errors: its text may hold paths and values."""
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error) as error:
+        said = type(error.orig if isinstance(error, DBAPIError) else error)
+        if said is sqlite3.DatabaseError:  # "malformed" and "not a database" have no class
+            raise StorageDamagedError("the database must fit itself", "damage") from error
+        raise StorageError("the database must be there and writable", said.__name__) from error
+    except (SQLAlchemyError, CommandError) as error:
+        raise StorageError(
+            "the database must be there and writable", type(error).__name__
+        ) from error

@@ -1,0 +1,140 @@
+"""What a hospital was charged, in its database: the budget, and a row for each entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from party.errors import RecordError, StorageDamagedError, StorageError
+from party.ledger_store import LedgerStore
+from party.storage.engine import PartyDatabase
+from party.storage.schema import BudgetRow, EntryRow
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.errors import PateFedError
+
+
+class SqlLedgerStore(LedgerStore):
+    """A party's ledger, for life. A charge is on disk when `save` returns.
+
+    Anybody of the site may read it; only the node writes it, and no charge is ever lost from it.
+
+    Args:
+        database: The site's.
+        budget: An empty ledger with the owner's budget, from which the first start makes it; None
+            to read one that is there.
+
+    Raises:
+        RecordError: there is none, or it has another budget: that is fixed with the first start.
+        StorageDamagedError: it cannot be read.
+        StorageError: it cannot be stored.
+    """
+
+    def __init__(self, database: PartyDatabase, *, budget: PrivacyLedger | None = None) -> None:
+        self._database = database
+        self._saved: PrivacyLedger | None = None
+        stored = self._stored_budget()
+        if stored is None and budget is not None:
+            with database.transaction() as session:
+                session.add(BudgetRow(number=1, record=_budget_of(budget)))
+            stored = _budget_of(budget)
+            if budget.entries:
+                self.save(budget)
+        if stored is None:
+            raise RecordError("a site must have a ledger: its first start makes one", "none")
+        if budget is not None and stored != _budget_of(budget):
+            raise RecordError("a ledger must keep its budget for life", "another in the settings")
+
+    def load(self) -> PrivacyLedger:
+        """See `LedgerStore.load`."""
+        if self._saved is None:
+            ledger = self._read()
+            if not self._database.is_node:  # another process may write it meanwhile
+                return ledger
+            self._saved = ledger
+        return self._saved
+
+    def save(self, ledger: PrivacyLedger) -> None:
+        """See `LedgerStore.save`.
+
+        Raises:
+            RecordError: a charge would be lost, or the budget changed. Nothing is stored.
+            StorageError: it could not be stored, or this process is not the node.
+        """
+        if not self._database.is_node:
+            raise StorageError("only the node may charge", "another process")
+        before = self.load()
+        _require_continued(before, ledger)
+        # What is unchanged is the same object, so a charge costs two rows and not the whole.
+        changed = [
+            place
+            for place, entry in enumerate(ledger.entries)
+            if place >= len(before.entries) or entry != before.entries[place]
+        ]
+        self._saved = None  # if this fails, what is on disk counts
+        records = _entries_of(ledger, changed)
+        with self._database.transaction() as session:
+            for place, record in zip(changed, records, strict=True):
+                entry_id = ledger.entries[place].entry_id
+                session.merge(EntryRow(number=place, entry_id=entry_id, record=record))
+        self._saved = ledger
+
+    def __repr__(self) -> str:
+        return f"SqlLedgerStore({self._database!r})"
+
+    def _stored_budget(self) -> str | None:
+        with self._database.transaction() as session:
+            row = session.get(BudgetRow, 1)
+            return None if row is None else row.record
+
+    def _read(self) -> PrivacyLedger:
+        with self._database.transaction() as session:
+            row = session.get(BudgetRow, 1)
+            entries = session.scalars(select(EntryRow.record).order_by(EntryRow.number)).all()
+        if row is None:
+            raise StorageDamagedError("a ledger must have its budget", "none")
+        try:
+            record = {**json.loads(row.record), "entries": [json.loads(each) for each in entries]}
+            return PrivacyLedger.from_record(record)
+        except (ValueError, TypeError, LookupError, PateFedError) as error:
+            raise StorageDamagedError("a ledger must be readable", "another") from error
+
+
+def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
+    """A ledger goes on from what is stored: entries are added, and open ones are settled."""
+    if _budget_of(before) != _budget_of(after):
+        raise RecordError("a ledger must keep its budget for life", "another")
+    if len(after.entries) < len(before.entries):
+        raise RecordError("a ledger must keep every entry", "fewer")
+    for old, new in zip(before.entries, after.entries, strict=False):
+        if old is new or old == new:
+            continue
+        is_same = (old.entry_id, old.reserved) == (new.entry_id, new.reserved)
+        if old.state.value != "reserved" or not is_same:
+            raise RecordError("an entry must be settled once", "a settled one changed")
+
+
+def _budget_of(ledger: PrivacyLedger) -> str:
+    record: dict[str, Any] = {**ledger.to_record(), "entries": []}
+    return json.dumps(record, sort_keys=True)
+
+
+def _entries_of(ledger: PrivacyLedger, places: Sequence[int]) -> list[str]:
+    """Return the records of some entries, JSON."""
+    if not places:
+        return []
+    record = _only(ledger, places).to_record()["entries"]
+    assert isinstance(record, list)
+    return [json.dumps(each, sort_keys=True) for each in record]
+
+
+def _only(ledger: PrivacyLedger, places: Sequence[int]) -> PrivacyLedger:
+    return PrivacyLedger(
+        ledger.epsilon,
+        ledger.delta,
+        tuple(ledger.entries[place] for place in places),
+        order=ledger.order,
+        additive_delta=ledger.additive_delta,
+    )

@@ -1,0 +1,13 @@
+"""Run by Alembic, on the connection that `party.storage.engine` holds open."""
+
+from alembic import context
+
+from party.storage.schema import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,256 @@
+"""Tables of a hospital's database. A change of theirs is a migration."""
+
+from __future__ import annotations
+
+from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+Digest = LargeBinary(32)
+
+
+class Base(DeclarativeBase):
+    """Base of all tables."""
+
+
+# The journal --------------------------------------------------------------------------------------
+
+
+class JournalRow(Base):
+    """The one row of what the journal is as a whole.
+
+    Attributes:
+        number: 1.
+        counter: How often it was written to.
+        halted_at: The counter that was signed and never reached; 0 if there is none.
+    """
+
+    __tablename__ = "journal"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    counter: Mapped[int]
+    halted_at: Mapped[int]
+
+
+class PlanRow(Base):
+    """A plan, kept for ever.
+
+    Attributes:
+        plan_digest: Its digest.
+        run_id: Its run; None if it was never begun.
+        epoch: Its epoch; None if it was never begun.
+        survivors: Digest of its survivor set, once that is fixed.
+        is_answered: Whether a y was ever kept for it.
+        is_given_up: Whether it was abandoned or released.
+        is_claiming: Whether its claim of queries stands.
+    """
+
+    __tablename__ = "plans"
+
+    plan_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    run_id: Mapped[bytes | None] = mapped_column(LargeBinary)
+    epoch: Mapped[int | None]
+    survivors: Mapped[bytes | None] = mapped_column(LargeBinary)
+    is_answered: Mapped[bool] = mapped_column(default=False)
+    is_given_up: Mapped[bool] = mapped_column(default=False)
+    is_claiming: Mapped[bool] = mapped_column(default=False)
+
+    __table_args__ = (Index("ix_plans_run_id_epoch", "run_id", "epoch"),)
+
+
+class VectorRow(Base):
+    """A y that may have to be sent again.
+
+    Attributes:
+        plan_digest: Its plan.
+        frame: The frame that holds it.
+        digest: SHA-256 of the frame.
+        expires_at: Unix time after which nobody needs it, in seconds.
+    """
+
+    __tablename__ = "vectors"
+
+    plan_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    frame: Mapped[bytes] = mapped_column(LargeBinary)
+    digest: Mapped[bytes] = mapped_column(Digest)
+    expires_at: Mapped[int]
+
+
+class ClaimRow(Base):
+    """A query that was claimed, and is not free.
+
+    Attributes:
+        query: Its digest.
+        plan_digest: The plan that claimed it.
+    """
+
+    __tablename__ = "claims"
+
+    query: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    plan_digest: Mapped[bytes] = mapped_column(ForeignKey("plans.plan_digest"), index=True)
+
+
+class RetryRow(Base):
+    """Who may be asked the queries of a void plan again, in canonical CBOR.
+
+    Attributes:
+        plan_digest: The plan.
+        needed: Fingerprints of parties that must all take part.
+        allowed: Fingerprints of parties that may.
+    """
+
+    __tablename__ = "retries"
+
+    plan_digest: Mapped[bytes] = mapped_column(ForeignKey("plans.plan_digest"), primary_key=True)
+    needed: Mapped[bytes] = mapped_column(LargeBinary)
+    allowed: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class FreedRow(Base):
+    """A query that a void plan freed, for those whom `RetryRow` names.
+
+    Attributes:
+        query: Its digest.
+        plan_digest: The plan.
+    """
+
+    __tablename__ = "freed"
+
+    query: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    plan_digest: Mapped[bytes] = mapped_column(ForeignKey("retries.plan_digest"), primary_key=True)
+
+
+class SketchRow(Base):
+    """The sketch of a query.
+
+    Attributes:
+        number: In the order in which they were noted.
+        query: Its digest.
+        sketch: `pate_fed.query_sketches.to_bytes`.
+        is_near: Whether it lay close to one before it.
+    """
+
+    __tablename__ = "sketches"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    query: Mapped[bytes] = mapped_column(Digest, unique=True)
+    sketch: Mapped[bytes] = mapped_column(LargeBinary)
+    is_near: Mapped[bool]
+
+
+class WitnessRow(Base):
+    """The highest counter that a peer signed of its journal.
+
+    Attributes:
+        peer: Its fingerprint.
+        counter: Of its journal.
+    """
+
+    __tablename__ = "witnesses"
+
+    peer: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    counter: Mapped[int]
+
+
+# The ledger ---------------------------------------------------------------------------------------
+
+
+class BudgetRow(Base):
+    """The one row of the ledger's budget, fixed before the first charge.
+
+    Attributes:
+        number: 1.
+        record: The record of the ledger without entries, JSON.
+    """
+
+    __tablename__ = "budget"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    record: Mapped[str]
+
+
+class EntryRow(Base):
+    """An entry of the ledger.
+
+    Attributes:
+        number: Its place, from 0.
+        entry_id: Its name.
+        record: Its record, JSON.
+    """
+
+    __tablename__ = "entries"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    entry_id: Mapped[str] = mapped_column(String(64), unique=True)
+    record: Mapped[str]
+
+
+# What its people decided --------------------------------------------------------------------------
+
+
+class AuditRow(Base):
+    """A record of the audit log.
+
+    Attributes:
+        number: From 1.
+        body: The record, canonical CBOR.
+        link: SHA-256 of the link before and the body.
+    """
+
+    __tablename__ = "audit"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+    link: Mapped[bytes] = mapped_column(Digest)
+
+
+class PinRow(Base):
+    """A peer that the site's own people checked.
+
+    Attributes:
+        fingerprint: Of its identity.
+        name: What people call it.
+        identity_key: Ed25519.
+        checked_how: How they checked it, in their words.
+        checked_by: Who did.
+        pinned_at: When, Unix time in seconds.
+    """
+
+    __tablename__ = "pins"
+
+    fingerprint: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    identity_key: Mapped[bytes] = mapped_column(LargeBinary(32))
+    checked_how: Mapped[str]
+    checked_by: Mapped[str]
+    pinned_at: Mapped[float] = mapped_column(Double)
+
+
+class ApprovalRow(Base):
+    """Something that a person of the site has to approve.
+
+    Attributes:
+        kind: "pool" or "run".
+        digest: Of the pool, or of the run's terms.
+        state: "pending", "approved" or "rejected".
+        asked_at: When it was first asked, Unix time in seconds.
+        decided_at: When it was decided.
+        decided_by: Who did.
+    """
+
+    __tablename__ = "approvals"
+
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    asked_at: Mapped[float] = mapped_column(Double)
+    decided_at: Mapped[float | None] = mapped_column(Double)
+    decided_by: Mapped[str | None]
+
+
+class SettingRow(Base):
+    """A setting of the node that is no file's: whether it is paused, and the like."""
+
+    __tablename__ = "settings"
+
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str]

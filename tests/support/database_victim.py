@@ -1,0 +1,102 @@
+"""Processes that come to grief with a coordinator's database: killed, or out of disk.
+
+``python -m tests.support.database_victim KIND URL FOLDER`` writes what it was told was done to
+``FOLDER/acknowledged``, a line for each step.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from coordinator.database import Database, RunRecords, SqlRunStore
+from coordinator.errors import DatabaseError
+from coordinator.store import AskedBatch
+from pate_fed.accounting import Outcomes
+from pate_fed.charging import RunLedger
+from pate_fed.queries import QueryPool
+from pate_fed.releases import NoisyRelease, Outcome
+from tests.support.federation import Federation
+from tests.support.journal_victim import acknowledging
+from tests.support.storage_victim import give_up_rights
+
+MEMBERS = (b"a" * 32, b"b" * 32)
+POOL = QueryPool(np.arange(40_000.0).reshape(-1, 2))
+CAPS = {"max_asks": 10_000, "max_answers": 10_000, "max_refusals": 0}
+TERMS = {**CAPS, "mechanism": "gnmax", "vote_threshold": None, "sigma1": None, "sigma2": 4e4}
+FILE_LIMIT = 400_000
+ONE = Outcomes(0, 1)
+
+
+def empty_ledger() -> RunLedger:
+    return RunLedger.of(Federation(terms=TERMS).run.terms)
+
+
+def label_of(number: int) -> int:
+    return number % 3
+
+
+def release_of(number: int) -> NoisyRelease:
+    return NoisyRelease(np.array([label_of(number)]), np.array([Outcome.ANSWERED], dtype=np.int8))
+
+
+def opened(database: Database) -> SqlRunStore:
+    runs = RunRecords(database, clock=lambda: datetime.now(UTC))
+    return SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+
+
+def release_next(store: SqlRunStore, number: int) -> None:
+    """Reserve, charge and release one query."""
+    ledger = store.ledger()
+    asked = AskedBatch(number, (number,), ledger.left)
+    store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
+    release = release_of(number)
+    charged = store.ledger().commit(asked.entry_id, ONE, release.digest)
+    store.save_release(charged, batch=number, indices=(number,), release=release)
+
+
+def release_for_ever(url: str, folder: Path) -> None:
+    """Answer one query after the other until somebody stops it."""
+    say = acknowledging(folder / "acknowledged")
+    store = opened(Database(url))
+    for number in count():
+        release_next(store, number)
+        say(f"released {number}")
+
+
+def run_out_of_disk(url: str, folder: Path) -> None:
+    """Answer queries until a file may not grow any more, then with room again."""
+    say = acknowledging(folder / "acknowledged")
+    store = opened(Database(url))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, hard))
+    for number in count():
+        try:
+            release_next(store, number)
+            say(f"released {number}")
+        except DatabaseError as error:
+            say(f"failed {error.code}")
+            break
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    store.save_run_id(b"there is room again")
+
+
+def open_without_rights(url: str, folder: Path) -> None:
+    """Open a database that may be read only; whoever may everything gives that up first."""
+    del folder
+    give_up_rights()
+    try:
+        Database(url)
+    except DatabaseError as error:
+        print(f"{error.code} {error}")
+
+
+VICTIMS = {each.__name__: each for each in (release_for_ever, run_out_of_disk, open_without_rights)}
+
+if __name__ == "__main__":
+    VICTIMS[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

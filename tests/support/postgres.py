@@ -1,0 +1,110 @@
+"""A PostgreSQL of one's own, on a socket in a folder that goes away with it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
+
+PATIENCE_S = 60
+_USER = "pate"
+
+
+def binaries() -> Path | None:
+    """The folder of the newest PostgreSQL of this machine, if it has one."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).resolve().parent
+    folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(folders, key=lambda folder: float(folder.parent.name), default=None)
+
+
+@dataclass
+class Cluster:
+    """A server that runs.
+
+    Attributes:
+        folder: Where its socket is.
+    """
+
+    folder: Path
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql+psycopg://{_USER}@/{database}?host={self.folder}"
+
+    def new_database(self) -> str:
+        """Make an empty database; return its URL."""
+        name = f"test_{next(self._numbers)}"
+        engine = create_engine(self.url(), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        engine.dispose()
+        return self.url(name)
+
+
+@contextmanager
+def running(bin_folder: Path) -> Iterator[Cluster]:
+    """Start a server, as somebody who is not root: it refuses to be."""
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        folder = Path(name)
+        run_as = _run_as(folder)
+        data = folder / "data"
+        make = [bin_folder / "initdb", "-D", data, "-U", _USER, "-A", "trust", "--no-sync"]
+        make += ["-E", "UTF8", "--locale=C"]
+        subprocess.run(make, check=True, stdout=subprocess.DEVNULL, cwd=folder, **run_as)
+        # Nobody but us can reach it, and it need not survive a power cut.
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(folder),
+            "fsync": "off",
+            "logging_collector": "off",
+        }
+        flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [bin_folder / "postgres", "-D", data, *flags], stderr=log, cwd=folder, **run_as
+            )
+        try:
+            cluster = Cluster(folder)
+            _wait_for(cluster, server)
+            yield cluster
+        finally:
+            server.send_signal(signal.SIGQUIT)  # at once: nothing of it is needed any more
+            server.wait(PATIENCE_S)
+
+
+def _run_as(folder: Path) -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {}
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    user = names.get("postgres", names["nobody"])
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _wait_for(cluster: Cluster, server: subprocess.Popen[bytes]) -> None:
+    engine = create_engine(cluster.url())
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with engine.connect():
+                break
+        except OperationalError:
+            assert server.poll() is None, (cluster.folder / "log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    engine.dispose()

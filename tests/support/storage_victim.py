@@ -1,0 +1,105 @@
+"""Processes that come to grief with a hospital's database: killed, out of disk, without rights.
+
+``python -m tests.support.storage_victim KIND FOLDER`` writes what it was told was done to
+``FOLDER/acknowledged``, a line for each step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import sys
+from itertools import count
+from pathlib import Path
+
+from party.errors import JournalError, PartyError
+from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
+from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+from tests.support.journal_victim import RUN, acknowledging
+
+BUDGET = PrivacyLedger.for_life(50.0, 1e-6)
+CHARGE = GaussianMaxEvent(answers=1, sigma=400.0)
+NOBODY = 65534
+FILE_LIMIT = 400_000
+
+
+def plan_of(number: int) -> bytes:
+    return hashlib.sha256(number.to_bytes(4, "big")).digest()
+
+
+def y_of(number: int) -> bytes:
+    return plan_of(number) * 300
+
+
+def charge_for_ever(folder: Path) -> None:
+    """Charge, claim, begin and keep as a node does, until somebody stops it."""
+    say = acknowledging(folder / "acknowledged")
+    with PartyDatabase.at(folder / "party.db") as database:
+        journal, ledger = SqlJournal(database), SqlLedgerStore(database, budget=BUDGET)
+        for number in count(1):
+            plan = plan_of(number)
+            ledger.save(ledger.load().reserve(plan.hex(), CHARGE))
+            say(f"charged {number}")
+            journal.claim([plan], plan_digest=plan)
+            journal.begin(run_id=RUN, epoch=number, plan_digest=plan)
+            say(f"begun {number}")
+            journal.keep(plan, y_of(number), expires_at=10_000)
+            say(f"kept {number}")
+
+
+def run_out_of_disk(folder: Path) -> None:
+    """Keep y's until a file may not grow any more; then erase some and go on."""
+    say = acknowledging(folder / "acknowledged")
+    with PartyDatabase.at(folder / "party.db") as database:
+        journal = SqlJournal(database)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, hard))
+        for number in count(1):
+            try:
+                journal.begin(run_id=RUN, epoch=number, plan_digest=plan_of(number))
+                say(f"begun {number}")
+                journal.keep(plan_of(number), y_of(number), expires_at=10_000)
+                say(f"kept {number}")
+            except JournalError as error:
+                say(f"failed {error.code}")
+                break
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        journal.begin(run_id=RUN, epoch=10_000, plan_digest=plan_of(10_000))
+        say("begun 10000")
+
+
+def give_up_rights() -> None:
+    """Become somebody whom permissions bind."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def open_without_rights(folder: Path) -> None:
+    """Open a database that may be read only; whoever may everything gives that up first."""
+    give_up_rights()
+    try:
+        PartyDatabase.at(folder / "party.db")
+    except PartyError as error:
+        print(f"{error.code} {error}")
+
+
+def become_second_node(folder: Path) -> None:
+    """Look at what another process is the node of, then try to be it."""
+    with PartyDatabase.at(folder / "party.db") as database:
+        print(SqlLedgerStore(database).load().charged_epsilon() > 0)
+        try:
+            SqlJournal(database)
+        except JournalError as error:
+            print(error.code)
+
+
+VICTIMS = {
+    each.__name__: each
+    for each in (charge_for_ever, run_out_of_disk, open_without_rights, become_second_node)
+}
+
+if __name__ == "__main__":
+    VICTIMS[sys.argv[1]](Path(sys.argv[2]))

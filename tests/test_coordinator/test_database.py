@@ -1,0 +1,599 @@
+"""A coordinator's database, of two kinds: killed, full, read-only, taken over, too new."""
+
+from __future__ import annotations
+
+import secrets
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import create_engine, text
+
+from coordinator.database import (
+    Base,
+    Database,
+    OpenRun,
+    ReleasedAnswers,
+    RunRecords,
+    RunState,
+    SqlCoordinatorJournal,
+    SqlRunStore,
+    run_store,
+)
+from coordinator.database.schema import AnswerRow, RunEntryRow, RunStepRow
+from coordinator.errors import (
+    CoordinatorError,
+    DatabaseError,
+    DatabaseVersionError,
+    RunDamagedError,
+    RunLockedError,
+    RunNameError,
+)
+from coordinator.stages import Stage
+from coordinator.store import AskedBatch, MemoryStore
+from pate_fed.charging import RunLedger
+from pate_fed.queries import QueryPool
+from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from protocols.rounds.coordinator_journal import PlanOpened, RunClosed, SumOpened
+from tests.support.database_victim import (
+    MEMBERS,
+    ONE,
+    POOL,
+    empty_ledger,
+    label_of,
+    opened,
+    release_next,
+    release_of,
+)
+from tests.support.federation import Federation
+from tests.support.killing import MortalFederation
+from tests.test_coordinator.test_resume import check
+
+ROOT = Path(__file__).parents[2]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+STEPS = [PlanOpened(b"p" * 40), SumOpened((b"d" * 32, b"")), RunClosed(b"c" * 99)]
+OpenDatabase = Callable[[str], Database]
+
+
+@pytest.fixture
+def runs(database: Database) -> RunRecords:
+    minutes = count()
+    return RunRecords(database, clock=lambda: NOON + timedelta(minutes=next(minutes)))
+
+
+@pytest.fixture
+def run(runs: RunRecords) -> OpenRun:
+    runs.add("run", {"queries": 9})
+    return runs.open("run")
+
+
+@pytest.fixture
+def store(run: OpenRun) -> SqlRunStore:
+    return SqlRunStore(run, empty_ledger(), pool=POOL, members=MEMBERS)
+
+
+class TestOpening:
+    def test_the_tables_are_those_that_the_program_expects(
+        self, database: Database, database_url: str
+    ) -> None:
+        engine = create_engine(database_url)
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection)
+            assert compare_metadata(context, Base.metadata) == []
+        engine.dispose()
+        assert database.version == "0002"
+
+    def test_many_that_open_it_at_once_upgrade_it_once(
+        self, database_url: str, open_database: OpenDatabase
+    ) -> None:
+        with ThreadPoolExecutor(4) as threads:
+            opened_ones = list(threads.map(open_database, [database_url] * 4))
+        for each in opened_ones:
+            RunRecords(each, clock=lambda: NOON).add(secrets.token_hex(4), {})
+        assert len(RunRecords(opened_ones[0], clock=lambda: NOON).all()) == 4
+
+    def test_a_newer_version_is_refused(self, database: Database, database_url: str) -> None:
+        with database.transaction() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        with pytest.raises(DatabaseVersionError) as caught:
+            Database(database_url)
+        assert (caught.value.code, caught.value.got) == ("PF-441", "version 9999")
+
+    def test_an_older_version_is_brought_up_to_date_with_what_it_holds(
+        self, database: Database, database_url: str, open_database: OpenDatabase
+    ) -> None:
+        with database.transaction() as session:
+            for name in ("answers", "run_batches", "run_entries", "run_budgets", "run_steps"):
+                session.execute(text(f"DROP TABLE {name}"))
+            for name in ("statements", "runs"):
+                session.execute(text(f"DROP TABLE {name}"))
+            session.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+            session.execute(
+                text(
+                    "INSERT INTO invitations (token_digest, party, made_at, expires_at)"
+                    " VALUES (:token, 'north', :now, :now)"
+                ),
+                {"token": bytes(32), "now": NOON},
+            )
+        database.close()
+        again = open_database(database_url)
+        RunRecords(again, clock=lambda: NOON).add("run", {})
+        with again.transaction() as session:
+            assert session.execute(text("SELECT party FROM invitations")).scalars().all() == [
+                "north"
+            ]
+
+    def test_a_file_is_its_owners_alone(self, tmp_path: Path, open_database: OpenDatabase) -> None:
+        open_database(f"sqlite:///{tmp_path / 'c.db'}")
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        assert modes == {0o600}
+
+    def test_a_commit_is_on_disk_when_it_returns(
+        self, database: Database, database_url: str
+    ) -> None:
+        with database.transaction() as session:
+            if database_url.startswith("sqlite"):
+                found = [
+                    session.execute(text(f"PRAGMA {name}")).scalar()
+                    for name in ("journal_mode", "synchronous", "foreign_keys")
+                ]
+                assert found == ["wal", 2, 1]
+            else:
+                assert session.execute(text("SHOW synchronous_commit")).scalar() == "on"
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            pytest.param("no URL", id="no URL"),
+            pytest.param("sqlite:////no/such/folder/secret.db", id="no folder"),
+            pytest.param("postgresql+psycopg://a:secret@127.0.0.1:1/db", id="nobody listens"),
+            pytest.param("unknown+driver://a:secret@host/db", id="unknown kind"),
+        ],
+    )
+    def test_what_cannot_be_opened_is_one_coded_line_without_the_url(self, url: str) -> None:
+        with pytest.raises(DatabaseError) as caught:
+            Database(url)
+        assert caught.value.code == "PF-440"
+        assert "secret" not in str(caught.value)
+
+
+class TestRuns:
+    def test_a_run_is_queued_with_what_was_asked_for(self, runs: RunRecords) -> None:
+        info = runs.add("spring", {"queries": 100, "mechanism": "gnmax"})
+        assert runs.get("spring") == info
+        assert (info.state, info.reason, info.run_id) == (RunState.QUEUED, "", b"")
+        assert info.settings == {"queries": 100, "mechanism": "gnmax"}
+        assert info.created_at == info.updated_at == NOON
+
+    @pytest.mark.parametrize("name", ["", "x" * 65, "two\nlines"])
+    def test_a_run_has_a_name_of_its_own(self, runs: RunRecords, name: str) -> None:
+        runs.add("spring", {})
+        for each in (name, "spring"):
+            with pytest.raises(RunNameError) as caught:
+                runs.add(each, {})
+            assert caught.value.code == "PF-442"
+        assert [info.name for info in runs.all()] == ["spring"]
+
+    def test_states_move_until_a_run_is_over(self, runs: RunRecords) -> None:
+        for name in ("one", "two"):
+            runs.add(name, {})
+        runs.move("one", RunState.RUNNING, only_from=(RunState.QUEUED,))
+        with pytest.raises(RunNameError):
+            runs.move("one", RunState.RUNNING, only_from=(RunState.QUEUED,))
+        waiting = runs.move("one", RunState.WAITING, reason="north is not there")
+        assert (waiting.reason, waiting.updated_at > waiting.created_at) == (
+            "north is not there",
+            True,
+        )
+        assert [info.name for info in runs.all(RunState.QUEUED, RunState.WAITING)] == ["one", "two"]
+        runs.move("one", RunState.DONE)
+        with pytest.raises(RunNameError):
+            runs.move("one", RunState.RUNNING)
+        assert runs.get("one").state.is_over
+        assert [info.name for info in runs.all(RunState.QUEUED)] == ["two"]
+
+    def test_what_is_not_there_is_told(self, runs: RunRecords) -> None:
+        for call in (runs.get, runs.open, lambda name: runs.move(name, RunState.DONE)):
+            with pytest.raises(RunNameError):
+                call("none")
+
+
+class TestTakingOver:
+    """Two processes that work on one run: the later one counts."""
+
+    def test_who_opened_it_before_can_store_nothing(
+        self, runs: RunRecords, run: OpenRun, store: SqlRunStore
+    ) -> None:
+        journal = SqlCoordinatorJournal(run)
+        journal.append(STEPS[0])
+        release_next(store, 0)
+        ledger, asked = store.ledger(), AskedBatch(1, (1,), store.ledger().left)
+        reserved = ledger.reserve(asked.entry_id, ONE)
+        later = runs.open("run")
+        newer = SqlRunStore(later, empty_ledger(), pool=POOL, members=MEMBERS)
+        for write in (
+            lambda: journal.append(STEPS[1]),
+            lambda: store.save_ledger(reserved),
+            lambda: store.save_asked(reserved, asked),
+            lambda: store.save_run_id(b"r" * 32),
+            lambda: store.save_statements({b"p" * 32: b"f"}),
+            lambda: store.save_release(ledger, batch=5, indices=(5,), release=release_of(5)),
+        ):
+            with pytest.raises(RunLockedError):
+                write()
+        # Nothing of it is stored, and it does not believe that it were.
+        assert store.ledger() == newer.ledger() == ledger
+        again = SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+        assert again.ledger() == ledger
+        assert (again.run_id(), again.statements()) == (b"", {})
+        assert list(again.releases()) == list(again.asked()) == [0]
+        assert SqlCoordinatorJournal(runs.open("run")).steps() == (STEPS[0],)
+
+    def test_the_later_one_goes_on(self, runs: RunRecords, store: SqlRunStore) -> None:
+        release_next(store, 0)
+        newer = SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+        release_next(newer, 1)
+        assert list(newer.releases()) == [0, 1]
+
+    def test_a_closed_journal_writes_nothing(self, run: OpenRun) -> None:
+        journal = SqlCoordinatorJournal(run)
+        journal.close()
+        with pytest.raises(RunLockedError):
+            journal.append(STEPS[0])
+        assert SqlCoordinatorJournal(run).steps() == ()
+
+
+class TestSteps:
+    def test_they_are_there_again_in_order(self, run: OpenRun, runs: RunRecords) -> None:
+        journal = SqlCoordinatorJournal(run)
+        for step in STEPS:
+            journal.append(step)
+        assert SqlCoordinatorJournal(runs.open("run")).steps() == tuple(STEPS) == journal.steps()
+        runs.add("another", {})
+        assert SqlCoordinatorJournal(runs.open("another")).steps() == ()
+
+    def test_a_step_that_is_missing_or_unreadable_is_damage(
+        self, run: OpenRun, database: Database
+    ) -> None:
+        for step in STEPS:
+            SqlCoordinatorJournal(run).append(step)
+        with database.transaction() as session:
+            row = session.get(RunStepRow, (run.number, 1))
+            assert row is not None
+            body, row.body = row.body, b"\xff"
+        with pytest.raises(RunDamagedError):
+            SqlCoordinatorJournal(run)
+        with database.transaction() as session:
+            row = session.get(RunStepRow, (run.number, 1))
+            assert row is not None
+            row.body = body
+            session.delete(session.get(RunStepRow, (run.number, 0)))
+        with pytest.raises(RunDamagedError):
+            SqlCoordinatorJournal(run)
+
+
+class TestResults:
+    def test_a_release_that_cannot_be_stored_leaves_its_charge_open(
+        self, store: SqlRunStore, runs: RunRecords, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = AskedBatch(0, (0,), store.ledger().left)
+        store.save_asked(store.ledger().reserve(asked.entry_id, ONE), asked)
+        charged = store.ledger().commit(asked.entry_id, ONE, release_of(0).digest)
+
+        def fail(*_: object) -> Any:
+            raise DatabaseError("the database must store what it is given", "a full disk")
+
+        # The last thing that the transaction does: ledger and batch are written already.
+        monkeypatch.setattr(SqlRunStore, "_answers", fail)
+        with pytest.raises(DatabaseError):
+            store.save_release(charged, batch=0, indices=(0,), release=release_of(0))
+        monkeypatch.undo()
+        again = SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+        for each in (store, again):
+            assert each.releases() == {}
+            assert [state.value for state in each.ledger().states] == ["reserved"]
+
+    def test_a_change_writes_its_own_rows_alone(
+        self, store: SqlRunStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(5):
+            release_next(store, number)
+        written: list[int] = []
+        changed = run_store._changed_entries
+
+        def noted(before: Any, after: Any) -> Any:
+            for place, record in changed(before, after):
+                written.append(place)
+                yield place, record
+
+        monkeypatch.setattr(run_store, "_changed_entries", noted)
+        release_next(store, 5)
+        parts = len(store.ledger().costs) + 1
+        assert written == [5] * parts * 2  # reserved, then charged
+
+    def test_an_entry_is_never_lost(self, store: SqlRunStore) -> None:
+        release_next(store, 0)
+        with pytest.raises(RunDamagedError):
+            store.save_ledger(empty_ledger())
+        assert len(store.ledger().states) == 1
+
+    def test_results_of_other_budgets_or_caps_are_refused(
+        self, store: SqlRunStore, runs: RunRecords
+    ) -> None:
+        release_next(store, 0)
+        other = RunLedger.of(Federation(budget=4.0).run.terms)
+        with pytest.raises(RunDamagedError):
+            SqlRunStore(runs.open("run"), other, pool=POOL, members=MEMBERS)
+
+    @pytest.mark.parametrize("harm", ["gap", "unreadable"])
+    def test_a_ledger_that_does_not_fit_is_damage(
+        self, store: SqlRunStore, runs: RunRecords, database: Database, harm: str
+    ) -> None:
+        for number in range(2):
+            release_next(store, number)
+        with database.transaction() as session:
+            row = session.get(RunEntryRow, (1, -1, 0))
+            assert row is not None
+            if harm == "gap":
+                session.delete(row)
+            else:
+                row.record = "{}"
+        with pytest.raises(RunDamagedError):
+            SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+
+    def test_runs_do_not_mix_and_statements_are_shared(
+        self, store: SqlRunStore, runs: RunRecords
+    ) -> None:
+        release_next(store, 0)
+        store.save_statements({b"a" * 32: b"frame"})
+        runs.add("another", {})
+        other = SqlRunStore(runs.open("another"), empty_ledger(), pool=POOL, members=MEMBERS)
+        assert (other.releases(), other.asked()) == ({}, {})
+        assert other.ledger() == empty_ledger()
+        assert other.statements() == {b"a" * 32: b"frame"}
+
+
+class TestAnswers:
+    """A query that was answered once is answered from the store."""
+
+    def test_labels_and_no_answers_are_known_and_what_a_cap_stopped_is_not(
+        self, store: SqlRunStore, database: Database
+    ) -> None:
+        outcomes = [Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED]
+        release = NoisyRelease(np.array([2, ABSTAIN, ABSTAIN]), np.array(outcomes, dtype=np.int8))
+        indices = (7, 3, 5)
+        store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
+        store.save_release(store.ledger(), batch=0, indices=indices, release=release)
+        queries = POOL.ask((3, 5, 7, 9)).digests
+        found = ReleasedAnswers(database).find(
+            queries, pool_digest=POOL.digest, members=MEMBERS[::-1]
+        )
+        assert {query: answer.label for query, answer in found.items()} == {
+            queries[0]: None,
+            queries[2]: 2,
+        }
+        assert {(answer.run, answer.batch) for answer in found.values()} == {("run", 0)}
+
+    def test_other_members_and_other_pools_have_other_answers(
+        self, store: SqlRunStore, database: Database
+    ) -> None:
+        release_next(store, 0)
+        answers, queries = ReleasedAnswers(database), POOL.ask((0,)).digests
+        assert answers.find(queries, pool_digest=POOL.digest, members=MEMBERS)
+        for members in (MEMBERS[:1], (*MEMBERS, b"c" * 32)):
+            assert not answers.find(queries, pool_digest=POOL.digest, members=members)
+        other = QueryPool(POOL.inputs[:4])
+        assert not answers.find(queries, pool_digest=other.digest, members=MEMBERS)
+
+    def test_the_first_answer_of_all_runs_counts(
+        self, store: SqlRunStore, runs: RunRecords, database: Database
+    ) -> None:
+        release_next(store, 4)
+        runs.add("another", {})
+        other = SqlRunStore(runs.open("another"), empty_ledger(), pool=POOL, members=MEMBERS)
+        release_next(other, 4)
+        release_next(other, 5)
+        queries = POOL.ask((4, 5)).digests
+        found = ReleasedAnswers(database).find(queries, pool_digest=POOL.digest, members=MEMBERS)
+        assert [found[query].run for query in queries] == ["run", "another"]
+
+    def test_many_queries_are_looked_up_at_once(
+        self, store: SqlRunStore, database: Database
+    ) -> None:
+        indices = tuple(range(2_000))
+        labels = np.arange(2_000) % 3
+        release = NoisyRelease(labels, np.full(2_000, Outcome.ANSWERED, dtype=np.int8))
+        store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
+        store.save_release(store.ledger(), batch=0, indices=indices, release=release)
+        queries = POOL.ask(tuple(range(3_000))).digests
+        found = ReleasedAnswers(database).find(queries, pool_digest=POOL.digest, members=MEMBERS)
+        assert [found[query].label for query in queries[:2_000]] == labels.tolist()
+        assert len(found) == 2_000
+
+
+def victim(kind: str, url: str, folder: Path) -> list[str]:
+    module = "tests.support.database_victim"
+    return [sys.executable, "-m", module, kind, url, str(folder)]
+
+
+def told(folder: Path) -> list[list[str]]:
+    return [line.split() for line in (folder / "acknowledged").read_text().splitlines()]
+
+
+def check_releases(store: MemoryStore, database: Database, released: list[int]) -> None:
+    """Every release that was acknowledged is there, charged; nothing is there by half."""
+    kept = store.releases()
+    assert set(released) <= set(kept)
+    for number, (_, release) in kept.items():
+        assert release.digest == release_of(number).digest
+    for part in (*store.ledger().costs, store.ledger().outcomes):
+        states = [entry.state.value for entry in part.entries]
+        assert states[: len(kept)] == ["committed"] * len(kept)
+        assert states[len(kept) :] in ([], ["reserved"])
+    found = ReleasedAnswers(database).find(
+        POOL.ask(tuple(kept)).digests, pool_digest=POOL.digest, members=MEMBERS
+    )
+    assert [answer.label for answer in found.values()] == [label_of(number) for number in kept]
+    with database.transaction() as session:
+        assert session.query(AnswerRow).count() == len(kept)
+
+
+class TestKilled:
+    @pytest.mark.parametrize("life", range(2))
+    def test_a_process_killed_in_a_stream_of_releases_loses_nothing(
+        self, database: Database, database_url: str, tmp_path: Path, life: int
+    ) -> None:
+        RunRecords(database, clock=lambda: NOON).add("run", {})
+        child = subprocess.Popen(victim("release_for_ever", database_url, tmp_path), cwd=ROOT)
+        file = tmp_path / "acknowledged"
+        while not file.exists() or not file.stat().st_size:
+            time.sleep(0.01)
+            assert child.poll() is None
+        time.sleep(0.1 + 0.037 * life)
+        child.kill()
+        child.wait()
+        released = [int(number) for _, number in told(tmp_path)]
+        assert released
+        check_releases(opened(database), database, released)
+
+    def test_a_full_disk_stops_a_release_and_not_what_was_released(
+        self, tmp_path: Path, open_database: OpenDatabase
+    ) -> None:
+        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
+        database = open_database(url)
+        RunRecords(database, clock=lambda: NOON).add("run", {})
+        subprocess.run(victim("run_out_of_disk", url, tmp_path), cwd=ROOT, check=True)
+        *steps, failed = told(tmp_path)
+        assert failed == ["failed", "PF-440"]
+        assert len(steps) > 3
+        store = opened(database)
+        check_releases(store, database, [int(number) for _, number in steps])
+        assert store.run_id() == b"there is room again"
+
+    def test_a_read_only_database_is_refused(self) -> None:
+        # A folder that everybody may enter: who may write everything becomes somebody else.
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            file = folder / "coordinator.db"
+            Database(f"sqlite:///{file}").close()
+            file.chmod(0o444)
+            folder.chmod(0o555)
+            ended = subprocess.run(
+                victim("open_without_rights", f"sqlite:///{file}", folder),
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            folder.chmod(0o755)
+        assert ended.stdout.startswith("PF-440 ")
+        assert name not in ended.stdout
+
+
+class StoredFederation(MortalFederation):
+    """A federation whose coordinator keeps its run in a database."""
+
+    def __init__(self, database: Database, **changed: Any) -> None:
+        self.runs = RunRecords(database, clock=lambda: NOON)
+        self.runs.add("run", {})
+        super().__init__(Path(), **changed)
+
+    def _open_journal(self) -> SqlCoordinatorJournal:
+        self.opened = self.runs.open("run")
+        return SqlCoordinatorJournal(self.opened)
+
+    def _open_files(self, ledger: RunLedger) -> SqlRunStore:
+        members = [each.fingerprint for each in self.identities]
+        self.store = SqlRunStore(self.opened, ledger, pool=self.pool, members=members)
+        return self.store
+
+
+class TestFederation:
+    """Whole runs whose coordinator dies and comes back from its database alone."""
+
+    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in Stage])
+    def test_a_coordinator_that_dies_at_each_stage_goes_on(
+        self, tmp_path: Path, open_database: OpenDatabase, stage: Stage
+    ) -> None:
+        database = open_database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+        self._live(database, stage)
+
+    def test_a_coordinator_on_postgresql_goes_on(self, database: Database) -> None:
+        self._live(database, Stage.RESERVED)
+
+    def _live(self, database: Database, stage: Stage) -> None:
+        kind = "noise at the coordinator"
+        federation = StoredFederation(database, kind=kind, form="masked")
+        federation.run.set_up()
+        federation.passed.clear()
+        federation._since = 0
+        deaths: list[Stage] = []
+
+        def dies(number: int, passed: Stage) -> bool:
+            if passed is stage and not deaths:
+                deaths.append(passed)
+                return True
+            return False
+
+        federation.is_fatal = dies
+        federation.live()
+        check(federation, kind, "masked")
+        members = [each.fingerprint for each in federation.identities]
+        for indices, release in federation.released.items():
+            found = ReleasedAnswers(database).find(
+                federation.pool.ask(indices).digests,
+                pool_digest=federation.pool.digest,
+                members=members,
+            )
+            labels = [None if label == ABSTAIN else label for label in release.labels.tolist()]
+            assert [answer.label for answer in found.values()] == labels
+
+
+class TestRestored:
+    """Yesterday's copy in the place of the coordinator's database."""
+
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    def test_hospitals_give_a_coordinator_that_went_back_nothing_new(
+        self, tmp_path: Path, open_database: OpenDatabase, form: str
+    ) -> None:
+        database = open_database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+        federation = StoredFederation(database, kind="noise at the coordinator", form=form)
+        federation.run.set_up()
+        federation.ask(0)
+        federation.runs = copied(database, tmp_path / "copy.db", open_database)
+        for query in (2, 6):  # with the second plan they hear of the first one's end
+            federation.ask(query)
+        votes = [federation.votes_of(place) for place in range(len(federation.nodes))]
+        sent, charged = len(federation.ys()), federation.nodes[0].ledger
+        federation.bury()
+        federation.resume()
+        federation.run.finish()
+        assert list(federation.store.releases()) == [0]  # it knows nothing of the second
+        for query in (2, 4):  # the one that was answered, and another
+            with pytest.raises(CoordinatorError):
+                federation.ask(query)
+        assert list(federation.store.releases()) == [0]
+        assert [federation.votes_of(place) for place in range(len(federation.nodes))] == votes
+        assert len(federation.ys()) == sent
+        assert federation.nodes[0].ledger.charged_epsilon() >= charged.charged_epsilon()
+
+
+def copied(database: Database, file: Path, open_database: OpenDatabase) -> RunRecords:
+    """Copy a database that is in use, as the how-to says; return the runs of the copy."""
+    engine = create_engine(f"sqlite:///{database._engine.url.database}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"VACUUM INTO '{file}'")
+    engine.dispose()
+    return RunRecords(open_database(f"sqlite:///{file}"), clock=lambda: NOON)

@@ -1,0 +1,345 @@
+"""What the site did is told as it was: edited, moved, left out, cut, written anew."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.errors import CoordinatorError
+from party.audit import AuditKind
+from party.audit_log import AuditLog, AuditRecord, NodeAudit, SignedHead
+from party.errors import BrokenAuditLogError, StorageError
+from party.storage import PartyDatabase
+from protocols import wire
+from protocols.errors import BadSignatureError, MalformedMessageError
+from protocols.identity import SigningIdentity
+from tests.support.federation import TEACHERS, Federation
+
+SITE = SigningIdentity.generate()
+RECORDS = 6
+Tamper = Callable[[sqlite3.Connection], object]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[PartyDatabase]:
+    with PartyDatabase.at(tmp_path / "party.db") as opened:
+        yield opened
+
+
+def filled(database: PartyDatabase, *, records: int = RECORDS) -> AuditLog:
+    log = AuditLog(database)
+    for place in range(records):
+        log.append(AuditKind.CHARGED, at=100.25 + place, run=bytes([place]), epsilon="0.25")
+    return log
+
+
+def tampered(database: PartyDatabase, tamper: Tamper) -> None:
+    """Act as somebody who can write the file."""
+    with closing(sqlite3.connect(database.path)) as file:
+        tamper(file)
+        file.commit()
+
+
+def edit(number: int) -> Tamper:
+    body = AuditRecord(number, 100_250, AuditKind.CHARGED, {"epsilon": "0.01"}).to_bytes()
+    return lambda file: file.execute("UPDATE audit SET body = ? WHERE number = ?", (body, number))
+
+
+def swap(one: int, other: int) -> Tamper:
+    def move(file: sqlite3.Connection) -> None:
+        for old, new in ((one, -1), (other, one), (-1, other)):
+            file.execute("UPDATE audit SET number = ? WHERE number = ?", (new, old))
+
+    return move
+
+
+def drop(*numbers: int) -> Tamper:
+    return lambda file: file.executemany("DELETE FROM audit WHERE number = ?", zip(numbers))
+
+
+def leave_out_and_close_up(number: int) -> Tamper:
+    def act(file: sqlite3.Connection) -> None:
+        drop(number)(file)
+        for later in range(number + 1, RECORDS + 1):
+            file.execute("UPDATE audit SET number = ? WHERE number = ?", (later - 1, later))
+
+    return act
+
+
+def write_anew(count: int) -> Tamper:
+    """Write a whole chain, right in itself, that tells another story."""
+
+    def act(file: sqlite3.Connection) -> None:
+        file.execute("DELETE FROM audit")
+        link = hashlib.sha256(b"pate-fed/1/audit log\0first").digest()
+        for number in range(1, count + 1):
+            body = AuditRecord(number, 100_250, AuditKind.RUN_REFUSED, {}).to_bytes()
+            link = hashlib.sha256(b"pate-fed/1/audit log\0record\0" + link + body).digest()
+            file.execute("INSERT INTO audit VALUES (?, ?, ?)", (number, body, link))
+
+    return act
+
+
+class TestRecords:
+    def test_they_are_there_again_in_order(self, database: PartyDatabase) -> None:
+        log = filled(database)
+        assert log.verify() == log.count == RECORDS
+        assert [record.number for record in log.records()] == list(range(1, RECORDS + 1))
+        last = list(log.records(first=RECORDS))
+        expected = {"run": bytes([RECORDS - 1]), "epsilon": "0.25"}
+        assert last == [AuditRecord(RECORDS, 105_250, AuditKind.CHARGED, expected)]
+
+    def test_an_empty_log_is_whole_and_has_a_head(self, database: PartyDatabase) -> None:
+        log = AuditLog(database)
+        assert (log.verify(), log.count, len(log.head)) == (0, 0, 32)
+        assert log.verify(identity=SITE.public, heads=[log.sign_head(SITE)]) == 0
+
+    def test_the_chain_is_what_the_page_says(self, database: PartyDatabase) -> None:
+        """Computed here once more, from the bytes alone."""
+        log = filled(database, records=2)
+        link = hashlib.sha256(b"pate-fed/1/audit log\0first").digest()
+        for place in range(2):
+            detail = {"run": bytes([place]), "epsilon": "0.25"}
+            body = wire.encode_value([place + 1, 100_250 + 1000 * place, "charged", detail])
+            link = hashlib.sha256(b"pate-fed/1/audit log\0record\0" + link + body).digest()
+        assert log.head == link
+
+    def test_a_record_is_stored_with_what_it_is_about_or_not_at_all(
+        self, database: PartyDatabase
+    ) -> None:
+        log = filled(database)
+
+        def fail_after_it() -> None:
+            with database.transaction() as session:
+                log.append(AuditKind.APPROVED, at=1.0, session=session)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail_after_it()
+        assert log.count == log.verify() == RECORDS
+
+    def test_many_records_are_checked_in_parts(self, database: PartyDatabase) -> None:
+        log = AuditLog(database)
+        with database.transaction() as session:
+            for _ in range(2_100):
+                log.append(AuditKind.SETTLED, at=1.0, session=session)
+        assert log.verify() == 2_100
+        tampered(database, edit(2_050))
+        with pytest.raises(BrokenAuditLogError) as caught:
+            log.verify()
+        assert caught.value.number == 2_050
+
+    @given(
+        detail=st.dictionaries(
+            st.text(max_size=9), st.one_of(st.text(), st.binary(), st.integers(0, 2**63))
+        )
+    )
+    def test_a_record_comes_back_from_its_bytes(self, detail: dict[str, str | bytes | int]) -> None:
+        record = AuditRecord(7, 5, AuditKind.POLICY_CHANGED, detail)
+        assert AuditRecord.from_bytes(record.to_bytes()) == record
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param([1, 2, "no such kind", {}], id="kind"),
+            pytest.param([1, 2, "charged"], id="short"),
+            pytest.param([1, 2, "charged", {"a": [1]}], id="nested"),
+            pytest.param("charged", id="text"),
+        ],
+    )
+    def test_what_is_no_record_is_refused(self, body: object) -> None:
+        with pytest.raises(MalformedMessageError):
+            AuditRecord.from_bytes(wire.encode_value(body))  # type: ignore[arg-type]
+
+
+class TestTampering:
+    @pytest.mark.parametrize(
+        ("tamper", "first"),
+        [
+            *[pytest.param(edit(n), n, id=f"record {n} edited") for n in (1, 3, RECORDS)],
+            pytest.param(swap(2, 3), 2, id="neighbors swapped"),
+            pytest.param(swap(1, RECORDS), 1, id="first and last swapped"),
+            pytest.param(drop(1), 1, id="first deleted"),
+            pytest.param(drop(4), 4, id="middle deleted"),
+            pytest.param(leave_out_and_close_up(4), 4, id="middle deleted, numbers closed up"),
+            pytest.param(
+                lambda file: file.execute("UPDATE audit SET link = zeroblob(32) WHERE number = 5"),
+                5,
+                id="link",
+            ),
+            pytest.param(
+                lambda file: file.execute(
+                    "INSERT INTO audit SELECT number + 1, body, link FROM audit WHERE number = 6"
+                ),
+                7,
+                id="last one twice",
+            ),
+        ],
+    )
+    def test_the_first_bad_record_is_named(
+        self, database: PartyDatabase, tamper: Tamper, first: int
+    ) -> None:
+        log = filled(database)
+        tampered(database, tamper)
+        with pytest.raises(BrokenAuditLogError) as caught:
+            log.verify()
+        assert (caught.value.number, caught.value.code) == (first, "PF-353")
+
+    @pytest.mark.parametrize("cut", [1, 3, RECORDS])
+    def test_a_cut_end_is_told_by_a_head_that_others_hold(
+        self, database: PartyDatabase, cut: int
+    ) -> None:
+        log = filled(database)
+        held = log.sign_head(SITE)
+        tampered(database, drop(*range(RECORDS - cut + 1, RECORDS + 1)))
+        assert log.verify() == RECORDS - cut  # the chain alone cannot know
+        with pytest.raises(BrokenAuditLogError) as caught:
+            log.verify(identity=SITE.public, heads=[held])
+        assert caught.value.number == RECORDS - cut + 1
+
+    @pytest.mark.parametrize("count", [RECORDS - 1, RECORDS, RECORDS + 2])
+    def test_a_chain_written_anew_is_told_by_a_head_that_others_hold(
+        self, database: PartyDatabase, count: int
+    ) -> None:
+        log = filled(database)
+        held = log.sign_head(SITE)
+        tampered(database, write_anew(count))
+        assert log.verify() == count
+        with pytest.raises(BrokenAuditLogError) as caught:
+            log.verify(identity=SITE.public, heads=[held])
+        assert caught.value.number == RECORDS
+
+    def test_a_log_that_goes_on_honestly_satisfies_every_head(
+        self, database: PartyDatabase
+    ) -> None:
+        log, heads = AuditLog(database), []
+        for place in range(5):
+            heads.append(log.sign_head(SITE))
+            log.append(AuditKind.SETTLED, at=float(place))
+        heads.append(log.sign_head(SITE))
+        assert log.verify(identity=SITE.public, heads=[*heads, heads[2]]) == 5
+
+    def test_a_head_by_another_is_refused(self, database: PartyDatabase) -> None:
+        log = filled(database)
+        forged = log.sign_head(SigningIdentity.generate())
+        moved = SignedHead(RECORDS + 9, log.head, log.sign_head(SITE).signature)
+        for head in (forged, moved):
+            with pytest.raises(BadSignatureError):
+                log.verify(identity=SITE.public, heads=[head])
+
+    def test_a_head_comes_back_from_its_bytes(self, database: PartyDatabase) -> None:
+        head = filled(database).sign_head(SITE)
+        assert SignedHead.from_bytes(head.to_bytes()) == head
+        for broken in (b"\x00", wire.encode_value([1, b"short", b""]), head.to_bytes()[:-1]):
+            with pytest.raises(MalformedMessageError):
+                SignedHead.from_bytes(broken)
+
+    def test_a_log_that_cannot_be_stored_says_so(self, database: PartyDatabase) -> None:
+        log = filled(database)
+        tampered(database, lambda file: file.execute("DROP TABLE audit"))
+        with pytest.raises(StorageError):
+            log.append(AuditKind.SETTLED, at=1.0)
+
+
+class TestNode:
+    """What a node writes down of a run."""
+
+    def federation(self, database: PartyDatabase, **changed: Any) -> tuple[Federation, AuditLog]:
+        federation, log = Federation(**changed), AuditLog(database)
+        federation.nodes[0]._audit = NodeAudit(log, clock=lambda: federation.now)
+        return federation, log
+
+    def test_a_run_is_told_from_its_beginning_to_its_end(self, database: PartyDatabase) -> None:
+        federation, log = self.federation(database)
+        federation.run.set_up()
+        federation.ask(0, 1)
+        federation.ask(2)
+        federation.run.close()
+        told = list(log.records())
+        batch = [AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED]
+        assert [record.kind for record in told] == [AuditKind.RUN_ACCEPTED, *batch, *batch]
+        entries = federation.nodes[0].ledger.entries
+        for kind in batch:
+            plans = [record.detail["plan"] for record in told if record.kind is kind]
+            assert plans == [bytes.fromhex(entry.entry_id) for entry in entries]
+        assert {record.detail["run"] for record in told if "run" in record.detail} == {
+            federation.run.round.run_id
+        }
+        assert [record.detail["queries"] for record in told if "queries" in record.detail] == [
+            2,
+            2,
+            1,
+            1,
+        ]
+        used = federation.nodes[0].ledger.charged_epsilon()
+        assert float(str(told[-1].detail["lifetime_epsilon"])) == used > 0
+        assert log.verify() == len(told)
+
+    def test_a_refused_run_and_batch_are_told_with_their_codes(
+        self, database: PartyDatabase
+    ) -> None:
+        federation, log = self.federation(database, policies={0: {"least_parties": 9}})
+        with pytest.raises(CoordinatorError):
+            federation.run.set_up()
+        [refused] = log.records()
+        assert (refused.kind, refused.detail["code"]) == (AuditKind.RUN_REFUSED, "PF-310")
+
+        federation, log = self.federation(database, budgets={0: 0.2})
+        federation.run.set_up()
+
+        def ask_until_it_refuses() -> None:
+            for index in range(6):
+                federation.ask(index)
+
+        with pytest.raises(CoordinatorError):
+            ask_until_it_refuses()
+        last = [record for record in log.records() if record.kind is not AuditKind.SETTLED][-1]
+        assert (last.kind, last.detail["code"]) == (AuditKind.BATCH_REFUSED, "PF-318")
+
+    def test_what_cannot_be_written_down_is_not_done(
+        self, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation, _ = self.federation(database)
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("the log must be writable", "a full disk")
+
+        monkeypatch.setattr(AuditLog, "write", fail)
+        with pytest.raises(CoordinatorError):
+            federation.run.set_up()
+        monkeypatch.undo()
+        federation, log = self.federation(database)
+        federation.run.set_up()
+        monkeypatch.setattr(AuditLog, "write", fail)
+        with pytest.raises(CoordinatorError):
+            federation.ask(0)
+        assert federation.steps[0].count("vote") == 0
+        assert [record.kind for record in log.records()] == [AuditKind.RUN_ACCEPTED]
+
+    def test_no_record_depends_on_a_vote(self, tmp_path: Path) -> None:
+        """Two hospitals' teachers vote otherwise; their logs say the same until the release."""
+        logs = []
+        for name, label in (("one", 0), ("other", 1)):
+            with PartyDatabase.at(tmp_path / name) as database:
+                votes = {0: lambda batch, label=label: np.full((TEACHERS, len(batch)), label)}
+                federation, log = self.federation(database, votes=votes)
+                federation.run.set_up()
+                federation.ask(0, 1)
+                hidden = ("run", "plan")
+                logs.append(
+                    [
+                        (r.kind, {k: v for k, v in r.detail.items() if k not in hidden})
+                        for r in log.records()
+                    ]
+                )
+        assert logs[0] == logs[1]
+        assert len(logs[0]) == 3
