@@ -17,7 +17,9 @@ import pytest
 from party import cli
 from party.site import KEYS, Site
 from pate_fed import __version__
+from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from protocols.identity import SigningIdentity
 from tests.support.command import Ended
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.served_federation import ServedFederation, served_federation
@@ -213,6 +215,21 @@ class TestJoin:
         )
         assert (ended.code, error_code(ended)) == (5, "PF-340")
         assert (joined / "identity.key").read_bytes() == key
+
+    def test_a_folder_of_another_federation_of_the_same_name_is_not_used(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        joined: Path,
+        name: str,
+    ) -> None:
+        known = Invitation.from_json((tmp_path / f"{name}.json").read_text("utf-8"))
+        other = replace(known, coordinator_key=SigningIdentity.generate().public.key)
+        path = tmp_path / "other.json"
+        path.write_text(other.to_json(), encoding="utf-8")
+        ended = pate_party("join", path, "--site", joined, "--compared", spoken(other.fingerprint))
+        assert (ended.code, error_code(ended)) == (5, "PF-340")
 
     def test_an_invitation_is_good_once(
         self,
