@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -323,6 +324,23 @@ class TestData:
         ended = pate_party(*line)
         assert "40 patients" in ended.out
         assert Site.open(joined).settings.data.digest in ended.out
+
+    def test_nobody_is_spoken_to(
+        self,
+        pate_party: PateParty,
+        joined: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise AssertionError("a connection")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        table = write_own_table(tmp_path / "own.csv")
+        assert pate_party("data", "add", table, "--label", LABEL, "--site", joined).code == 0
+        # The same refusal stops what does speak to somebody.
+        assert pate_party("renew", "--site", joined).code != 0
 
     def test_small_counts_are_not_shown(
         self, pate_party: PateParty, joined: Path, tmp_path: Path
