@@ -15,6 +15,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- DataError         PF-344  records that are not registered, or cannot be
     |- DataChangedError  PF-345  the table is not the one that was registered
     |- TeachersError     PF-346  kept teachers that do not fit table, task or files
+    |- TaskError         PF-360  a task's file that is not what was asked for
     |- UnitError         PF-347  a systemd unit that cannot be written
     |- NotConfirmedError PF-348  a person did not agree
     |- InternalError     PF-349  a fault of this program
@@ -139,6 +140,12 @@ class TeachersError(PartyError):
     """Kept teachers that do not fit the table, the task or their own files."""
 
     code = "PF-346"
+
+
+class TaskError(PartyError):
+    """A task's file that is absent, or not what was asked for."""
+
+    code = "PF-360"
 
 
 class UnitError(PartyError):

@@ -90,7 +90,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     opened = open_site(site)
     membership, reason = _ask_if_possible(opened)
     settings, pins = opened.settings, Pins(opened.path(PINS_FILE))
-    kept = [path for path in opened.path("teachers").iterdir() if not path.name.startswith(".")]
+    kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
     show(

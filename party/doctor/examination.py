@@ -45,6 +45,6 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
                 name,
                 FAIL,
                 f"This check could not be made ({type(error).__name__}).",
-                "Look at the site's folder, and report it if that is as it was made.",
+                "If installation and site's folder are as they were made, report it.",
             )
     yield from check_network(site, around)

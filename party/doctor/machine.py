@@ -9,6 +9,7 @@ from pathlib import Path
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.site import KEYS, Site
+from pate_fed import __version__
 
 GIB = 2**30
 LEAST_DISK, WANTED_DISK = GIB, 5 * GIB
@@ -58,8 +59,8 @@ def check_graphics_card(site: Site, around: Surroundings) -> Check:  # noqa: ARG
 
 def check_versions(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
     """Hold versions to those that understand each other."""
-    ours, flower = around.version_of("pate-fed"), around.version_of("flwr")
-    said = f"pate-fed {ours}, Flower {flower}, Python {around.python}."
+    flower = around.version_of("flwr")
+    said = f"pate-fed {__version__}, Flower {flower}, Python {around.python}."
     if tuple(int(part) for part in around.python.split(".")[:2]) < LEAST_PYTHON:
         return Check("versions", FAIL, said, "Install Python 3.11 or later.")
     if not f"{flower}.".startswith(f"{FLOWER}."):

@@ -57,7 +57,7 @@ def check_network(site: Site, around: Surroundings) -> Iterator[Check]:
                     name,
                     FAIL,
                     f"This check could not be made ({type(error).__name__}).",
-                    "Look at the site's folder, and report it if that is as it was made.",
+                    "If installation and site's folder are as they were made, report it.",
                 )
             for missing in NAMES[place + 1 :]:
                 yield Check(missing, WARN, "Not looked at: the way ended before.", "See above.")
@@ -98,6 +98,8 @@ class _Way:
                     "Ask your IT whether this machine may look up names outside.",
                 )
             ) from error
+        if host in addresses:
+            return Check("name", OK, f"{host} is an address: no name needs to be looked up.")
         return Check("name", OK, f"{host} is {addresses[0]}.")
 
     def _open(self, proxy: SplitResult | None) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +18,9 @@ import pytest
 from party import cli
 from party.site import KEYS, Site
 from pate_fed import __version__
+from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from protocols.identity import SigningIdentity
 from tests.support.command import Ended
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.served_federation import ServedFederation, served_federation
@@ -214,6 +217,21 @@ class TestJoin:
         assert (ended.code, error_code(ended)) == (5, "PF-340")
         assert (joined / "identity.key").read_bytes() == key
 
+    def test_a_folder_of_another_federation_of_the_same_name_is_not_used(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        joined: Path,
+        name: str,
+    ) -> None:
+        known = Invitation.from_json((tmp_path / f"{name}.json").read_text("utf-8"))
+        other = replace(known, coordinator_key=SigningIdentity.generate().public.key)
+        path = tmp_path / "other.json"
+        path.write_text(other.to_json(), encoding="utf-8")
+        ended = pate_party("join", path, "--site", joined, "--compared", spoken(other.fingerprint))
+        assert (ended.code, error_code(ended)) == (5, "PF-340")
+
     def test_an_invitation_is_good_once(
         self,
         federation: ServedFederation,
@@ -306,6 +324,23 @@ class TestData:
         ended = pate_party(*line)
         assert "40 patients" in ended.out
         assert Site.open(joined).settings.data.digest in ended.out
+
+    def test_nobody_is_spoken_to(
+        self,
+        pate_party: PateParty,
+        joined: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise AssertionError("a connection")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        table = write_own_table(tmp_path / "own.csv")
+        assert pate_party("data", "add", table, "--label", LABEL, "--site", joined).code == 0
+        # The same refusal stops what does speak to somebody.
+        assert pate_party("renew", "--site", joined).code != 0
 
     def test_small_counts_are_not_shown(
         self, pate_party: PateParty, joined: Path, tmp_path: Path

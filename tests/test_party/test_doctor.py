@@ -63,7 +63,7 @@ def well(**changes: Any) -> Surroundings:
         free_memory=lambda: 8 * GIB,
         graphics_cards=lambda: (),
         port_is_free=lambda _: True,
-        version_of={"pate-fed": "0.1.0", "flwr": "1.41.0"}.__getitem__,
+        version_of={"flwr": "1.41.0"}.__getitem__,
         python="3.11.2",
     )
     return replace(good, **changes)
@@ -139,7 +139,7 @@ class TestMachine:
             pytest.param("versions", {"python": "3.10.9"}, FAIL, id="an old Python"),
             pytest.param(
                 "versions",
-                {"version_of": {"pate-fed": "0.1.0", "flwr": "1.4.1"}.__getitem__},
+                {"version_of": {"flwr": "1.4.1"}.__getitem__},
                 FAIL,
                 id="another Flower",
             ),
@@ -216,6 +216,21 @@ class TestNetwork:
         assert failing(checks) == set(NAMES[place:])
         assert checks[name].state == FAIL
         assert {checks[other].state for other in NAMES[place + 1 :]} <= {WARN}
+
+    def test_a_name_is_shown_with_its_address(self, site: Site) -> None:
+        port = site.settings.address.rpartition(":")[2]
+        named = site.save(replace(site.settings, address=f"coordinator.example.org:{port}"))
+        asked: list[str] = []
+
+        def connect(host: str, port: int) -> socket.socket:
+            asked.append(host)
+            return socket.create_connection(("127.0.0.1", port), timeout=5)
+
+        checks = found(named, resolve=lambda *_: ["192.0.2.7"], connect=connect)
+        assert "coordinator.example.org is 192.0.2.7" in checks["name"].said
+        assert set(asked) == {"coordinator.example.org"}
+        # The certificate is for the address, and the name is what was asked for.
+        assert failing(checks) == {"tls", "clock"}
 
     def test_an_inspecting_middlebox_is_named(self, site: Site) -> None:
         box = trustme.CA(organization_name="Middlebox Ltd")

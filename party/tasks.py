@@ -1,0 +1,89 @@
+"""Tasks at a hospital: fetched by the digest of their pool, checked, kept; approved by its owner.
+
+What is kept here allows nothing by itself: the guard asks for pools that the owner approved.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from party.errors import TaskError
+from party.site import Site
+from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
+from pate_fed.errors import InvalidTaskError
+
+DIGEST_BYTES = 32
+_OWNER_ONLY = 0o600
+
+
+class PoolDoor(Protocol):
+    """Where the file of a pool comes from: `enrollment.CoordinatorDoor` is one."""
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """Return the file."""
+
+
+def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
+    """Return the task whose pool has this digest: the kept one, else fetched, checked and kept.
+
+    Args:
+        site: The hospital's folder.
+        door: The coordinator's door.
+        digest: Of its pool, 32 bytes.
+
+    Raises:
+        EnrollmentError: the coordinator cannot be reached, or has no such file for us.
+        TaskError: what came is no task of this pool, or cannot be kept.
+    """
+    _require_digest(digest)
+    if site.path("pools", digest.hex()).exists():
+        return read_task(site, digest)
+    content = door.fetch_pool(digest)
+    task = _checked(content, digest)
+    _keep(site, digest, content)
+    return task
+
+
+def read_task(site: Site, digest: bytes) -> LearningTask:
+    """Return the kept task whose pool has this digest.
+
+    Raises:
+        TaskError: there is none, or its file changed.
+    """
+    _require_digest(digest)
+    try:
+        with site.path("pools", digest.hex()).open("rb") as file:
+            content = file.read(MAX_TASK_BYTES + 1)
+    except OSError as error:
+        raise TaskError("the task's file must be readable", error.strerror) from error
+    return _checked(content, digest)
+
+
+def _require_digest(digest: bytes) -> None:
+    if len(digest) != DIGEST_BYTES:
+        raise TaskError(f"a pool's digest must have {DIGEST_BYTES} bytes", len(digest))
+
+
+def _checked(content: bytes, digest: bytes) -> LearningTask:
+    try:
+        task = LearningTask.from_bytes(content)
+    except InvalidTaskError as error:
+        raise TaskError("a pool's file must be a task", f"{error.code}: {error.got}") from error
+    if task.pool.digest != digest:
+        raise TaskError("a task must have the pool that was asked for", "another")
+    return task
+
+
+def _keep(site: Site, digest: bytes, content: bytes) -> None:
+    path = site.path("pools", digest.hex())
+    partial = path.with_name(f".{path.name}.partial")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise TaskError("the task's file must be writable", error.strerror) from error
