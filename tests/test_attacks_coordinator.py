@@ -406,9 +406,9 @@ def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind
         if not isinstance(message, Settlement):
             return message
         seat = federation.seat_of(VICTIM)
-        listed = list(message.vector_digests)
+        listed = list(message.contributions)
         listed[seat] = b""
-        return dataclasses.replace(message, vector_digests=tuple(listed))
+        return dataclasses.replace(message, contributions=tuple(listed))
 
     tell(federation, range(PARTIES), lie)
     if kind.phases == 1:

@@ -466,7 +466,8 @@ def test_a_holder() -> None:
     run.to_party("survivors", me, survivors)
     holder = run.parties[me]._holder
     assert holder is not None
-    seats = wire.expect(wire.decode(survivors), SurvivorSet).survivors
+    survivor_set = wire.decode(survivors)
+    seats = wire.expect(survivor_set, SurvivorSet).survivors
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.4:
@@ -475,11 +476,11 @@ def test_a_holder() -> None:
 
     def door(data: bytes) -> None:
         message = wire.expect(wire.decode(data), ShareBundle)
-        disclosures, wrong = holder.disclose(seats, message)
+        reveal, wrong = holder.reveal(survivor_set, message)
         # A changed share is opened to nobody.
-        assert [seat for seat, shown in zip(seats, disclosures, strict=True) if not shown] == list(
-            wrong
-        )
+        assert [
+            seat for seat, shown in zip(seats, reveal.disclosures, strict=True) if not shown
+        ] == list(wrong)
 
     fuzz("a holder", door, make)
     assert run.to_party("shares", me, bundle)

@@ -983,7 +983,7 @@ def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void()
     ("change", "error"),
     [
         pytest.param(
-            lambda r: {"survivors_digest": bytes(32)}, UnexpectedMessageError, id="another set"
+            lambda r: {"opening_digest": bytes(32)}, UnexpectedMessageError, id="another opening"
         ),
         pytest.param(
             lambda r: {"disclosures": r.disclosures[1:]}, UnexpectedMessageError, id="one missing"
