@@ -12,6 +12,7 @@ import pytest
 
 from coordinator import labeling
 from party import file_journal
+from protocols import chained_log
 from pate_fed import federation, queries, releases
 from pate_fed.federation import (
     BatchTerms,
@@ -98,7 +99,7 @@ def test_bodies_of_a_journal_are_those_of_the_code() -> None:
     source = Path(file_journal.__file__).read_text(encoding="utf-8")
     listed = re.findall(r'^\| `\["([a-z]+)"', section("A party's journal"), re.MULTILINE)
     assert listed == re.findall(r'case \["([a-z]+)"', source)
-    assert f"{file_journal.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
+    assert f"{chained_log.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
 
 
 def test_bounds_on_the_page_are_those_of_the_code() -> None:
