@@ -12,7 +12,6 @@ import pytest
 
 from coordinator import labeling
 from party import file_journal
-from protocols import chained_log
 from pate_fed import federation, queries, releases
 from pate_fed.federation import (
     BatchTerms,
@@ -25,7 +24,7 @@ from pate_fed.federation import (
 )
 from pate_fed.mechanisms import FirstPhase, distributed_max
 from pate_fed.releases import NoisyRelease, Outcome
-from protocols import dealing, envelope, pair_keys, shamir, share_envelope
+from protocols import chained_log, dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.messages import MESSAGE_TYPES
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
