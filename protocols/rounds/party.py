@@ -318,7 +318,7 @@ class PartyRound:
         frames: tuple[bytes, ...] = (frame,)
         if form.survives_dropouts:
             frames = (self._deal(signed.digest, keys, self_key), frame)
-        self._journal.keep(signed.digest, _joined(frames), expires_at=plan.expires_at)
+        self._journal.keep(signed.digest, frames, expires_at=plan.expires_at)
         dealing = b"" if self._holder is None else self._holder.dealing_digest
         self._sent = Contribution(digest, dealing)
         self._witness = RowWitness(
@@ -945,9 +945,7 @@ class PartyRound:
                     self._journal.erase(signed.digest)
                     return None
                 stored = self._journal.find(signed.digest)
-                return Received(
-                    self._abandon(signed.digest) if stored is None else _separated(stored)
-                )
+                return Received(self._abandon(signed.digest) if stored is None else stored)
             case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
                 # Nothing to object to: the plan that may come behind it is to be answered.
                 self._journal.erase(plan)
@@ -977,7 +975,7 @@ class PartyRound:
         if self._state is PartyState.STOPPED or now >= message.expires_at:
             return ()
         stored = self._journal.find(signed.digest)
-        return () if stored is None else _separated(stored)
+        return () if stored is None else stored
 
     def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
         key = self._identify(message)
@@ -1051,19 +1049,6 @@ def least_heads(form: SecureSum, *, parties: int) -> int:
     """Fewest parties whose heads must agree at the end of a run: more than half of them."""
     most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
     return max(most_of_them, LEAST_PARTIES)
-
-
-def _joined(frames: tuple[bytes, ...]) -> bytes:
-    """What the journal stores of an answer: its frame, or a packet of two."""
-    return frames[0] if len(frames) == 1 else wire.pack(list(frames))
-
-
-def _separated(stored: bytes) -> tuple[bytes, ...]:
-    """The frames of an answer from what the journal stored; a restarted party knows no form."""
-    # A frame is a list of four, a packet of two frames one of two.
-    if stored.startswith(b"\x82"):
-        return tuple(wire.unpack(stored, max_bytes=len(stored)))
-    return (stored,)
 
 
 def _fingerprint(seat: KeyStatement) -> bytes:

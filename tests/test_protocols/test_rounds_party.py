@@ -670,8 +670,8 @@ def test_every_message_repeated_gets_the_same_answer_and_changes_nothing() -> No
         _hear_again(walk, heard, answers)
     walk.to_step("y")
     journal = walk.run.journals[walk.me]
-    (y,) = party.receive(_open_plan(walk), now=NOW).replies
-    assert y == journal.find(wire.decode(_open_plan(walk)).digest)
+    replies = party.receive(_open_plan(walk), now=NOW).replies
+    assert replies == journal.find(wire.decode(_open_plan(walk)).digest)
     for step in ("settled", "refused", "void", "closing", "heads"):
         walk.to_step(step)
         answers.clear()
@@ -702,7 +702,7 @@ def test_a_plan_is_journalled_then_y_is_kept_then_sent_then_erased() -> None:
     assert journal.steps == []
     walk.to_step("y")
     assert journal.steps == ["begin", "keep"]
-    assert party.receive(_open_plan(walk), now=NOW).replies == (journal.find(digest),)
+    assert party.receive(_open_plan(walk), now=NOW).replies == journal.find(digest)
     walk.to_step("settled")
     assert journal.steps == ["begin", "keep", "erase"]
     assert journal.find(digest) is None
@@ -721,10 +721,10 @@ class BreakingJournal(ListJournal):
             raise OSError("disk full")
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         if self.at_step == "keep":
             raise OSError("disk full")
-        super().keep(plan_digest, frame, expires_at=expires_at)
+        super().keep(plan_digest, frames, expires_at=expires_at)
 
 
 def _with_journal(journal: RoundJournal) -> tuple[Walk, PartyRound]:
