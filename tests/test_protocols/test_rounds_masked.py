@@ -1039,11 +1039,24 @@ def test_two_reveals_of_one_holder_are_a_conflict() -> None:
     run, vectors = ready(), vectors_of(N)
     liar = run.coordinator.seats[0]
     run.sum(vectors, mute=[4])
-    survivors = wire.decode(run.coordinator._opening._survivor_set.frame)  # type: ignore[union-attr]
-    other = Reveal(survivors.digest, liar, (b"",) * N)
+    opening = run.coordinator._opening._opening_digest  # type: ignore[union-attr]
+    other = Reveal(opening, liar, (b"",) * N)
     with pytest.raises(ConflictingMessageError) as caught:
         run.coordinator.receive(wire.sign(other, run.identities[liar]).frame, peer=liar)
     assert caught.value.peer == liar.hex()
+
+
+def test_a_second_reveal_of_one_holder_for_another_opening_is_refused() -> None:
+    """As one of an earlier plan would be, that comes late: nobody is at fault for that."""
+    run, vectors = ready(), vectors_of(N)
+    holder = run.coordinator.seats[0]
+    total = run.sum(vectors, mute=[4])
+    other = Reveal(bytes(32), holder, (b"",) * N)
+    with pytest.raises(UnexpectedMessageError, match="once"):
+        run.coordinator.receive(wire.sign(other, run.identities[holder]).frame, peer=holder)
+    assert np.array_equal(total, sum_of(vectors, ALL))
+    run.settle()
+    assert not any(party.reveal_was_lost for party in run.parties.values())
 
 
 # The coordinator's door ------------------------------------------------------------------------
