@@ -49,13 +49,13 @@ class ForgetfulJournal(RoundJournal):
     def abandon(self, plan_digest: bytes) -> None:
         """See `RoundJournal.abandon`."""
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
 
     def sweep(self, *, now: float) -> None:
         """See `RoundJournal.sweep`."""
 
-    def find(self, plan_digest: bytes) -> bytes | None:  # noqa: ARG002 - the contract's
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:  # noqa: ARG002 - the contract's
         """See `RoundJournal.find`."""
         return None
 

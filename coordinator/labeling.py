@@ -335,7 +335,7 @@ class LabelingRun:
         self._asked = {index for each in kept if not self._is_free(each) for index in each.indices}
         self._voids = sum(each.state is BatchState.VOID for each in kept)
         self._lost = [
-            self._names_of_lost(each.settlement.vector_digests)
+            self._names_of_lost(each.settlement.contributions)
             for each in self._round.settled
             if each.is_released and self._form.survives_dropouts
         ]
@@ -720,9 +720,9 @@ class LabelingRun:
         """What a party signed of its journal's counter in an earlier run, if anything."""
         return [self._known_statements[party]] if party in self._known_statements else []
 
-    def _names_of_lost(self, vector_digests: tuple[bytes, ...]) -> tuple[str, ...]:
-        seats = zip(self.members, vector_digests, strict=True)
-        return tuple(member.name for member, digest in seats if not digest)
+    def _names_of_lost(self, contributions: tuple[bytes, ...]) -> tuple[str, ...]:
+        seats = zip(self.members, contributions, strict=True)
+        return tuple(member.name for member, entry in seats if not entry)
 
     def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
         """Ask a batch, and open the sum of its first vector."""

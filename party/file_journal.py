@@ -9,13 +9,15 @@ The file is a `ChainedLog`. A record that a crash left unfinished at its end was
 written: it is dropped. Anything else that does not fit is damage, which stops the party: only its
 owner can know what was answered.
 
-A y has a file of its own, so that it can be erased; the record holds its hash.
+What answers a plan has a file of its own, so that it can be erased: how many frames (1 byte), the
+length of each (4 bytes), then the frames one after another. The record holds the file's hash.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -78,27 +80,29 @@ class FileJournal(MemoryJournal):
         if self._is_new_promise(plan_digest):
             self._append(["abandon", plan_digest])
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         self._require_open(plan_digest)
+        pieces = (_index_of(frames), *frames)
         with self._log.writing():
             # The y first: a record must never speak of one that is not there.
-            write_file(self._vector_of(plan_digest), frame)
-        self._append(["keep", plan_digest, hashlib.sha256(frame).digest(), expires_at])
+            write_file(self._vector_of(plan_digest), *pieces)
+        self._append(["keep", plan_digest, _digest_of(pieces), expires_at])
 
-    def find(self, plan_digest: bytes) -> bytes | None:
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         """See `RoundJournal.find`; raises `JournalDamagedError` if the y was changed or lost."""
         digest = self._kept.get(plan_digest)
         if digest is None:
             return None
         try:
             with self._log.storage("be read"):
-                frame = self._vector_of(plan_digest).read_bytes()
+                pieces = _read_pieces(self._vector_of(plan_digest))
         except JournalStorageError as error:
             raise JournalDamagedError("a y that was kept must be there", "none") from error
-        if hashlib.sha256(frame).digest() != digest:
+        if _digest_of(pieces) != digest:
             raise JournalDamagedError("a y must be the one that was kept", "another")
-        return frame
+        _, *frames, _ = pieces
+        return tuple(frames)
 
     def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
         """See `RoundJournal.fix_survivors`."""
@@ -263,6 +267,30 @@ def _open(folder: Path, vectors: Path) -> ChainedLog:
     except OSError as error:
         raise JournalStorageError("a journal must be opened", error.strerror) from error
     return ChainedLog(folder / "journal", form=FORMAT, faults=_FAULTS)
+
+
+def _index_of(frames: tuple[bytes, ...]) -> bytes:
+    """What stands before the frames in their file: how many, and the length of each."""
+    return bytes([len(frames)]) + b"".join(len(frame).to_bytes(4, "big") for frame in frames)
+
+
+def _read_pieces(file: Path) -> tuple[bytes, ...]:
+    """Read the index, the frames and what follows, each where it will stay; to be checked."""
+    with file.open("rb") as stored:
+        room = os.fstat(stored.fileno()).st_size
+        count = stored.read(1)
+        lengths = stored.read(4 * count[0] if count else 0)
+        sizes = [int.from_bytes(lengths[at : at + 4], "big") for at in range(0, len(lengths), 4)]
+        # A length that was changed must not ask for more memory than there is file.
+        frames = [stored.read(min(size, room)) for size in sizes]
+        return (count + lengths, *frames, stored.read())
+
+
+def _digest_of(pieces: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def _counter_of(pair: object) -> tuple[bytes, int]:

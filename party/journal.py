@@ -117,7 +117,7 @@ class MemoryJournal(Journal):
         self._epochs: dict[bytes, int] = {}
         self._plans: set[bytes] = set()
         self._answered: set[bytes] = set()
-        self._frames: dict[bytes, bytes] = {}
+        self._frames: dict[bytes, tuple[bytes, ...]] = {}
         self._survivors: dict[bytes, bytes] = {}
         self._expiries: dict[bytes, int] = {}
         self._given_up: set[bytes] = set()
@@ -144,15 +144,15 @@ class MemoryJournal(Journal):
             self._note_abandoned(plan_digest)
             self._counter += 1
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         self._require_open(plan_digest)
         self._answered.add(plan_digest)
         self._expiries[plan_digest] = expires_at
-        self._frames[plan_digest] = frame
+        self._frames[plan_digest] = frames
         self._counter += 1
 
-    def find(self, plan_digest: bytes) -> bytes | None:
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         """See `RoundJournal.find`."""
         return self._frames.get(plan_digest)
 

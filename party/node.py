@@ -403,6 +403,8 @@ class PartyNode:
         run, asked, self._asked = self._agreed_run, self._asked, None
         released = settlement.state == "released"
         run.void_batches += not released
+        if self._round.reveal_was_lost:
+            _log.warning("the coordinator says that our shares of a batch did not come")
         if released and run.terms.phases == 2 and (asked is None or asked.first is None):
             self._settle_first(run, settlement, asked)
         elif asked is None or not asked.charged:  # it never saw the plan, or refused

@@ -236,13 +236,19 @@ class ChainedLog:
         return True
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, for its owner's eyes, and wait until it is on disk."""
+def write_file(path: Path, *pieces: bytes) -> None:
+    """Write a file whole or not at all, for its owner's eyes, and wait until it is on disk.
+
+    Args:
+        path: Where.
+        pieces: Its content, one after another.
+    """
     partial = path.with_suffix(".partial")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(partial, flags, _OWNER_ONLY)
     try:
-        _write_all(file, content)
+        for piece in pieces:
+            _write_all(file, piece)
         os.fsync(file)
     finally:
         os.close(file)

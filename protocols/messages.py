@@ -325,7 +325,8 @@ class Settlement(Message):
         plan_digest: The plan that is settled.
         state: "released" or "void".
         words: Length of the plan's vector, for a party that the plan never reached.
-        vector_digests: Digest of each party's `MaskedVector`, in seat order; empty where none came.
+        contributions: What each party signed for the plan (`rounds.contribution`), in seat order;
+            empty where no y came.
         refusals: Signed `Refusal` frames of this plan, in seat order; none unless it is void.
         result: The released result; canonical bytes that this library does not read.
     """
@@ -338,7 +339,7 @@ class Settlement(Message):
     plan_digest: Digest
     state: Name
     words: Annotated[int, Range(1, MAX_WORDS)]
-    vector_digests: Annotated[tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)]
+    contributions: Annotated[tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)]
     refusals: Annotated[tuple[SmallFrame, ...], Size(0, MAX_PARTIES)]
     result: Annotated[bytes, Size(0, MAX_RESULT_BYTES)]
 
@@ -454,7 +455,8 @@ class Reveal(Message):
     """A holder's shares of what is still in the sum of a survivor set.
 
     Attributes:
-        survivors_digest: Digest of the `SurvivorSet` that it is for.
+        opening_digest: Which survivor set it is for, and which dealings it was held against:
+            `rounds.contribution.opening_digest`.
         sender: Fingerprint of the holder.
         disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty
             where what came as its shares was not what it signed.
@@ -464,7 +466,7 @@ class Reveal(Message):
     PURPOSE: ClassVar[str] = "reveal"
     MAX_BYTES: ClassVar[int] = MAX_PARTIES * (MAX_COLUMN_BYTES + KIB)
 
-    survivors_digest: Digest
+    opening_digest: Digest
     sender: Digest
     disclosures: Annotated[
         tuple[Annotated[bytes, Size(0, MAX_COLUMN_BYTES)], ...], Size(1, MAX_PARTIES)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 import pytest
 
 from protocols import wire
 from protocols.additive import AdditiveSum
+from protocols.dealing import deal, read_disclosure
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
+    HistoryError,
     UnexpectedMessageError,
+    WrongShareError,
 )
 from protocols.masked import MaskedSum
-from protocols.messages import Plan, ShareBundle
+from protocols.messages import Plan, Reveal, Settlement, ShareBundle
 from protocols.rounds import PartyState
+from protocols.rounds.contribution import Contribution, opening_digest
+from protocols.rounds.holding import STAGE
 from protocols.secure_sum import SecureSum
+from protocols.share_envelope import seal_shares
 from tests.support.cheating import Cheat
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered, vector
@@ -71,3 +78,144 @@ def test_hashes_that_a_dealer_did_not_sign_stop_the_holder_though_its_own_column
         holder.receive(wire.contain(changed).frame, now=NOW)
     assert caught.value.peer == "coordinator"
     assert holder.state is PartyState.STOPPED
+
+
+# Dealings and reveals in the transcript (rule R8) ------------------------------------------------
+
+HOLDER, DEALER = 0, 1
+"""Seats: who is to be framed, and the colluding dealer."""
+
+
+def with_vectors_in() -> tuple[Cheat, dict[bytes, list[bytes]]]:
+    """All y's are with an honest end of the coordinator; what it would relay, by holder."""
+    cheat = Cheat([vector()] * 5)
+    for seat, frames in enumerate(cheat.frames):
+        cheat.run.to_coordinator("y", cheat.fingerprint(seat), frames)
+    return cheat, cheat.run.coordinator.fix_survivors()
+
+
+def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
+    """A second dealing that the dealer signed for one plan, and its column for the holder."""
+    dealer, me = cheat.parties[DEALER], cheat.fingerprint(DEALER)
+    keys = dealer._roots.keys_for(cheat.plan_digest)
+    dealt = deal(
+        [keys.get(fp, bytes(32)) for fp in cheat.run.coordinator.seats],
+        seat=DEALER,
+        sender=me,
+        plan_digest=cheat.plan_digest,
+        threshold=4,
+        random_bytes=secrets.token_bytes,
+    )
+    signed = wire.sign(dealt.message, cheat.run.identities[me])
+    to = cheat.fingerprint(HOLDER)
+    key = dealer._roots.sending_key(to, phase_digest=cheat.plan_digest, stage=STAGE)
+    return signed.frame, seal_shares(signed.digest + dealt.columns[HOLDER], key)
+
+
+def revealed_by(cheat: Cheat, seat: int, frames: list[bytes]) -> bytes:
+    replies = [reply for f in frames for reply in cheat.parties[seat].receive(f, now=NOW).replies]
+    (reveal,) = replies
+    return reveal
+
+
+def entry_of(cheat: Cheat, seat: int, reveal: bytes) -> Contribution:
+    bundle, y = (wire.decode(frame) for frame in cheat.frames[seat])
+    [dealing] = wire.expect(bundle, ShareBundle).dealings
+    return Contribution(y.digest, wire.decode(dealing).digest, wire.decode(reveal).digest)
+
+
+def settlement_of(cheat: Cheat, entries: list[bytes], *, state: str = "released") -> bytes:
+    run_id = cheat.run.coordinator.run_id
+    return cheat.signed(
+        Settlement(run_id, cheat.plan_digest, state, WORDS, tuple(entries), (), b"")
+    )
+
+
+def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
+    """Its shares are of the dealing that it was shown; the coordinator holds them against another.
+
+    They do not fit, and without more the holder would be named for showing what it did not get.
+    """
+    cheat, relayed = with_vectors_in()
+    coordinator, holder = cheat.run.coordinator, cheat.fingerprint(HOLDER)
+    second, column = dealt_again(cheat)
+    survivor_set, honest = relayed[holder]
+    bundle = wire.expect(wire.decode(honest), ShareBundle)
+    swapped = replace(
+        bundle,
+        dealings=(second, *bundle.dealings[1:]),
+        envelopes=(column, *bundle.envelopes[1:]),
+    )
+    frame = revealed_by(cheat, HOLDER, [survivor_set, wire.contain(swapped).frame])
+    assert cheat.parties[HOLDER].wrong_dealers == ()  # it could not know better
+    reveal = wire.expect(wire.decode(frame), Reveal)
+    with pytest.raises(WrongShareError):
+        read_disclosure(
+            reveal.disclosures[DEALER],
+            cheat.dealing(DEALER),
+            dealer=DEALER,
+            holder=HOLDER,
+            dropped=(),
+        )
+    with pytest.raises(UnexpectedMessageError, match="dealings that were relayed"):
+        coordinator.receive(frame, peer=holder)
+    assert coordinator.share_faults == ()
+    # Whoever is shown the second dealing, too, sees that the holder used it, in its own words.
+    digests = [wire.decode(cheat.bundles[seat].dealings[0]).digest for seat in range(5)]
+    digests[DEALER] = wire.decode(second).digest
+    assert reveal.opening_digest == opening_digest(wire.decode(survivor_set).digest, digests)
+
+
+@pytest.mark.parametrize("state", ["released", "void"])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param({"dealing": bytes(32)}, id="another dealing"),
+        pytest.param({"dealing": bytes(32), "reveal": b""}, id="another dealing, no reveal"),
+        pytest.param({"reveal": bytes(32)}, id="another reveal"),
+        pytest.param({"vector": bytes(32)}, id="another y"),
+        pytest.param({"dealing": b""}, id="y alone, as if the form had no dealings"),
+    ],
+)
+def test_what_a_party_did_not_sign_is_not_settled_in_its_name(
+    forged: dict[str, bytes], state: str
+) -> None:
+    cheat, relayed = with_vectors_in()
+    reveal = revealed_by(cheat, HOLDER, relayed[cheat.fingerprint(HOLDER)])
+    entry = replace(entry_of(cheat, HOLDER, reveal), **forged).digest
+    with pytest.raises(HistoryError, match="what we sent"):
+        cheat.parties[HOLDER].receive(
+            settlement_of(cheat, [entry, *[bytes(32)] * 4], state=state), now=NOW
+        )
+    assert cheat.parties[HOLDER].state is PartyState.STOPPED
+
+
+def test_a_reveal_is_not_dropped_unseen() -> None:
+    """Its holder sees that it is said not to have come, and nobody can be told otherwise."""
+    heads, lost = set(), []
+    cheat, relayed = with_vectors_in()
+    reveals = {fp: revealed_by(cheat, n, relayed[fp]) for n, fp in enumerate(relayed)}
+    entries = [entry_of(cheat, seat, reveal) for seat, reveal in enumerate(reveals.values())]
+    dropped = [entries[HOLDER].without_reveal.digest, *[each.digest for each in entries[1:]]]
+    for seat, told in ((HOLDER, dropped), (2, [each.digest for each in entries]), (3, dropped)):
+        party = cheat.parties[seat]
+        party.receive(settlement_of(cheat, told), now=NOW)
+        heads.add(party.transcript.head)
+        lost.append(party.reveal_was_lost)
+    assert lost == [True, False, False]
+    # Who is told that it came, and who is told that it did not, remember two runs.
+    assert len(heads) == 2
+    assert cheat.parties[HOLDER].transcript.head == cheat.parties[3].transcript.head
+
+
+def test_two_reveals_of_one_holder_make_two_histories() -> None:
+    """A colluding holder opens for two dealings; each party is told of one of the reveals."""
+    cheat, relayed = with_vectors_in()
+    reveals = {fp: revealed_by(cheat, n, relayed[fp]) for n, fp in enumerate(relayed)}
+    entries = [entry_of(cheat, seat, reveal) for seat, reveal in enumerate(reveals.values())]
+    other = replace(entries[DEALER], reveal=bytes(32))
+    for seat, second in ((2, entries[DEALER]), (3, other)):
+        told = [each.digest for each in entries]
+        told[DEALER] = second.digest
+        cheat.parties[seat].receive(settlement_of(cheat, told), now=NOW)
+    assert cheat.parties[2].transcript.head != cheat.parties[3].transcript.head

@@ -305,9 +305,9 @@ def test_a_false_refusal_stops_a_party_and_frees_nothing(
 def test_a_refusal_of_who_is_said_to_have_sent_stops_a_party(form: str) -> None:
     federation = ready(form=form, parties=5, policies={p: {"most_queries": 1} for p in (1, 2)})
     void(federation, 0, 1)
-    digests = list(settled(federation).vector_digests)
+    digests = list(settled(federation).contributions)
     digests[federation.seat_of(CULPRIT)] = bytes(32)
-    settle_otherwise(federation, vector_digests=tuple(digests))
+    settle_otherwise(federation, contributions=tuple(digests))
     assert federation.run._settlement is not None
     [answer] = tell(federation, 0, federation.run._settlement)
     assert answer.reason == "PF-244"  # type: ignore[attr-defined]

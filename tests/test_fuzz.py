@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -20,9 +21,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from party import file_journal
 from party.errors import PartyError
-from party.file_journal import FileJournal
+from party.file_journal import FORMAT, FileJournal
 from pate_fed.errors import PateFedError
 from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
@@ -466,7 +466,8 @@ def test_a_holder() -> None:
     run.to_party("survivors", me, survivors)
     holder = run.parties[me]._holder
     assert holder is not None
-    seats = wire.expect(wire.decode(survivors), SurvivorSet).survivors
+    survivor_set = wire.decode(survivors)
+    seats = wire.expect(survivor_set, SurvivorSet).survivors
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.4:
@@ -475,11 +476,11 @@ def test_a_holder() -> None:
 
     def door(data: bytes) -> None:
         message = wire.expect(wire.decode(data), ShareBundle)
-        disclosures, wrong = holder.disclose(seats, message)
+        reveal, wrong = holder.reveal(survivor_set, message)
         # A changed share is opened to nobody.
-        assert [seat for seat, shown in zip(seats, disclosures, strict=True) if not shown] == list(
-            wrong
-        )
+        assert [
+            seat for seat, shown in zip(seats, reveal.disclosures, strict=True) if not shown
+        ] == list(wrong)
 
     fuzz("a holder", door, make)
     assert run.to_party("shares", me, bundle)
@@ -596,12 +597,12 @@ def _json_of(value: Any) -> Any:
 
 def test_stored_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal is whole, but the y beside it was changed: it is damage, and is never sent."""
-    monkeypatch.setattr(file_journal.os, "fsync", lambda file: None)  # the disk is not the point
-    plan, answer = b"p" * 32, bytes(range(200))
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # the disk is not the point
+    plan, answer = b"p" * 32, (bytes(range(90)), bytes(range(90, 200)))
     with FileJournal(tmp_path) as journal:
         journal.begin(run_id=bytes(32), epoch=1, plan_digest=plan)
-        journal.keep(plan, answer)
-    (stored,) = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path, answer)]
+        journal.keep(plan, answer, expires_at=10_000)
+    (stored,) = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path, answer[1])]
     good = stored.read_bytes()
 
     def door(data: bytes) -> None:
@@ -619,7 +620,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 
 def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_journal.os, "fsync", lambda file: None)  # the disk is not the point
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # the disk is not the point
     vectors = read_vectors("journals")
     corpus = [bytes.fromhex(vectors["good"]["file"])]
     corpus += [bytes.fromhex(item["file"]) for item in vectors["unfinished"].values()]
@@ -634,11 +635,11 @@ def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.4:
             return mutated(chance, corpus)
-        data, link = file_journal.FIRST_LINE, file_journal._first_link()
+        data, link = FORMAT.first_line, FORMAT.first_link
         for _ in range(chance.randrange(1, 5)):
             body = chance.choice(bodies)
             body = mutated_value(chance, body) if chance.random() < 0.6 else body
-            record, link = file_journal._record(link, encoded(body))
+            record, link = FORMAT.record(link, encoded(body))
             data += record
         return data
 

@@ -21,6 +21,7 @@ from protocols.messages import (
     MaskedVector,
     Ready,
     Reveal,
+    Settlement,
     SetupClosing,
     ShareBundle,
 )
@@ -155,6 +156,10 @@ def test_a_second_reader_opens_what_our_ends_sent(
     assert reader.plan_digest == run.coordinator.plan_digest
     assert reader.opened_sum() == added(vectors)
     assert {seat: reader.vector_of(seat) for seat in reader.ys} == vectors
+    settlement = wire.decode(run.coordinator.settle(released=True, result=b"")).message
+    assert isinstance(settlement, Settlement)
+    entries = {seat: entry for seat, entry in enumerate(settlement.contributions) if entry}
+    assert entries == {seat: reader.contribution(seat) for seat in vectors}
     assert any(number < 0 for number in reader.opened_sum())
 
 

@@ -178,6 +178,27 @@ def test_the_known_journal_is_whole(tmp_path: Path) -> None:
     assert (tmp_path / "journal").read_bytes().hex() == vector["file"]
 
 
+@pytest.mark.parametrize("vector", named(JOURNALS["answers"]))
+def test_an_answer_lies_in_the_known_file(tmp_path: Path, vector: dict[str, Any]) -> None:
+    frames, plan = tuple(map(bytes.fromhex, vector["frames"])), b"p" * 32
+    with FileJournal(tmp_path) as journal:
+        journal.begin(run_id=b"r" * 32, epoch=1, plan_digest=plan)
+        journal.keep(plan, frames, expires_at=2_000)
+        assert (tmp_path / "vectors" / plan.hex()).read_bytes().hex() == vector["file"]
+        assert journal.find(plan) == frames
+
+
+@pytest.mark.parametrize("file", named(JOURNALS["spoiled_answers"]))
+def test_a_spoiled_answer_is_damage(tmp_path: Path, file: str) -> None:
+    frames, plan = JOURNALS["answers"]["two frames"]["frames"], b"p" * 32
+    with FileJournal(tmp_path) as journal:
+        journal.begin(run_id=b"r" * 32, epoch=1, plan_digest=plan)
+        journal.keep(plan, tuple(map(bytes.fromhex, frames)), expires_at=2_000)
+        (tmp_path / "vectors" / plan.hex()).write_bytes(bytes.fromhex(file))
+        with pytest.raises(JournalDamagedError):
+            journal.find(plan)
+
+
 @pytest.mark.parametrize("vector", named(JOURNALS["unfinished"]))
 def test_an_unfinished_record_is_dropped(tmp_path: Path, vector: dict[str, Any]) -> None:
     with FileJournal(on_disk(tmp_path, vector["file"])) as journal:

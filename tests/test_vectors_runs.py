@@ -16,7 +16,7 @@ from protocols.envelope import SealingKey
 from protocols.errors import ProtocolError, WrongShareError
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import Plan, Refusal, Reveal, RunRecord
+from protocols.messages import Plan, Refusal, Reveal, RunRecord, Settlement
 from protocols.rounds import CoordinatorRound, PartyRound
 from protocols.transcript import Transcript
 from protocols.wire import expect
@@ -220,6 +220,20 @@ def test_the_coordinator_opens_the_known_masked_sum_with_the_known_frames() -> N
     assert coordinator.open_total().tolist() == MASKED["sum"]
 
 
+def test_the_coordinator_settles_the_known_masked_sum_with_the_known_entries() -> None:
+    known, late = MASKED["batch"]["contributions"], "4"
+    coordinator = fixed_coordinator()
+    for seat, reveal in MASKED["batch"]["reveals"].items():
+        if seat != late:
+            coordinator.receive(bytes.fromhex(reveal))
+    frame = coordinator.settle(released=False, result=b"")
+    entries = expect(wire.decode(frame), Settlement).contributions
+    assert [entry.hex() for entry in entries] == [
+        known[seat]["entry_without_reveal" if seat == late else "entry"] if seat in known else ""
+        for seat in map(str, range(5))
+    ]
+
+
 @both_forms
 def test_the_terms_of_a_known_run_are_terms(name: str) -> None:
     run = RUNS[name]
@@ -369,11 +383,10 @@ def test_the_coordinator_drops_a_spoiled_disclosure(seats: list[int], frame: str
 
 
 def test_a_dealer_that_signed_the_hash_of_another_secret_is_named() -> None:
-    bundle = SPOILED["hash_of_another_secret_by_seat_0"]
-    coordinator = coordinator_after_vectors({"0": bundle})
+    spoiled = SPOILED["hash_of_another_secret_by_seat_0"]
+    coordinator = coordinator_after_vectors({"0": spoiled["bundle"]})
     coordinator.fix_survivors()
-    for seat, reveal in MASKED["batch"]["reveals"].items():
-        # The survivor set is the same; what is shared, too.
+    for seat, reveal in spoiled["reveals"].items():
         peer = bytes.fromhex(MASKED["parties"][int(seat)]["fingerprint"])
         coordinator.receive(bytes.fromhex(reveal), peer=peer)
     with pytest.raises(WrongShareError) as caught:
@@ -492,7 +505,19 @@ def test_a_second_reader_drops_a_spoiled_disclosure(frame: bytes) -> None:
     assert set(reader(frame, holder=0)) == {0, 2, 4}
 
 
+def test_a_second_reader_computes_the_known_entries_of_a_settlement() -> None:
+    reader, batch = RunReader(MASKED), MASKED["batch"]
+    assert reader.opening_digest.hex() == batch["opening_digest"]
+    assert batch["contributions"].keys() == batch["reveals"].keys()
+    for seat, known in batch["contributions"].items():
+        entry = reader.contribution(int(seat)).hex()
+        without = reader.contribution(int(seat), without_reveal=True).hex()
+        assert (entry, without) == (known["entry"], known["entry_without_reveal"])
+
+
 def test_a_second_reader_names_the_dealer_of_another_secret() -> None:
-    bundle = bytes.fromhex(SPOILED["hash_of_another_secret_by_seat_0"])
-    with pytest.raises(Refused, match="0"):
-        RunReader(MASKED).opened_sum(bundles={0: bundle})
+    spoiled = SPOILED["hash_of_another_secret_by_seat_0"]
+    bundles = {**MASKED["batch"]["bundles"], "0": spoiled["bundle"]}
+    batch = {**MASKED["batch"], "bundles": bundles, "reveals": spoiled["reveals"]}
+    with pytest.raises(Refused, match="the secrets of 0"):
+        RunReader({**MASKED, "batch": batch}).opened_sum()

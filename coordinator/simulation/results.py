@@ -17,6 +17,7 @@ from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
+    ROW_SUMS_KEPT,
     VALID_VOTES,
     EntryState,
     FormalCost,
@@ -184,7 +185,7 @@ def privacy_table(
         },
         "views": {
             "public": {
-                "formal": {**_number(formal), "holds_for": formal.holds_for},
+                "formal": _public_view(terms, formal),
                 "bounds": _bounds(terms, seat, valid_votes=settings.valid_votes),
             },
             "coordinator": {"formal": _coordinator_view(terms, seat)},
@@ -206,6 +207,13 @@ def privacy_table(
             )
         ),
     }
+
+
+def _public_view(terms: RunTerms, formal: FormalCost) -> dict[str, Any]:
+    said = {**_number(formal), "holds_for": formal.holds_for}
+    if terms.at_parties and terms.phases == 2:
+        said["holds_if"] = ROW_SUMS_KEPT
+    return said
 
 
 def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:

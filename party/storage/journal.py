@@ -104,32 +104,33 @@ class SqlJournal(Journal):
                 _give_up(session, plan)
                 _count(session)
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         with self._transaction() as session:
             plan = _plan(session, plan_digest)
             if plan.run_id is None or plan.is_answered or plan.is_given_up:
                 raise KeyReuseError("a plan must be begun and answered once", "not so")
             plan.is_answered = True
-            session.add(
+            session.add_all(
                 VectorRow(
                     plan_digest=plan_digest,
+                    place=place,
                     frame=frame,
                     digest=hashlib.sha256(frame).digest(),
                     expires_at=expires_at,
                 )
+                for place, frame in enumerate(frames)
             )
             _count(session)
 
-    def find(self, plan_digest: bytes) -> bytes | None:
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         """See `RoundJournal.find`; raises `JournalDamagedError` if the y was changed."""
+        kept = select(VectorRow).where(VectorRow.plan_digest == plan_digest)
         with self._transaction() as session:
-            row = session.get(VectorRow, plan_digest)
-            if row is None:
-                return None
-            if hashlib.sha256(row.frame).digest() != row.digest:
-                raise JournalDamagedError("a y must be the one that was kept", "another")
-            return row.frame
+            rows = session.scalars(kept.order_by(VectorRow.place)).all()
+        if any(hashlib.sha256(row.frame).digest() != row.digest for row in rows):
+            raise JournalDamagedError("a y must be the one that was kept", "another")
+        return tuple(row.frame for row in rows) or None
 
     def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
         """See `RoundJournal.fix_survivors`."""
@@ -313,7 +314,7 @@ class SqlJournal(Journal):
             done = session.execute(
                 delete(VectorRow).where(condition(VectorRow)).returning(VectorRow.plan_digest)
             )
-            erased = len(done.all())
+            erased = len(set(done.scalars()))
             _count(session, times=erased)
         if erased:
             self._forget_erased()

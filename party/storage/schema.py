@@ -58,11 +58,12 @@ class PlanRow(Base):
 
 
 class VectorRow(Base):
-    """A y that may have to be sent again.
+    """A frame of an answer that may have to be sent again: a y, or the shares in front of it.
 
     Attributes:
         plan_digest: Its plan.
-        frame: The frame that holds it.
+        place: Which frame of the answer, from 0.
+        frame: The frame.
         digest: SHA-256 of the frame.
         expires_at: Unix time after which nobody needs it, in seconds.
     """
@@ -70,6 +71,7 @@ class VectorRow(Base):
     __tablename__ = "vectors"
 
     plan_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True)
     frame: Mapped[bytes] = mapped_column(LargeBinary)
     digest: Mapped[bytes] = mapped_column(Digest)
     expires_at: Mapped[int]

@@ -96,6 +96,7 @@ from pate_fed.accounting.smooth_sensitivity import (
 )
 from pate_fed.accounting.statement import (
     NOT_PROTECTED,
+    ROW_SUMS_KEPT,
     VALID_VOTES,
     FormalCost,
     delta_warning,
@@ -110,6 +111,7 @@ __all__ = [
     "LABEL_METHOD",
     "NOT_PROTECTED",
     "NO_OUTCOMES",
+    "ROW_SUMS_KEPT",
     "VALID_VOTES",
     "Accountant",
     "ConfidentGaussianMaxEvent",

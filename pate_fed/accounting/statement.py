@@ -173,6 +173,16 @@ VALID_VOTES: Final = (
 )
 """What the joint price needs; printed beside every number that rests on it."""
 
+ROW_SUMS_KEPT: Final = (
+    "The public number holds if hospitals keep row sums; against one that does not, the "
+    "coordinator's number holds."
+)
+"""What the public's price of a check needs where the parties add the noise; printed beside it.
+
+Whether a batch is void is seen by all, and a hospital that puts a row's sum at the bound of what is
+taken for noise learns from that and the check's bit more than the price of the bit alone.
+"""
+
 
 def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False) -> str:
     """Say who has to be trusted for what.

@@ -78,6 +78,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
     public = privacy["views"]["public"]["formal"]
     operator = privacy["views"]["coordinator"]["formal"]
     assumption = price_words.assumption(privacy)
+    row_sums = price_words.row_sums_kept(privacy)
     price, method = price_words.price(privacy), price_words.formal_method(privacy)
     rows = [
         ("epsilon", _rounded_up(public["epsilon"])),
@@ -88,6 +89,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("method", f"{method}; holds for {public['holds_for']}"),
         ("charged", f"{price.name}: {price.charges}"),
         *([("assumes", assumption)] if assumption else []),
+        *([("holds if", row_sums)] if row_sums else []),
         (
             "coordinator's view",
             f"epsilon {wording.epsilon_text(operator['epsilon'], absent='none')} "

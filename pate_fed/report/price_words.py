@@ -105,6 +105,12 @@ def assumption(privacy: Mapping[str, Any]) -> str | None:
     return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
 
 
+def row_sums_kept(privacy: Mapping[str, Any]) -> str | None:
+    """Say what the public number asks of other hospitals' row sums; None where nothing."""
+    said: str | None = privacy["views"]["public"]["formal"].get("holds_if")
+    return said
+
+
 class WithoutTrust(NamedTuple):
     """What still holds, in the hospital of the headline, where votes are not valid.
 

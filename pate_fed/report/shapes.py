@@ -179,6 +179,7 @@ _PRIVACY: Mapping[str, Rule] = {
 
 
 _PRIVACY_OPTIONAL: Mapping[str, Rule] = {
+    "views.public.formal.holds_if": _TEXT,
     "views.coordinator.formal.holds_for": _TEXT,
     "mechanism.shares": _COUNT,
     "mechanism.confidence": _or_null(_SHARE),

@@ -93,6 +93,8 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     )
     if price_words.assumption(privacy) is not None:
         lines += _row("assumes", _ASSUMES, lines=1)
+    if price_words.row_sums_kept(privacy) is not None:
+        lines += _row("holds if", _ROW_SUMS, lines=1)
     votes = wording.plural(privacy["unit_weight"], "vote")
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
     lines += _row("neighbors", privacy["neighbors"], lines=most)
@@ -122,6 +124,7 @@ def _epsilon(privacy: Mapping[str, Any]) -> str:
 
 
 _ASSUMES = "every hospital votes validly; the number is void if one does not"
+_ROW_SUMS = "hospitals keep row sums; against one that does not, the coordinator's holds"
 
 
 def _budget(privacy: Mapping[str, Any]) -> str:

@@ -59,6 +59,7 @@ from protocols.messages import (
 )
 from protocols.ring import Words
 from protocols.rounds.blame import Blame, BlameCase, require_rows
+from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     CoordinatorJournal,
     HeadsCollected,
@@ -139,7 +140,7 @@ class CoordinatorRound:
         self._survivor_set: Signed | None = None
         self._case: BlameCase | None = None
         self._row_request = b""
-        self._opened: dict[bytes, bytes] = {}
+        self._opened: dict[bytes, Contribution] = {}
         self._settled: list[SettledPlan] = []
         self._record: Signed | None = None
         self._closing = b""
@@ -315,7 +316,7 @@ class CoordinatorRound:
         frames: list[bytes] = []
         for each in reversed(self._settled):
             frames.insert(0, each.frame)
-            if each.settlement.vector_digests[seat]:
+            if each.settlement.contributions[seat]:
                 break
         return frames
 
@@ -500,7 +501,7 @@ class CoordinatorRound:
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
         if isinstance(message, ShareBundle | Reveal | StreamSums):
-            self._check_keys(message, sender)
+            self._check_keys(signed, sender)
             return
         match message:
             case KeyStatement():
@@ -579,7 +580,8 @@ class CoordinatorRound:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
         if vector.sender in self._declined:
             raise ConflictingMessageError("who refused a plan must send no vector", "one")
-        if self._opened.get(vector.sender, signed.digest) != signed.digest:
+        added = self._opened.get(vector.sender)
+        if added is not None and added.vector != signed.digest:
             raise ConflictingMessageError(
                 "a y must be the one that was added before", "another", peer=vector.sender.hex()
             )
@@ -594,7 +596,8 @@ class CoordinatorRound:
             self._case.add(vector.sender, words)
         self._vectors[vector.sender] = signed.digest
 
-    def _check_keys(self, message: ShareBundle | Reveal | StreamSums, sender: bytes) -> None:
+    def _check_keys(self, signed: Signed, sender: bytes) -> None:
+        message = signed.message
         if isinstance(message, StreamSums):
             self._known_case().take(message)
             return
@@ -603,9 +606,15 @@ class CoordinatorRound:
         match message:
             case ShareBundle():
                 identity = self._parties[sender]
-                self._opening.take_dealing(message, sender=sender, identity=identity)
+                added = self._opened.get(sender)
+                self._opening.take_dealing(
+                    message,
+                    sender=sender,
+                    identity=identity,
+                    known_digest=b"" if added is None else added.dealing,
+                )
             case Reveal():
-                self._opening.take_reveal(message)
+                self._opening.take_reveal(signed)
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -789,9 +798,10 @@ class CoordinatorRound:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
         streams = [] if self._opening is None else self._opening.streams()
         if not self._opened:
-            digests = tuple(self._vectors.get(seat, b"") for seat in self._seats)
-            self._journal.append(SumOpened(digests))
-            self._opened = dict(self._vectors)
+            # What is told of the sum is what was there when it was opened: after a restart too.
+            self._opened = self._contributions()
+            added = tuple(self._opened.get(seat) for seat in self._seats)
+            self._journal.append(SumOpened(added))
         if self._case is not None and streams:
             alive = [self._seats.index(seat) for seat in self.survivors]
             left = self._form.leftovers(alive, parties=len(self._seats))
@@ -813,13 +823,13 @@ class CoordinatorRound:
         plan = self._open_plan()
         if released and not self._opened:
             raise WrongStateError("a release must follow an opened sum", self._state.value)
-        added = self._opened or self._vectors
+        added = self._opened or self._contributions()
         settlement = Settlement(
             run_id=self._run_id,
             plan_digest=plan.digest,
             state="released" if released else "void",
             words=wire.expect(plan, Plan).words,
-            vector_digests=tuple(added.get(seat, b"") for seat in self._seats),
+            contributions=tuple(entry_of(added.get(seat)) for seat in self._seats),
             refusals=() if released else tuple(self._declined[seat] for seat in self.declined),
             result=result,
         )
@@ -979,6 +989,16 @@ class CoordinatorRound:
         messages = [self._received.pop(seat) for seat in self._seats]
         return [signed for signed in messages if signed is not None]
 
+    def _contributions(self) -> dict[bytes, Contribution]:
+        """What the parties whose y's are in the total signed until now, by fingerprint."""
+        opening = self._opening
+        if opening is None:
+            return {seat: Contribution(digest) for seat, digest in self._vectors.items()}
+        return {
+            seat: opening.contribution_of(seat, vector_digest=digest)
+            for seat, digest in self._vectors.items()
+        }
+
     def _new_case(self, words: int, row_words: int) -> BlameCase | None:
         if not row_words:
             return None
@@ -1058,7 +1078,7 @@ def _subject(message: Message) -> object:
         case MaskedVector() | ShareBundle() | StreamSums():
             return message.plan_digest
         case Reveal():
-            return message.survivors_digest
+            return message.opening_digest
         case Ready():
             return message.stage
         case _:

@@ -2,7 +2,7 @@
 
 A step is written durably before the frame that follows from it leaves: whatever a party was told is
 here. There is nothing in it that could not be shown to everybody: frames that all parties received,
-and digests of y's. Never a y, a share, or anything opened.
+and digests of y's, dealings and reveals. Never a y, a share, or anything opened.
 
 A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, then `SurvivorsFixed`
 where the form survives drop-outs, then `SumOpened`, then `PlanSettled`, which may come sooner; and
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from protocols.errors import BrokenJournalError
+from protocols.rounds.contribution import Contribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,10 @@ class SumOpened:
     """The sum of the open plan is about to be opened.
 
     Attributes:
-        vector_digests: Digest of each party's y, in seat order; empty for who sent none.
+        contributions: What each party signed until then, in seat order; none for who is not in it.
     """
 
-    vector_digests: tuple[bytes, ...]
+    contributions: tuple[Contribution | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def step_to_record(step: Step) -> list[Any]:
         case SurvivorsFixed():
             return ["survivors", step.survivor_set]
         case SumOpened():
-            return ["opened", list(step.vector_digests)]
+            return ["opened", [_digests_of(each) for each in step.contributions]]
         case PlanSettled():
             return ["settlement", step.settlement]
         case RunClosed():
@@ -166,8 +167,8 @@ def step_from_record(record: list[Any]) -> Step:
             return PlanOpened(frame)
         case ["survivors", bytes(frame)]:
             return SurvivorsFixed(frame)
-        case ["opened", [*digests]]:
-            return SumOpened(_all_bytes(digests))
+        case ["opened", [*items]]:
+            return SumOpened(tuple(_contribution(item) for item in items))
         case ["settlement", bytes(frame)]:
             return PlanSettled(frame)
         case ["closing", bytes(frame)]:
@@ -186,6 +187,20 @@ def _pair(value: object) -> tuple[bytes, bytes]:
             return digest, signature
         case _:
             raise BrokenJournalError("a confirmation must have digest and signature", "others")
+
+
+def _digests_of(each: Contribution | None) -> list[bytes]:
+    return [] if each is None else [each.vector, each.dealing, each.reveal]
+
+
+def _contribution(value: object) -> Contribution | None:
+    match value:
+        case []:
+            return None
+        case [bytes(vector), bytes(dealing), bytes(reveal)]:
+            return Contribution(vector, dealing, reveal)
+        case _:
+            raise BrokenJournalError("a contribution must be three digests, or none", "another")
 
 
 def _all_bytes(values: list[Any]) -> tuple[bytes, ...]:

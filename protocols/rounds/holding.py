@@ -21,8 +21,9 @@ from protocols.errors import (
     WrongShareError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Dealing, ShareBundle
+from protocols.messages import Dealing, Reveal, ShareBundle, SurvivorSet
 from protocols.pair_keys import PairRoots
+from protocols.rounds.contribution import opening_digest
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.wire import Signed
 
@@ -55,6 +56,7 @@ class ShareHolder:
         self._plan_digest = plan_digest
         self._roots = roots
         self._dealt: Dealt | None = None
+        self._dealing_digest = b""
 
     def deal(
         self,
@@ -86,6 +88,7 @@ class ShareHolder:
             random_bytes=random_bytes,
         )
         dealing = wire.sign(dealt.message, self._identity)
+        self._dealing_digest = dealing.digest
         envelopes = tuple(
             seal_shares(dealing.digest + dealt.columns[seat], self._key(peer, sending=True))
             for seat, peer in enumerate(self._fingerprints)
@@ -93,22 +96,26 @@ class ShareHolder:
         )
         return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes)).frame
 
-    def disclose(
-        self, survivors: tuple[bytes, ...], bundle: ShareBundle
-    ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-        """Open what a survivor set allows.
+    @property
+    def dealing_digest(self) -> bytes:
+        """Digest of what this party dealt; empty before `deal`."""
+        return self._dealing_digest
+
+    def reveal(self, survivor_set: Signed, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
+        """Open what a survivor set allows, and say what the shares were held against.
 
         Args:
-            survivors: The one survivor set of this plan, checked.
+            survivor_set: The one `SurvivorSet` of this plan, checked.
             bundle: What the other survivors dealt.
 
         Returns:
-            For each survivor a disclosure, empty where what came is not what it signed; and who
-            these are.
+            The message to sign, a disclosure empty where what came is not what its dealer signed;
+            and who these dealers are.
 
         Raises:
             RemoteProtocolError: the coordinator relayed what it must not; nothing was opened.
         """
+        survivors = wire.expect(survivor_set, SurvivorSet).survivors
         others = [fp for fp in survivors if fp != self._me]
         if not len(bundle.dealings) == len(bundle.envelopes) == len(others):
             raise UnexpectedMessageError(
@@ -134,7 +141,13 @@ class ShareHolder:
                 disclosures.append(b"")
                 continue
             disclosures.append(disclose(column, hashes, dealer=place, dropped=dropped))
-        return tuple(disclosures), tuple(wrong)
+        digests = [
+            self._dealing_digest if dealer == self._me else dealings[dealer].digest
+            for dealer in survivors
+        ]
+        # Whoever shows another dealing of one of them cannot say that this party cheated.
+        opening = opening_digest(survivor_set.digest, digests)
+        return Reveal(opening, self._me, tuple(disclosures)), tuple(wrong)
 
     def _own_column(self) -> tuple[bytes, list[bytes]]:
         assert self._dealt is not None

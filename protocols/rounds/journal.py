@@ -44,21 +44,21 @@ class RoundJournal(ABC):
         """
 
     @abstractmethod
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
-        """Store the frame that answers a plan, before it is sent.
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
+        """Store the frames that answer a plan, before they are sent.
 
         Args:
             plan_digest: The plan.
-            frame: Its answer.
+            frames: Its answer; at least one frame. They may be megabytes: no need to join them.
             expires_at: Unix time after which nobody needs it, in seconds.
 
         Raises:
-            KeyReuseError: the plan was not begun, has another frame, or is given up.
+            KeyReuseError: the plan was not begun, has other frames, or is given up.
         """
 
     @abstractmethod
-    def find(self, plan_digest: bytes) -> bytes | None:
-        """Return the stored frame of a plan, to be sent again as it is."""
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
+        """Return the stored frames of a plan, to be sent again as they are."""
 
     @abstractmethod
     def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
@@ -70,7 +70,7 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def erase(self, plan_digest: bytes) -> None:
-        """Drop a settled plan's frame; its digest stays, so that it is never begun again."""
+        """Drop a settled plan's frames; its digest stays, so that it is never begun again."""
 
     @abstractmethod
     def sweep(self, *, now: float) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
 from protocols.errors import (
+    ConflictingMessageError,
     TooFewSharesError,
     UnexpectedMessageError,
     WrongShareError,
@@ -22,6 +23,7 @@ from protocols.errors import (
 )
 from protocols.identity import PublicIdentity
 from protocols.messages import KIB, Dealing, Reveal, ShareBundle
+from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets
 from protocols.share_envelope import TAG_BYTES
@@ -51,7 +53,7 @@ class ShareFault:
 class _Dealt:
     """What a dealer sent for its peers."""
 
-    frame: bytes
+    signed: Signed
     message: Dealing
     envelopes: Mapping[bytes, bytes]
 
@@ -74,6 +76,8 @@ class SumOpening:
         self._survivors: tuple[bytes, ...] = ()
         self._dropped: list[int] = []
         self._shares: dict[bytes, dict[int, Elements]] = {}
+        self._reveals: dict[bytes, bytes] = {}
+        self._opening_digest = b""
         self._faults: list[ShareFault] = []
 
     @property
@@ -102,10 +106,24 @@ class SumOpening:
         """Whether a party's shares are here."""
         return sender in self._dealt
 
-    def take_dealing(self, bundle: ShareBundle, *, sender: bytes, identity: PublicIdentity) -> None:
+    def take_dealing(
+        self,
+        bundle: ShareBundle,
+        *,
+        sender: bytes,
+        identity: PublicIdentity,
+        known_digest: bytes = b"",
+    ) -> None:
         """Keep what a party dealt.
 
+        Args:
+            bundle: What came.
+            sender: Fingerprint of the party.
+            identity: Its identity.
+            known_digest: Digest of its dealing in a sum that was opened before a restart, if any.
+
         Raises:
+            ConflictingMessageError: it dealt otherwise before.
             BadSignatureError: it did not sign its hashes.
             UnexpectedMessageError: not of this plan, or not one share for each peer.
         """
@@ -124,9 +142,11 @@ class SumOpening:
         )
         if not fits:
             raise UnexpectedMessageError("shares must be of this plan, one for each peer", "others")
+        if known_digest not in (b"", signed.digest):
+            raise ConflictingMessageError("a party must deal once for a plan", "otherwise")
         peers = [seat for seat in self._seats if seat != sender]
         envelopes = dict(zip(peers, bundle.envelopes, strict=True))
-        self._dealt[sender] = _Dealt(signed.frame, dealing, envelopes)
+        self._dealt[sender] = _Dealt(signed, dealing, envelopes)
 
     # Revealing --------------------------------------------------------------------------------
 
@@ -142,28 +162,36 @@ class SumOpening:
         self._survivors = survivors
         self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
+        self._opening_digest = opening_digest(
+            survivor_set.digest, [self._dealt[dealer].signed.digest for dealer in survivors]
+        )
         return {holder: [survivor_set.frame, self._bundle_for(holder)] for holder in survivors}
 
     def _bundle_for(self, holder: bytes) -> bytes:
         dealt = [self._dealt[dealer] for dealer in self._survivors if dealer != holder]
         bundle = ShareBundle(
             self._plan_digest,
-            tuple(one.frame for one in dealt),
+            tuple(one.signed.frame for one in dealt),
             tuple(one.envelopes[holder] for one in dealt),
         )
         return wire.contain(bundle).frame
 
-    def take_reveal(self, reveal: Reveal) -> None:
-        """Keep the shares that are what their dealers signed, and note the others.
+    def take_reveal(self, signed: Signed) -> None:
+        """Keep the shares of a `Reveal` that are what their dealers signed, and note the others.
 
         Raises:
-            UnexpectedMessageError: not for this survivor set.
+            UnexpectedMessageError: not for this survivor set, or of other dealings than those that
+                were relayed: a holder is named for what it signed that it used.
         """
-        assert self._survivor_set is not None
-        if reveal.survivors_digest != self._survivor_set.digest:
-            raise UnexpectedMessageError("shares must be for the survivor set", "another")
+        assert self.is_fixed
+        reveal = wire.expect(signed, Reveal)
+        if reveal.opening_digest != self._opening_digest:
+            raise UnexpectedMessageError(
+                "shares must be for the survivor set, of the dealings that were relayed", "another"
+            )
         if len(reveal.disclosures) != len(self._survivors):
             raise UnexpectedMessageError("one disclosure must be of each survivor", "others")
+        self._reveals[reveal.sender] = signed.digest
         holder = self._seats.index(reveal.sender)
         for dealer, disclosed in zip(self._survivors, reveal.disclosures, strict=True):
             if not disclosed:
@@ -179,6 +207,11 @@ class SumOpening:
                 )
             except WrongShareError:
                 self._faults.append(ShareFault(dealer, reveal.sender, named=reveal.sender))
+
+    def contribution_of(self, party: bytes, *, vector_digest: bytes) -> Contribution:
+        """Say what a party whose y came signed for this plan until now."""
+        dealing = self._dealt[party].signed.digest
+        return Contribution(vector_digest, dealing, self._reveals.get(party, b""))
 
     # Opening ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,6 @@ from protocols.messages import (
     Plan,
     Ready,
     Refusal,
-    Reveal,
     RunOffer,
     RunRecord,
     Settlement,
@@ -64,6 +63,7 @@ from protocols.messages import (
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, Pair, PairRoots, confirmation, make_root
 from protocols.rounds.blame import RowWitness
+from protocols.rounds.contribution import Contribution
 from protocols.rounds.holding import COORDINATOR, ShareHolder
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.retry import RetrySet
@@ -147,7 +147,8 @@ class PartyRound:
         self._unconfirmed: dict[bytes, bytes] = {}
         self._confirmations: Signed | None = None
         self._plan: Signed | None = None
-        self._sent_digest = b""
+        self._sent: Contribution | None = None
+        self._reveal_was_lost = False
         self._next_phase: tuple[int, int, int] | None = None
         self._holder: ShareHolder | None = None
         self._survivors: Signed | None = None
@@ -192,6 +193,11 @@ class PartyRound:
     def wrong_dealers(self) -> tuple[bytes, ...]:
         """Survivors of the open plan whose shares were not what they had signed."""
         return self._wrong_dealers
+
+    @property
+    def reveal_was_lost(self) -> bool:
+        """Whether the last settlement says that this party's shares did not come, though sent."""
+        return self._reveal_was_lost
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
@@ -312,8 +318,9 @@ class PartyRound:
         frames: tuple[bytes, ...] = (frame,)
         if form.survives_dropouts:
             frames = (self._deal(signed.digest, keys, self_key), frame)
-        self._journal.keep(signed.digest, _joined(frames), expires_at=plan.expires_at)
-        self._sent_digest = digest
+        self._journal.keep(signed.digest, frames, expires_at=plan.expires_at)
+        dealing = b"" if self._holder is None else self._holder.dealing_digest
+        self._sent = Contribution(digest, dealing)
         self._witness = RowWitness(
             form,
             plan_digest=signed.digest,
@@ -619,11 +626,12 @@ class PartyRound:
     def _on_shares(self, bundle: ShareBundle) -> Received:
         assert self._survivors is not None
         assert self._holder is not None
-        survivors = wire.expect(self._survivors, SurvivorSet).survivors
-        disclosures, self._wrong_dealers = self._holder.disclose(survivors, bundle)
+        assert self._sent is not None
+        reveal, self._wrong_dealers = self._holder.reveal(self._survivors, bundle)
         self._holder = None
-        reveal = Reveal(self._survivors.digest, self._me, disclosures)
-        return Received((wire.sign(reveal, self._identity).frame,))
+        signed = wire.sign(reveal, self._identity)
+        self._sent = replace(self._sent, reveal=signed.digest)
+        return Received((signed.frame,))
 
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
         # A plan that never came, or that was not answered in time, is not in the transcript yet.
@@ -635,9 +643,9 @@ class PartyRound:
             )
         if settlement.state not in ("released", "void"):
             raise MalformedMessageError("a plan is released or void", "another state")
-        if len(settlement.vector_digests) != len(self._seats):
+        if len(settlement.contributions) != len(self._seats):
             raise MalformedMessageError("every seat must be listed", "others")
-        if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.vector_digests):
+        if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.contributions):
             raise MalformedMessageError("a seat must have a digest or none", "another length")
         if is_known and settlement.words != wire.expect(self._known_plan(), Plan).words:
             raise HistoryError(
@@ -645,6 +653,7 @@ class PartyRound:
             )
         self._require_told(settlement)
         self._require_refusals(settlement)
+        self._reveal_was_lost = self._is_without_reveal(settlement)
         self._next_phase = None
         if is_known and settlement.state == "released":
             plan = wire.expect(self._known_plan(), Plan)
@@ -670,9 +679,9 @@ class PartyRound:
     def _require_told(self, settlement: Settlement) -> None:
         """Hold a settlement against what this party sent, and against whom it revealed for."""
         released = settlement.state == "released"
-        listed = settlement.vector_digests[self._seat()]
+        listed = settlement.contributions[self._seat()]
         may_be_left_out = self._form.survives_dropouts or not released
-        if listed != self._sent_digest and (listed or not may_be_left_out):
+        if listed not in self._own_entries and (listed or not may_be_left_out):
             raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
         survivors = self._listed(settlement)
         if released and len(survivors) < self._least_survivors:
@@ -683,6 +692,18 @@ class PartyRound:
                 raise HistoryError(
                     "a settlement must be of the survivor set", "another", peer=COORDINATOR
                 )
+
+    @property
+    def _own_entries(self) -> tuple[bytes, ...]:
+        """What a settlement may say of this party: all that it signed, or all but its shares."""
+        if self._sent is None:
+            return (b"",)
+        return self._sent.digest, self._sent.without_reveal.digest
+
+    def _is_without_reveal(self, settlement: Settlement) -> bool:
+        has_revealed = self._sent is not None and bool(self._sent.reveal)
+        listed = settlement.contributions[self._seat()]
+        return has_revealed and listed != self._own_entries[0]
 
     def _require_refusals(self, settlement: Settlement) -> None:
         """Check every refusal: else a coordinator could have an opened batch asked again."""
@@ -730,7 +751,7 @@ class PartyRound:
 
     def _listed(self, settlement: Settlement) -> tuple[bytes, ...]:
         """Parties whose vectors a settlement lists."""
-        seats = zip(self._fingerprints, settlement.vector_digests, strict=True)
+        seats = zip(self._fingerprints, settlement.contributions, strict=True)
         return tuple(fingerprint for fingerprint, digest in seats if digest)
 
     def _on_blame(self, request: BlameRequest, *, now: float) -> Received:
@@ -838,7 +859,7 @@ class PartyRound:
                 self._answered[key] = (self._answered[key][0], ())
         self._holder = self._survivors = None
         self._wrong_dealers = ()
-        self._sent_digest = b""
+        self._sent = None
 
     def _spend_epoch(self, plan: Plan) -> None:
         """Leave a plan's epoch, whatever became of it (a contribution that failed, perhaps)."""
@@ -924,9 +945,7 @@ class PartyRound:
                     self._journal.erase(signed.digest)
                     return None
                 stored = self._journal.find(signed.digest)
-                return Received(
-                    self._abandon(signed.digest) if stored is None else _separated(stored)
-                )
+                return Received(self._abandon(signed.digest) if stored is None else stored)
             case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
                 # Nothing to object to: the plan that may come behind it is to be answered.
                 self._journal.erase(plan)
@@ -956,7 +975,7 @@ class PartyRound:
         if self._state is PartyState.STOPPED or now >= message.expires_at:
             return ()
         stored = self._journal.find(signed.digest)
-        return () if stored is None else _separated(stored)
+        return () if stored is None else stored
 
     def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
         key = self._identify(message)
@@ -1030,19 +1049,6 @@ def least_heads(form: SecureSum, *, parties: int) -> int:
     """Fewest parties whose heads must agree at the end of a run: more than half of them."""
     most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
     return max(most_of_them, LEAST_PARTIES)
-
-
-def _joined(frames: tuple[bytes, ...]) -> bytes:
-    """What the journal stores of an answer: its frame, or a packet of two."""
-    return frames[0] if len(frames) == 1 else wire.pack(list(frames))
-
-
-def _separated(stored: bytes) -> tuple[bytes, ...]:
-    """The frames of an answer from what the journal stored; a restarted party knows no form."""
-    # A frame is a list of four, a packet of two frames one of two.
-    if stored.startswith(b"\x82"):
-        return tuple(wire.unpack(stored, max_bytes=len(stored)))
-    return (stored,)
 
 
 def _fingerprint(seat: KeyStatement) -> bytes:

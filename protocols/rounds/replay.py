@@ -18,6 +18,7 @@ from protocols import wire
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import PublicIdentity
 from protocols.messages import (
+    DIGEST_BYTES,
     Closing,
     Confirmations,
     HeadStatement,
@@ -30,6 +31,7 @@ from protocols.messages import (
     Settlement,
     SurvivorSet,
 )
+from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     HeadsCollected,
     PlanOpened,
@@ -85,7 +87,7 @@ class RememberedRun:
         epoch: Epoch of the last plan.
         plan: The open plan, if any.
         survivor_set: Its survivor set, if it was fixed.
-        opened: Digests of the y's in its sum, by fingerprint, if it was opened.
+        opened: What each party in its sum signed for it, by fingerprint, if it was opened.
         settled: Every settled plan, in order.
         closing: Frame of the closing; empty before it.
         head_frames: Frames of the parties' heads, in seat order, empty for who was lost; none
@@ -101,7 +103,7 @@ class RememberedRun:
     epoch: int = 0
     plan: Signed | None = None
     survivor_set: Signed | None = None
-    opened: Mapping[bytes, bytes] = field(default_factory=dict)
+    opened: Mapping[bytes, Contribution] = field(default_factory=dict)
     settled: tuple[SettledPlan, ...] = ()
     closing: bytes = b""
     head_frames: tuple[bytes, ...] = ()
@@ -244,12 +246,14 @@ class _Reader:
     def _opened(self, run: RememberedRun, step: SumOpened) -> RememberedRun:
         _open_plan(run)
         _require("a sum must be opened once", not run.opened)
-        _require("every seat must be listed", len(step.vector_digests) == len(self.seats))
+        _require("every seat must be listed", len(step.contributions) == len(self.seats))
         opened = {
-            seat: digest
-            for seat, digest in zip(self.seats, step.vector_digests, strict=True)
-            if digest
+            seat: each
+            for seat, each in zip(self.seats, step.contributions, strict=True)
+            if each is not None
         }
+        fits = all(self._has_digests(each) for each in opened.values())
+        _require("a contribution must have the digests of the form", fits)
         survivors = self.seats
         if self.form.survives_dropouts:
             _require("survivors must be fixed before a sum", run.survivor_set is not None)
@@ -262,11 +266,11 @@ class _Reader:
         signed = self._ours(step.settlement)
         message = wire.expect(signed, Settlement)
         plan = _open_plan(run)
-        listed = tuple(run.opened.get(seat, b"") for seat in self.seats)
+        listed = tuple(entry_of(run.opened.get(seat)) for seat in self.seats)
         _require("a settlement must be of the open plan", message.plan_digest == plan.digest)
         _require("a plan is released or void", message.state in ("released", "void"))
         _require("a release must follow an opened sum", message.state == "void" or bool(run.opened))
-        fits = message.vector_digests == listed if run.opened else True
+        fits = message.contributions == listed if run.opened else True
         _require("a settlement must list what was added", fits)
         transcript = run.transcript
         if message.state == "released" and run.survivor_set is not None:
@@ -316,6 +320,12 @@ class _Reader:
         return replace(run, state=CoordinatorState.DONE, statements={**run.statements, **ready})
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _has_digests(self, each: Contribution) -> bool:
+        sizes = tuple(map(len, (each.vector, each.dealing, each.reveal)))
+        if not self.form.survives_dropouts:
+            return sizes == (DIGEST_BYTES, 0, 0)
+        return sizes in ((DIGEST_BYTES,) * 3, (DIGEST_BYTES, DIGEST_BYTES, 0))
 
     def _ours(self, frame: bytes) -> Signed:
         signed = wire.decode(frame)

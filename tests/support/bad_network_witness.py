@@ -7,7 +7,7 @@ tell it; and it reads every packet that an honest end sent, before the network t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -53,7 +53,7 @@ class Witness:
         self.sent: dict[type[Message], dict[Seen, set[bytes]]] = defaultdict(
             lambda: defaultdict(set)
         )
-        self.reveals: dict[bytes, set[bytes]] = defaultdict(set)
+        self._last_plan: dict[int, bytes] = {}
         self.heads: dict[bytes, set[bytes]] = defaultdict(set)
         self.complaints: list[str] = []
         self._vectors: dict[tuple[int, bytes], NDArray[np.int64]] = {}
@@ -102,14 +102,16 @@ class Witness:
                 case MaskedVector(plan_digest=plan, sender=sender, body=body):
                     assert sender == me
                     assert (node, body) in self._vectors, "a y that nobody computed"
-                    if not self.has_sent(me, plan) and frame is frames[-1]:
-                        self.heads[plan].add(head)
+                    if not self.has_sent(me, plan):
+                        self._last_plan[node] = plan  # a reveal does not name its plan
+                        if frame is frames[-1]:
+                            self.heads[plan].add(head)
                     self.sent[MaskedVector][me, plan].add(body)
                 case ShareBundle(plan_digest=plan):
                     self.sent[Dealing][me, plan].add(frame)
-                case Reveal(survivors_digest=survivors, sender=sender):
+                case Reveal(sender=sender):
                     assert sender == me
-                    self.sent[Reveal][me, survivors].add(frame)
+                    self.sent[Reveal][me, self._last_plan[node]].add(frame)
 
     # What must hold ---------------------------------------------------------------------------
 
@@ -173,12 +175,18 @@ class _Watched(SecureSum):
         """Say whose sums these are: the coordinator's end of a run."""
         self._witness, self._round = witness, round_
 
-    def shard(self, vector: NDArray[np.int64], **named: Any) -> Words:
-        hidden = vector.copy()
-        words = super().shard(vector, **named)
-        keys = [*named["pair_keys"].values(), named.get("self_key", b"")]
-        self._witness.hidden(self._node, hidden, words.tobytes(), [key for key in keys if key])
-        return words
+    def hide(
+        self,
+        words: Words,
+        *,
+        seat: int,
+        pair_keys: Mapping[int, bytes],
+        self_key: bytes = b"",
+    ) -> None:
+        hidden = self.ring.decode(words)
+        super().hide(words, seat=seat, pair_keys=pair_keys, self_key=self_key)  # type: ignore[safe-super]
+        keys = [key for key in (*pair_keys.values(), self_key) if key]
+        self._witness.hidden(self._node, hidden, words.tobytes(), keys)
 
     def unshard(self, total: Words, **named: Any) -> NDArray[np.int64]:
         words = super().unshard(total, **named)

@@ -14,6 +14,7 @@ from protocols.messages import Dealing, MaskedVector, Message, Reveal, ShareBund
 from protocols.prg import expand
 from protocols.ring import Words
 from protocols.rounds import PartyRound
+from protocols.rounds.contribution import Contribution
 from protocols.rounds.holding import STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Shamir, decode_shares, elements_to_secrets
@@ -56,6 +57,7 @@ class Cheat:
             self.bundles.append(wire.expect(bundle, ShareBundle))
             body = wire.expect(y, MaskedVector).body
             self.ys.append(self.run.form.ring.from_bytes(body))
+        self._reveals: dict[int, bytes] = {}
         self._shares: dict[Place, dict[int, NDArray[np.int64]]] = {}
         for seat in self.colluders:
             self._take_all_of(seat)
@@ -88,6 +90,7 @@ class Cheat:
         party = self.parties[holder]
         assert not party.receive(self.survivor_set(survivors), now=NOW).replies
         (frame,) = party.receive(self.bundle(survivors, holder), now=NOW).replies
+        self._reveals[holder] = wire.decode(frame).digest
         reveal = wire.expect(wire.decode(frame), Reveal)
         dropped = [seat for seat in range(len(self.parties)) if seat not in survivors]
         for dealer, data in zip(sorted(survivors), reveal.disclosures, strict=True):
@@ -97,6 +100,12 @@ class Cheat:
             for place, share in zip((dealer, *dropped), shares, strict=True):
                 self._shares.setdefault((dealer, place), {})[holder] = share
         return reveal
+
+    def entry(self, seat: int) -> bytes:
+        """What a settlement must say of a party: all that it signed."""
+        vector = wire.decode(self.frames[seat][1]).digest
+        dealing = wire.decode(self.bundles[seat].dealings[0]).digest
+        return Contribution(vector, dealing, self._reveals.get(seat, b"")).digest
 
     def dealing(self, dealer: int) -> Dealing:
         return wire.expect(wire.decode(self.bundles[dealer].dealings[0]), Dealing)

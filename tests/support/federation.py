@@ -172,9 +172,9 @@ class RecordingJournal(MemoryJournal):
         super().abandon(plan_digest)
         self.steps.append("abandon")
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         self.steps.append("keep")
-        super().keep(plan_digest, frame, expires_at=expires_at)
+        super().keep(plan_digest, frames, expires_at=expires_at)
 
     def claim(
         self,

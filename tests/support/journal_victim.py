@@ -38,7 +38,7 @@ def live(folder: Path, life: str, tell: Callable[[str], None]) -> None:
         for place, plan in enumerate(PLANS):
             stored = journal.find(plan)
             if stored is not None:
-                tell(f"sent {place} {stored.hex()}")
+                tell(f"sent {place} {stored[0].hex()}")
                 continue
             try:
                 if not journal.any_answered(queries_of(place)):
@@ -49,7 +49,7 @@ def live(folder: Path, life: str, tell: Callable[[str], None]) -> None:
                 continue  # begun before, and no y kept: it stays silent for ever
             tell(f"begun {place}")
             frame = y_of(place, life)
-            journal.keep(plan, frame, expires_at=10_000)
+            journal.keep(plan, (frame,), expires_at=10_000)
             tell(f"sent {place} {frame.hex()}")
             if place == 0:
                 journal.witness({b"peer": 5})
@@ -128,7 +128,7 @@ if __name__ == "__main__":
                 digest = hashlib.sha256(number.to_bytes(4, "big")).digest()
                 endless.begin(run_id=RUN, epoch=number, plan_digest=digest)
                 say(f"begun {digest.hex()}")
-                endless.keep(digest, digest * 300, expires_at=10_000)
+                endless.keep(digest, (digest * 300,), expires_at=10_000)
                 say(f"kept {digest.hex()}")
     else:
         lives(Path(sys.argv[1]), count(1))

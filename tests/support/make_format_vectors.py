@@ -430,9 +430,14 @@ def _journal_record(link: bytes, body: bytes) -> tuple[bytes, bytes]:
     return length + check + body + following, following
 
 
+def _answer_file(answer: list[bytes]) -> bytes:
+    lengths = b"".join(len(frame).to_bytes(4, "big") for frame in answer)
+    return bytes([len(answer)]) + lengths + b"".join(answer)
+
+
 def journals() -> Row:
     run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
-    y = some_bytes("y", 100)
+    answer = [some_bytes("shares", 60), some_bytes("y", 100)]
     sketch = struct.pack("<33f", *(place / 8 for place in range(33)))
     bodies: list[list[Any]] = [
         [
@@ -441,7 +446,7 @@ def journals() -> Row:
         ],
         ["claim", plan, [some_bytes("query 0"), some_bytes("query 1")]],
         ["begin", run, 1, plan],
-        ["keep", plan, hashlib.sha256(y).digest(), 2_000],
+        ["keep", plan, hashlib.sha256(_answer_file(answer)).digest(), 2_000],
         ["witness", [[peer, 12]]],
         ["erase", plan],
         ["release", plan, [some_bytes("one party")], [peer]],
@@ -472,6 +477,24 @@ def journals() -> Row:
     return {
         "what": "a party's journal, journals that a crash left unfinished, and damaged ones",
         "good": {"file": whole.hex(), "counter": 103, "head": link.hex()},
+        "answers": {
+            name: {"frames": [frame.hex() for frame in kept], "file": _answer_file(kept).hex()}
+            for name, kept in (("one frame", answer[1:]), ("two frames", answer))
+        },
+        "spoiled_answers": {
+            name: file.hex()
+            for name, file in (
+                ("nothing", b""),
+                ("a frame too many", b"\x03" + _answer_file(answer)[1:]),
+                ("a frame too few", b"\x01" + _answer_file(answer)[1:]),
+                ("lengths that are longer than the file", b"\x02" + b"\xff" * 8 + answer[0]),
+                ("cut by one byte", _answer_file(answer)[:-1]),
+                ("one byte more", _answer_file(answer) + b"\0"),
+                ("lengths moved", _answer_file([answer[0] + answer[1][:1], answer[1][1:]])),
+                ("frames in another order", _answer_file(answer[::-1])),
+                ("frames alone", answer[0] + answer[1]),
+            )
+        },
         "unfinished": {
             "nothing": {"file": "", "counter": 0},
             "first line cut short": {"file": FIRST_LINE[:7].hex(), "counter": 0},

@@ -293,6 +293,9 @@ class Run:
         self.survivor_set = write_frame(frames.SURVIVORS, chosen, COORDINATOR)
         self.survivors_digest = frames.digest_of_fields(frames.SURVIVORS, chosen)
         self._append("survivor set", self.survivors_digest)
+        dealt = [read_frame(self.dealing_frames[s], frames.DEALING).digest for s in self.survivors]
+        opening = [self.survivors_digest, dealt]
+        self.opening_digest = frames.digest_of_values("opening", opening)
         self.bundles_to = {holder: self.bundle_to(holder) for holder in self.survivors}
         self.disclosures = {
             holder: [
@@ -304,11 +307,18 @@ class Run:
         self.reveals = {
             holder: write_frame(
                 frames.REVEAL,
-                [self.survivors_digest, self.fingerprints[holder], disclosed],
+                [self.opening_digest, self.fingerprints[holder], disclosed],
                 self.identities[holder],
             )
             for holder, disclosed in self.disclosures.items()
         }
+
+    def contribution(self, seat: int, *, reveal: bytes | None = None) -> bytes:
+        vector = read_frame(self.vector_frames[seat], frames.VECTOR).digest
+        dealing = read_frame(self.dealing_frames[seat], frames.DEALING).digest
+        if reveal is None:
+            reveal = read_frame(self.reveals[seat], frames.REVEAL).digest
+        return frames.digest_of_values("contribution", [vector, dealing, reveal])
 
     def bundle_to(self, holder: int) -> bytes:
         others = [seat for seat in self.survivors if seat != holder]
@@ -412,7 +422,15 @@ class Run:
             "survivor_set": self.survivor_set.hex(),
             "survivor_set_digest": self.survivors_digest.hex(),
             "bundles_to": {str(seat): frame.hex() for seat, frame in self.bundles_to.items()},
+            "opening_digest": self.opening_digest.hex(),
             "reveals": {str(seat): frame.hex() for seat, frame in self.reveals.items()},
+            "contributions": {
+                str(seat): {
+                    "entry": self.contribution(seat).hex(),
+                    "entry_without_reveal": self.contribution(seat, reveal=b"").hex(),
+                }
+                for seat in self.survivors
+            },
         }
 
 

@@ -154,8 +154,8 @@ def spoiled_bundles_of_a_dealer(run: Run) -> Row:
     }
 
 
-def dealing_of_another_secret(run: Run) -> bytes:
-    """A bundle of seat 0 with a signed hash of a secret that it does not share."""
+def dealing_of_another_secret(run: Run) -> Row:
+    """A bundle of seat 0 with a signed hash of a secret that it does not share, and all reveals."""
     dealing = run.dealing(READER)
     hashes = list(dealing.secret_hashes)
     hashes[READER] = dealing.hash_of_secret(READER, some_bytes("another secret"))
@@ -165,7 +165,18 @@ def dealing_of_another_secret(run: Run) -> bytes:
         sharing.seal_column(run.column_key(READER, holder), _digest(frame), columns[holder])
         for holder in run.peers(READER)
     ]
-    return _bundle(run, [frame], envelopes)
+    opening = _opening(run, run.survivors, seat_0=frame)
+    return {
+        "bundle": _bundle(run, [frame], envelopes),
+        "reveals": {
+            str(holder): write_frame(
+                frames.REVEAL,
+                [opening, run.fingerprints[holder], disclosed],
+                run.identities[holder],
+            )
+            for holder, disclosed in run.disclosures.items()
+        },
+    }
 
 
 def spoiled_reveals(run: Run) -> dict[str, Row]:
@@ -178,7 +189,7 @@ def spoiled_reveals(run: Run) -> dict[str, Row]:
     def reveal(
         disclosed: list[bytes],
         *,
-        digest: bytes = run.survivors_digest,
+        digest: bytes = run.opening_digest,
         private: bytes = run.identities[READER],
     ) -> bytes:
         return write_frame(frames.REVEAL, [digest, run.fingerprints[READER], disclosed], private)
@@ -194,7 +205,10 @@ def spoiled_reveals(run: Run) -> dict[str, Row]:
     as_read[0] = (as_read[0] + 1) % sharing.PRIME
     return {
         "refused": {
-            "another survivor set": reveal(true, digest=some_bytes("another set")),
+            "another opening": reveal(true, digest=some_bytes("another set")),
+            "the survivor set alone": reveal(true, digest=run.survivors_digest),
+            "another dealing of seat 3": reveal(true, digest=_with_another_dealing(run)),
+            "dealings in another order": reveal(true, digest=_opening(run, run.survivors[::-1])),
             "a disclosure short": reveal(true[:-1]),
             "a disclosure too many": reveal([*true, true[0]]),
             "signed by another": reveal(true, private=run.identities[2]),
@@ -214,6 +228,18 @@ def spoiled_reveals(run: Run) -> dict[str, Row]:
         },
         "dropped of seats 3 and 4": {"two disclosures swapped": reveal(swapped)},
     }
+
+
+def _opening(run: Run, dealers: list[int], **others: bytes) -> bytes:
+    dealt = [_digest(others.get(f"seat_{seat}", run.dealing_frames[seat])) for seat in dealers]
+    return frames.digest_of_values("opening", [run.survivors_digest, dealt])
+
+
+def _with_another_dealing(run: Run) -> bytes:
+    """The opening of a holder to whom another dealing of seat 3 was shown."""
+    dealing = run.dealing(DEALER)
+    other = _signed(run, replace(dealing, roots=_changed(dealing)))
+    return _opening(run, run.survivors, seat_3=other)
 
 
 def _digest(frame: bytes) -> bytes:

@@ -168,11 +168,10 @@ class RunReader:
             found[int(seat)] = y
         return found
 
-    def opened_sum(self, *, bundles: Mapping[int, bytes] | None = None) -> list[int]:
-        """The sum, with other bundles in the place of those of the vector."""
+    def opened_sum(self) -> list[int]:
         if self.form == "additive":
             return sums.opened_sum(self.ys)
-        secrets = self.opened_secrets(bundles=bundles)
+        secrets = self.opened_secrets()
         return sums.opened_sum({seat: self.ys[seat] for seat in secrets}, secrets)
 
     def vector_of(self, seat: int) -> list[int]:
@@ -185,16 +184,14 @@ class RunReader:
         words = sums.with_streams(sums.read_words(self.ys[seat]), keys)
         return [(word + 2**31) % 2**32 - 2**31 for word in words]
 
-    def opened_secrets(
-        self, *, bundles: Mapping[int, bytes] | None = None
-    ) -> dict[int, dict[int, bytes]]:
+    def opened_secrets(self) -> dict[int, dict[int, bytes]]:
         """What the reveals open: by survivor its b at its own seat, its keys with the lost."""
         survivors = self.survivors(bytes.fromhex(self._batch["survivor_set"]))
         shares: dict[int, dict[int, dict[int, Element]]] = {seat: {} for seat in survivors}
         for holder, frame in self._batch["reveals"].items():
             for dealer, opened in self.disclosed_in(bytes.fromhex(frame), int(holder)).items():
                 shares[dealer][int(holder)] = opened
-        dealings = self._dealings(bundles or {})
+        dealings = self._dealings()
         return {
             dealer: self._joined(dealings[dealer], by_holder)
             for dealer, by_holder in shares.items()
@@ -244,10 +241,9 @@ class RunReader:
         require(len(envelopes) == parties - 1 and set(map(len, envelopes)) == sizes, "one to each")
         return self._dealing(dealings[0], dealer, signed=True)
 
-    def _dealings(self, bundles: Mapping[int, bytes]) -> dict[int, Dealing]:
+    def _dealings(self) -> dict[int, Dealing]:
         given = {int(seat): bytes.fromhex(text) for seat, text in self._batch["bundles"].items()}
-        both = {**given, **bundles}
-        return {seat: self.dealing_in(frame, seat) for seat, frame in both.items()}
+        return {seat: self.dealing_in(frame, seat) for seat, frame in given.items()}
 
     def _dealing(self, frame: bytes, dealer: int, *, signed: bool) -> Dealing:
         signer = self.identities[dealer] if signed else None
@@ -281,16 +277,45 @@ class RunReader:
         ends = self.fingerprints[dealer], self.fingerprints[holder]
         return sharing.column_key(root, self.plan_digest, *ends)
 
+    @cached_property
+    def _dealing_digests(self) -> dict[int, bytes]:
+        """Of the dealings that were relayed, by dealer."""
+        found = {}
+        for seat, bundle in self._batch["bundles"].items():
+            [frame] = read_frame(bytes.fromhex(bundle), frames.SHARES).fields[1]
+            found[int(seat)] = read_frame(frame, frames.DEALING).digest
+        return found
+
+    @cached_property
+    def opening_digest(self) -> bytes:
+        """What every holder signs that it opens shares for."""
+        digest, survivors, _ = self._survivor_set
+        dealt = [self._dealing_digests[seat] for seat in survivors]
+        return frames.digest_of_values("opening", [digest, dealt])
+
+    def contribution(self, seat: int, *, without_reveal: bool = False) -> bytes:
+        """A seat's entry in the settlement; its y must have come."""
+        vector = read_frame(bytes.fromhex(self._batch["vectors"][str(seat)]), frames.VECTOR).digest
+        if self.form == "additive":
+            return vector
+        revealed = b""
+        if not without_reveal:
+            frame = bytes.fromhex(self._batch["reveals"][str(seat)])
+            revealed = read_frame(frame, frames.REVEAL).digest
+        bound = [vector, self._dealing_digests[seat], revealed]
+        return frames.digest_of_values("contribution", bound)
+
     def disclosed_in(self, frame: bytes, holder: int) -> dict[int, dict[int, Element]]:
         """The good shares that a holder reveals, by dealer and by seat of the secret."""
         signer = self.identities[holder]
         told, sender, disclosures = read_frame(frame, frames.REVEAL, signer=signer).fields
-        digest, survivors, lost = self._survivor_set
-        require([told, sender] == [digest, self.fingerprints[holder]], "for this survivor set")
+        _, survivors, lost = self._survivor_set
+        expected = [self.opening_digest, self.fingerprints[holder]]
+        require([told, sender] == expected, "for this survivor set and these dealings")
         require(len(disclosures) == len(survivors), "one of each survivor")
         opened = {}
         for dealer, disclosed in zip(survivors, disclosures, strict=True):
-            dealing = self._dealings({})[dealer]
+            dealing = self._dealings()[dealer]
             try:
                 opened[dealer] = sharing.read_disclosure(dealing, disclosed, holder, lost)
             except Refused:

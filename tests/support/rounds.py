@@ -66,13 +66,13 @@ class ListJournal(RoundJournal):
             if now >= expires_at and self._frames[plan_digest] is not None:
                 self.erase(plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         self._expiries[plan_digest] = expires_at
-        self._frames[plan_digest] = frame
+        self._frames[plan_digest] = frames
         self.steps.append("keep")
         self.counter_now += 1
 
-    def find(self, plan_digest: bytes) -> bytes | None:
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         return self._frames.get(plan_digest)
 
     def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:

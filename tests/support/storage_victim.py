@@ -44,7 +44,7 @@ def charge_for_ever(folder: Path) -> None:
             journal.claim([plan], plan_digest=plan)
             journal.begin(run_id=RUN, epoch=number, plan_digest=plan)
             say(f"begun {number}")
-            journal.keep(plan, y_of(number), expires_at=10_000)
+            journal.keep(plan, (y_of(number),), expires_at=10_000)
             say(f"kept {number}")
 
 
@@ -59,7 +59,7 @@ def run_out_of_disk(folder: Path) -> None:
             try:
                 journal.begin(run_id=RUN, epoch=number, plan_digest=plan_of(number))
                 say(f"begun {number}")
-                journal.keep(plan_of(number), y_of(number), expires_at=10_000)
+                journal.keep(plan_of(number), (y_of(number),), expires_at=10_000)
                 say(f"kept {number}")
             except JournalError as error:
                 say(f"failed {error.code}")

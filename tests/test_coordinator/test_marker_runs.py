@@ -165,7 +165,7 @@ def test_that_search_finds_votes_that_a_journal_kept(tmp_path: Path) -> None:
     federation = marked_federation(Kind("additive", "coordinator", 1), tmp_path)
     journal: Any = federation.nodes[MARKED]._journal
     journal.begin(run_id=bytes(32), epoch=1, plan_digest=b"p" * 32)
-    journal.keep(b"p" * 32, np.array(MARKERS, dtype="<u4").tobytes())
+    journal.keep(b"p" * 32, (np.array(MARKERS, dtype="<u4").tobytes(),), expires_at=10_000)
     assert found_in(federation, tmp_path, [MARKERS], memory=False)
 
 

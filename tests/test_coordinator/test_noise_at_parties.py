@@ -19,6 +19,7 @@ from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
 from pate_fed.accounting import (
+    ROW_SUMS_KEPT,
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
     distributed_costs,
@@ -159,6 +160,7 @@ class TestRun:
         views = privacy["views"]
         assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
         assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
+        assert views["public"]["formal"]["holds_if"] == ROW_SUMS_KEPT
         assert privacy["charged"][-1]["epsilon"] <= costs.coordinator.epsilon * (1 + 1e-9)
         asked = read_json(runs[0], "metrics.json")["queries"]
         assert asked["answered"] > 0
@@ -215,6 +217,7 @@ class TestPrice:
         assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
         assert views["coordinator"]["formal"]["holds_for"] == costs.coordinator.holds_for
         assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
+        assert "holds_if" not in views["public"]["formal"]  # the price of labels needs nothing
         assert costs.public.epsilon < 0.9 * costs.coordinator.epsilon
         assert privacy["noise"]["place"] == "parties"
         assert privacy["mechanism"]["pricing"] == "renyi"

@@ -35,13 +35,15 @@ from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
+from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import PlanOpened, RunClosed, SumOpened
 from tests.support.federation import Federation, kinds
 from tests.support.killing import MortalFederation
 
 EMPTY = RunLedger.of(Federation().run.terms)
 PREDICTIONS = np.array([[0.1, 0.7, 0.2], [1 / 3, 1 / 3, 1 / 3]])
-STEPS_WRITTEN = [PlanOpened(b"p" * 40), SumOpened((b"d" * 32, b"")), RunClosed(b"c" * 99)]
+OPENED = Contribution(b"y" * 32, b"d" * 32, b"r" * 32)
+STEPS_WRITTEN = [PlanOpened(b"p" * 40), SumOpened((OPENED, None)), RunClosed(b"c" * 99)]
 
 
 def release(*labels: int) -> NoisyRelease:

@@ -38,7 +38,7 @@ def filled(folder: Path, plans: int = 3) -> FileJournal:
     for place, plan in enumerate(PLANS[:plans]):
         journal.claim(queries_of(place), plan_digest=plan)
         journal.begin(run_id=RUN, epoch=place + 1, plan_digest=plan)
-        journal.keep(plan, Y + plan, expires_at=10_000)
+        journal.keep(plan, (Y + plan,), expires_at=10_000)
         journal.witness({b"peer": place + 1})
     journal.erase(PLANS[0])
     return journal
@@ -66,7 +66,7 @@ class TestReopening:
         with FileJournal(tmp_path / "j") as again:
             assert (again.counter, again.head) == (counter, head) == (13, head)
             assert again.find(PLANS[0]) is None
-            assert [again.find(plan) for plan in PLANS[1:]] == [Y + plan for plan in PLANS[1:]]
+            assert [again.find(plan) for plan in PLANS[1:]] == [(Y + plan,) for plan in PLANS[1:]]
             assert again.count() == 9
             assert again.witnessed(b"peer") == 3
             assert all(again.any_answered([query]) for query in queries_of(2))
@@ -74,7 +74,7 @@ class TestReopening:
                 with pytest.raises(KeyReuseError):
                     again.begin(run_id=RUN, epoch=50 + place, plan_digest=plan)
                 with pytest.raises(KeyReuseError):
-                    again.keep(plan, Y, expires_at=10_000)
+                    again.keep(plan, (Y,), expires_at=10_000)
             with pytest.raises(KeyReuseError):
                 again.begin(run_id=RUN, epoch=3, plan_digest=b"x" * 32)
             again.begin(run_id=RUN, epoch=4, plan_digest=b"x" * 32)
@@ -92,8 +92,8 @@ class TestReopening:
             before = (file_of(tmp_path / "j").read_bytes(), journal.counter, journal.head)
             for refused in (
                 lambda: journal.begin(run_id=RUN, epoch=9, plan_digest=PLANS[0]),
-                lambda: journal.keep(PLANS[1], b"another y", expires_at=10_000),
-                lambda: journal.keep(b"never begun", b"y", expires_at=10_000),
+                lambda: journal.keep(PLANS[1], (b"another y",), expires_at=10_000),
+                lambda: journal.keep(b"never begun", (b"y",), expires_at=10_000),
                 lambda: journal.claim([b"new", *queries_of(1)], plan_digest=b"p"),
             ):
                 with pytest.raises(KeyReuseError):
@@ -141,8 +141,10 @@ class TestOrder:
             assert steps_of(lambda: journal.claim([b"q"], plan_digest=b"p")) == record
             begin = steps_of(lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLANS[0]))
             assert begin == record
-            keep = steps_of(lambda: journal.keep(PLANS[0], Y, expires_at=10_000))
-            assert keep == ["write", "fsync", "replace", "fsync", *record]
+            keep = steps_of(lambda: journal.keep(PLANS[0], (Y, Y), expires_at=10_000))
+            # The lengths, then each frame where it lies: nothing is joined for it.
+            written = ["write", "write", "write"]
+            assert keep == [*written, "fsync", "replace", "fsync", *record]
             assert steps_of(lambda: journal.erase(PLANS[0])) == [*record, "unlink", "fsync"]
             assert steps_of(lambda: journal.witness({b"p": 1})) == record
             assert steps_of(lambda: journal.halt(1)) == record
@@ -304,7 +306,7 @@ class TestKilled:
                 with pytest.raises(KeyReuseError):
                     journal.begin(run_id=RUN, epoch=10**6, plan_digest=plan)
                 if word == "kept":
-                    assert journal.find(plan) == plan * 300
+                    assert journal.find(plan) == (plan * 300,)
 
 
 def check_memory(folder: Path, told: list[str]) -> None:
@@ -320,7 +322,7 @@ def check_memory(folder: Path, told: list[str]) -> None:
                 with pytest.raises(KeyReuseError):
                     journal.begin(run_id=RUN, epoch=50, plan_digest=plan)
             if word == "sent" and int(place):
-                assert journal.find(plan) == bytes.fromhex(frame[0])
+                assert journal.find(plan) == (bytes.fromhex(frame[0]),)
             if word == "erased":
                 assert journal.find(plan) is None
         known = {file.name for file in (folder / "vectors").iterdir()}
@@ -404,7 +406,7 @@ class TestDamage:
             file.unlink()
             with pytest.raises(JournalDamagedError):
                 journal.find(PLANS[1])
-            assert journal.find(PLANS[2]) == Y + PLANS[2]
+            assert journal.find(PLANS[2]) == (Y + PLANS[2],)
 
     def test_a_y_that_nobody_kept_is_removed(self, tmp_path: Path) -> None:
         filled(tmp_path / "j").close()

@@ -46,15 +46,15 @@ class ForgetfulParty(Journal):
         with self._opens() as journal:
             journal.abandon(plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         with self._opens() as journal:
-            journal.keep(plan_digest, frame, expires_at=expires_at)
+            journal.keep(plan_digest, frames, expires_at=expires_at)
 
     def sweep(self, *, now: float) -> None:
         with self._opens() as journal:
             journal.sweep(now=now)
 
-    def find(self, plan_digest: bytes) -> bytes | None:
+    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         with self._opens() as journal:
             return journal.find(plan_digest)
 
@@ -250,17 +250,17 @@ class TestPlans:
     def test_another_run_has_epochs_of_its_own(self, begun: Journal) -> None:
         journal = begun
         journal.begin(run_id=b"s" * 32, epoch=1, plan_digest=OTHER_PLAN)
-        journal.keep(OTHER_PLAN, b"frame", expires_at=10_000)
-        assert journal.find(OTHER_PLAN) == b"frame"
+        journal.keep(OTHER_PLAN, (b"frame",), expires_at=10_000)
+        assert journal.find(OTHER_PLAN) == (b"frame",)
 
     def test_a_frame_is_kept_once_and_only_for_a_plan_that_was_begun(self, begun: Journal) -> None:
         journal = begun
-        journal.keep(PLAN, b"y", expires_at=10_000)
+        journal.keep(PLAN, (b"y",), expires_at=10_000)
         with pytest.raises(KeyReuseError):
-            journal.keep(PLAN, b"another y", expires_at=10_000)
+            journal.keep(PLAN, (b"another y",), expires_at=10_000)
         with pytest.raises(KeyReuseError):
-            journal.keep(OTHER_PLAN, b"y", expires_at=10_000)
-        assert journal.find(PLAN) == b"y"
+            journal.keep(OTHER_PLAN, (b"y",), expires_at=10_000)
+        assert journal.find(PLAN) == (b"y",)
 
     def test_a_plan_has_one_survivor_set_noted_once(self, begun: Journal) -> None:
         journal = begun
@@ -272,30 +272,30 @@ class TestPlans:
         with pytest.raises(KeyReuseError):
             journal.fix_survivors(PLAN, b"2" * 32)
         assert journal.counter == counter == 2
-        journal.keep(PLAN, b"y", expires_at=10_000)
+        journal.keep(PLAN, (b"y",), expires_at=10_000)
         journal.erase(PLAN)
         with pytest.raises(KeyReuseError):  # nor after it is settled
             journal.fix_survivors(PLAN, b"2" * 32)
 
     def test_an_erased_plan_is_never_begun_again(self, begun: Journal) -> None:
         journal = begun
-        journal.keep(PLAN, b"y", expires_at=10_000)
+        journal.keep(PLAN, (b"y",), expires_at=10_000)
         journal.erase(PLAN)
         assert journal.find(PLAN) is None
         with pytest.raises(KeyReuseError):
             journal.begin(run_id=RUN, epoch=9, plan_digest=PLAN)
 
     def test_an_erased_plan_is_never_answered_again(self, begun: Journal) -> None:
-        begun.keep(PLAN, b"y", expires_at=10_000)
+        begun.keep(PLAN, (b"y",), expires_at=10_000)
         begun.erase(PLAN)
         with pytest.raises(KeyReuseError):
-            begun.keep(PLAN, b"another y", expires_at=10_000)
+            begun.keep(PLAN, (b"another y",), expires_at=10_000)
         assert begun.find(PLAN) is None
 
     def test_journal_prints_no_frame(self) -> None:
         journal = MemoryJournal()
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, b"y", expires_at=10_000)
+        journal.keep(PLAN, (b"y",), expires_at=10_000)
         assert repr(journal) == "MemoryJournal(plans=1)"
 
 
@@ -328,7 +328,7 @@ def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
             value: object = journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
         elif name == "keep":
             plan, frame, expires_at = arguments
-            value = journal.keep(plan, frame, expires_at=expires_at)
+            value = journal.keep(plan, (frame, frame), expires_at=expires_at)
         elif name == "sweep":
             value = journal.sweep(now=arguments[0])
         elif name == "claim":
@@ -382,7 +382,7 @@ class TestCounter:
             lambda: journal.claim([ONE], plan_digest=PLAN),
             lambda: journal.keep_sketches(sketched(TWO, near=(False,))),
             lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
-            lambda: journal.keep(PLAN, b"y", expires_at=10_000),
+            lambda: journal.keep(PLAN, (b"y",), expires_at=10_000),
             lambda: journal.witness({b"peer": 7, b"other": 1}),
             lambda: journal.erase(PLAN),
             lambda: journal.halt(50),
@@ -427,14 +427,14 @@ class TestAbandoning:
     def test_a_plan_that_was_begun_is_never_answered_nor_revealed_for(self, begun: Journal) -> None:
         begun.abandon(PLAN)
         with pytest.raises(KeyReuseError):
-            begun.keep(PLAN, b"y", expires_at=10_000)
+            begun.keep(PLAN, (b"y",), expires_at=10_000)
         with pytest.raises(KeyReuseError):
             begun.fix_survivors(PLAN, OTHER_PLAN)
         assert begun.find(PLAN) is None
 
     @pytest.mark.parametrize("erased", [False, True])
     def test_a_plan_whose_y_was_kept_is_never_abandoned(self, begun: Journal, erased: bool) -> None:
-        begun.keep(PLAN, b"y", expires_at=10_000)
+        begun.keep(PLAN, (b"y",), expires_at=10_000)
         if erased:
             begun.erase(PLAN)
         counter = begun.counter
@@ -465,7 +465,7 @@ class TestRelease:
     def claimed(self, journal: Journal) -> Journal:
         journal.claim([ONE, TWO], plan_digest=PLAN, seats=SEATS)
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, b"y", expires_at=10_000)
+        journal.keep(PLAN, (b"y",), expires_at=10_000)
         return journal
 
     def test_queries_are_free_for_who_was_left(self, journal: Journal) -> None:
@@ -495,7 +495,7 @@ class TestRelease:
         journal.release(PLAN, RETRY)
         for act in (
             lambda: journal.begin(run_id=b"another" * 4, epoch=5, plan_digest=PLAN),
-            lambda: journal.keep(PLAN, b"y", expires_at=10_000),
+            lambda: journal.keep(PLAN, (b"y",), expires_at=10_000),
             lambda: journal.fix_survivors(PLAN, OTHER_PLAN),
             lambda: journal.claim([THREE], plan_digest=PLAN),
         ):
@@ -522,13 +522,13 @@ class TestRelease:
 def test_a_sweep_erases_what_has_expired_and_nothing_else(journal: Journal) -> None:
     for place, plan in enumerate((PLAN, OTHER_PLAN), start=1):
         journal.begin(run_id=RUN, epoch=place, plan_digest=plan)
-        journal.keep(plan, b"y of " + plan, expires_at=100 * place)
+        journal.keep(plan, (b"y of " + plan,), expires_at=100 * place)
     journal.sweep(now=99.9)
     assert journal.find(PLAN) is not None
     for _ in range(2):
         journal.sweep(now=100.0)
         assert journal.find(PLAN) is None
-        assert journal.find(OTHER_PLAN) == b"y of " + OTHER_PLAN
+        assert journal.find(OTHER_PLAN) == (b"y of " + OTHER_PLAN,)
     assert journal.counter == 5
     with pytest.raises(KeyReuseError):
-        journal.keep(PLAN, b"y", expires_at=500)
+        journal.keep(PLAN, (b"y",), expires_at=500)

@@ -176,7 +176,7 @@ class TestSettlement:
             honest.plan_digest,
             "released",
             honest.words,
-            honest.vector_digests,
+            honest.contributions,
             (),
             result,
         )

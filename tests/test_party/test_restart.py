@@ -104,7 +104,7 @@ class TestRestarted:
             refusal = wire.expect(wire.decode(frame), Refusal)
             assert (refusal.subject, refusal.sender, refusal.reason) == (digest, me, "PF-242")
         with pytest.raises(KeyReuseError):
-            run.journals[me].keep(digest, b"y", expires_at=EXPIRES_AT)
+            run.journals[me].keep(digest, (b"y",), expires_at=EXPIRES_AT)
         with pytest.raises(KeyReuseError):
             run.journals[me].begin(run_id=run.coordinator.run_id, epoch=2, plan_digest=digest)
 

@@ -156,7 +156,7 @@ class TestJournal:
         ends = {PLAN: 10_000, OTHER_PLAN: 20_000}
         for epoch, (plan, end) in enumerate(ends.items(), start=1):
             journal.begin(run_id=RUN, epoch=epoch, plan_digest=plan)
-            journal.keep(plan, (MARKER + plan) * 2_000, expires_at=end)
+            journal.keep(plan, ((MARKER + plan) * 2_000,), expires_at=end)
         assert any(MARKER + PLAN in file.read_bytes() for file in files_beside(path))
         journal.erase(PLAN)
         assert not any(MARKER + PLAN in file.read_bytes() for file in files_beside(path))
@@ -169,7 +169,7 @@ class TestJournal:
     ) -> None:
         journal = SqlJournal(database)
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, MARKER * 2_000, expires_at=10_000)
+        journal.keep(PLAN, (MARKER * 2_000,), expires_at=10_000)
         reader = create_engine(f"sqlite:///{path}").connect()
         reader.exec_driver_sql("BEGIN")
         assert reader.exec_driver_sql("SELECT count(*) FROM vectors").scalar() == 1
@@ -184,9 +184,9 @@ class TestJournal:
     def test_a_y_that_was_changed_is_damage(self, database: PartyDatabase) -> None:
         journal = SqlJournal(database)
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, b"y", expires_at=10_000)
+        journal.keep(PLAN, (b"y",), expires_at=10_000)
         with database.transaction() as session:
-            row = session.get(VectorRow, PLAN)
+            row = session.get(VectorRow, (PLAN, 0))
             assert row is not None
             row.frame = b"z"
         with pytest.raises(JournalDamagedError):
@@ -427,14 +427,14 @@ class TestKilled:
                 plan = plan_of(int(number))
                 assert plan.hex() in charged
                 if word == "kept":
-                    assert journal.find(plan) == y_of(int(number))
+                    assert journal.find(plan) == (y_of(int(number)),)
                 if word != "charged":
                     assert journal.any_answered([plan])
                     with pytest.raises(KeyReuseError):
                         journal.begin(run_id=RUN, epoch=10**6, plan_digest=plan)
             # What the last step had not been told of is whole or not there.
             last = plan_of(len({number for _, number in steps}) + 1)
-            assert journal.find(last) in (None, y_of(len({number for _, number in steps}) + 1))
+            assert journal.find(last) in (None, (y_of(len({number for _, number in steps}) + 1),))
 
     def test_a_second_process_may_look_but_not_be_the_node(self, tmp_path: Path) -> None:
         with PartyDatabase.at(tmp_path / "party.db") as database:
@@ -461,7 +461,7 @@ class TestKilled:
                 with pytest.raises(KeyReuseError):
                     journal.begin(run_id=RUN, epoch=10**6, plan_digest=plan_of(int(number)))
                 if word == "kept":
-                    assert journal.find(plan_of(int(number))) == y_of(int(number))
+                    assert journal.find(plan_of(int(number))) == (y_of(int(number)),)
             assert journal.counter == len(steps) + 1
 
     def test_a_read_only_database_is_refused(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import itertools
 import re
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from pate_fed.accounting.statement import VALID_VOTES
+from pate_fed.accounting.statement import ROW_SUMS_KEPT, VALID_VOTES
 from pate_fed.report import RunRecord, render_report
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
@@ -771,3 +772,17 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     assert 'value="4.4375"' in charged
     hospitals = page.partition("Hospital by hospital")[2].partition("To whom: two views")[0]
     assert "<b>view</b> coordinator · <b>method</b> RDP of every opened row" in hospitals
+
+
+def test_beside_the_public_number_stands_what_it_asks_of_hospitals(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy("renyi")
+    without = render_report(make_run(privacy=privacy))
+    privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
+    page = html.unescape(render_report(make_run(privacy=privacy)))
+    views = page.partition("To whom: two views")[2]
+    public, _, coordinator = views.partition('<th scope="row">Coordinator</th>')
+    assert ROW_SUMS_KEPT in public
+    assert ROW_SUMS_KEPT not in coordinator
+    assert "keep row sums" not in without

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pate_fed.accounting import ROW_SUMS_KEPT
 from pate_fed.report import render_model_card
 from tests.support.sample_run import sample_metrics, sample_privacy, sample_settings
 
@@ -119,3 +120,11 @@ def test_a_name_from_data_stays_text(name: str, escaped: str) -> None:
 
 def test_the_same_run_gives_the_same_card() -> None:
     assert _card() == _card()
+
+
+def test_the_card_says_of_whom_the_public_number_asks_to_keep_row_sums() -> None:
+    privacy = sample_privacy("renyi")
+    assert "row sums" not in render_model_card(sample_metrics(), privacy, sample_settings())
+    privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
+    card = render_model_card(sample_metrics(), privacy, sample_settings())
+    assert f"| holds if | {ROW_SUMS_KEPT} |" in card

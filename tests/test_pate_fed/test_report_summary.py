@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from pate_fed.accounting import ROW_SUMS_KEPT
 from pate_fed.report import render_summary
 from tests.support.sample_run import METHODS, sample_metrics, sample_parties, sample_privacy
 
@@ -227,3 +228,13 @@ def test_a_simulation_claims_secrecy_for_the_protocol_only(
     text = " ".join(_render(metrics, privacy).split())
     assert said in text
     assert ("by the protocol" in text) is simulated
+
+
+def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
+    privacy = sample_privacy("renyi")
+    assert "holds if" not in _render(sample_metrics(), privacy)
+    privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    said = "holds if hospitals keep row sums; against one that does not, the coordinator's holds"
+    assert said in text
+    assert text.index("public view") < text.index(said) < text.index(" unit ")

@@ -6,14 +6,18 @@ test_coordinator/test_run_files.py.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coordinator.run_files import STEPS
 from party.file_journal import FORMAT, FileJournal
+from party.journal import SketchedQueries
 from protocols.chained_log import MAX_RECORD_BYTES, ChainedLog, LogFaults
+from protocols.rounds import RetrySet
+from tests.support.make_format_vectors import some_bytes
+from tests.support.vectors import read_vectors
 
 
 class LockedError(Exception):
@@ -31,22 +35,31 @@ class StorageError(Exception):
 FAULTS = LogFaults(LockedError, DamagedError, StorageError)
 
 
-def test_the_bytes_of_a_partys_journal_are_those_of_its_first_version(tmp_path: Path) -> None:
-    """Computed by the code that wrote journals before this module was one."""
+def test_a_party_writes_the_known_journal(tmp_path: Path) -> None:
+    """The file of the vectors, by a second implementation, from the calls that it stands for."""
+    known = read_vectors("journals")
+    plan, peer, run = some_bytes("plan"), some_bytes("peer"), some_bytes("run")
+    first, second, third = (some_bytes(f"query {place}") for place in range(3))
+    sketch = np.arange(33, dtype=np.float32)[np.newaxis] / 8
     with FileJournal(tmp_path / "j") as journal:
-        journal.claim([b"q" * 32])
-        journal.begin(run_id=b"r" * 32, epoch=1, plan_digest=b"p" * 32)
-        journal.keep(b"p" * 32, b"y" * 100)
-        journal.witness({b"peer": 3})
-        journal.erase(b"p" * 32)
-        journal.halt(9)
+        journal.keep_sketches(
+            SketchedQueries((first, second), np.repeat(sketch, 2, axis=0), np.array([False, True]))
+        )
+        journal.claim([first, second], plan_digest=plan)
+        journal.begin(run_id=run, epoch=1, plan_digest=plan)
+        frames = (some_bytes("shares", 60), some_bytes("y", 100))
+        journal.keep(plan, frames, expires_at=2_000)
+        journal.witness({peer: 12})
+        journal.erase(plan)
+        both = frozenset({some_bytes("one party"), peer})
+        journal.release(plan, RetrySet(both - {peer}, both))
+        journal.abandon(some_bytes("plan 1"))
+        journal.halt(100)
         journal.resume()
-        head = journal.head.hex()
-    written = (tmp_path / "j" / "journal").read_bytes()
-    assert hashlib.sha256(written).hexdigest() == (
-        "451367f21840444337918ef4cfab176e68bbfb5a3469e7b7fdbf2c8bc215a312"
-    )
-    assert head == "51bbe076696af179736282689375ec8b585615f93a00e3411cf2f39c71a5d48f"
+        journal.claim([first, third], plan_digest=some_bytes("plan 2"), seats=both)
+        journal.begin(run_id=run, epoch=2, plan_digest=some_bytes("plan 2"))
+        assert journal.head.hex() == known["good"]["head"]
+    assert (tmp_path / "j" / "journal").read_bytes().hex() == known["good"]["file"]
 
 
 def test_one_ends_records_do_not_fit_the_others_log(tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ def test_a_settlement_lists_what_every_party_sent() -> None:
     run.coordinator.open_total()
     settlement = wire.decode(run.coordinator.settle(released=True, result=b"labels")).message
     assert isinstance(settlement, Settlement)
-    assert settlement.vector_digests == tuple(digests[seat] for seat in run.coordinator.seats)
+    assert settlement.contributions == tuple(digests[seat] for seat in run.coordinator.seats)
     assert (settlement.state, settlement.result) == ("released", b"labels")
 
 

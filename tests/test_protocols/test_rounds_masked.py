@@ -560,7 +560,7 @@ def test_one_colluder_more_than_c_breaks_it(victim: int) -> None:
 def test_parties_that_were_told_two_sets_cannot_go_on_together() -> None:
     cheat = Cheat(vectors_of(N))
     two_stories(cheat, 1, {0: True, 1: True, 2: True, 3: False, 4: False})
-    digests = tuple(wire.decode(frames[1]).digest for frames in cheat.frames)
+    digests = tuple(map(cheat.entry, ALL))
     frame = cheat.signed(
         Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, digests, (), b"")
     )
@@ -576,7 +576,7 @@ def test_parties_that_were_told_two_sets_cannot_go_on_together() -> None:
 def test_a_void_batch_does_not_hide_two_sets_either() -> None:
     cheat = Cheat(vectors_of(N))
     two_stories(cheat, 1, {0: True, 3: False})
-    digests = tuple(wire.decode(frames[1]).digest for frames in cheat.frames)
+    digests = tuple(map(cheat.entry, ALL))
     frame = cheat.signed(
         Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "void", 6, digests, (), b"")
     )
@@ -633,7 +633,7 @@ def test_survivors_are_fixed_once() -> None:
 
 def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
     cheat = Cheat(vectors_of(N))
-    digests = [wire.decode(frames[1]).digest for frames in cheat.frames]
+    digests = list(map(cheat.entry, ALL))
     few = (*digests[:3], b"", b"")
     message = Settlement(
         cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, few, (), b""
@@ -646,7 +646,7 @@ def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
 
 def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
     cheat = Cheat(vectors_of(N))
-    digests = [wire.decode(frames[1]).digest for frames in cheat.frames]
+    digests = list(map(cheat.entry, ALL))
     forged = (bytes(32), *digests[1:])
     message = Settlement(
         cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, forged, (), b""
@@ -912,12 +912,20 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
 # A holder that cheats --------------------------------------------------------------------------
 
 
+def signed_instead(run: MemoryRun, liar: bytes, reveal: bytes) -> bytes:
+    """A liar remembers the reveal that it made in the place of an honest one."""
+    party = run.parties[liar]
+    assert party._sent is not None
+    party._sent = dataclasses.replace(party._sent, reveal=wire.decode(reveal).digest)
+    return reveal
+
+
 def on_reveal_of(run: MemoryRun, liar: bytes, change: Callable[[Reveal], dict[str, Any]]) -> None:
     def tamper(stage: str, to: bytes | None, frame: bytes) -> bytes:
         message = wire.decode(frame).message
         if not isinstance(message, Reveal) or message.sender != liar:
             return frame
-        return altered(frame, run.identities[liar], **change(message))
+        return signed_instead(run, liar, altered(frame, run.identities[liar], **change(message)))
 
     run.tamper = tamper
 
@@ -965,7 +973,8 @@ def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void()
             if not isinstance(message, Reveal) or message.sender not in liars[:count]:
                 return frame
             bad = (b"",) * len(message.disclosures)
-            return altered(frame, run.identities[message.sender], disclosures=bad)
+            liar = message.sender
+            return signed_instead(run, liar, altered(frame, run.identities[liar], disclosures=bad))
 
         return tamper
 
@@ -983,7 +992,7 @@ def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void()
     ("change", "error"),
     [
         pytest.param(
-            lambda r: {"survivors_digest": bytes(32)}, UnexpectedMessageError, id="another set"
+            lambda r: {"opening_digest": bytes(32)}, UnexpectedMessageError, id="another opening"
         ),
         pytest.param(
             lambda r: {"disclosures": r.disclosures[1:]}, UnexpectedMessageError, id="one missing"
@@ -1030,11 +1039,24 @@ def test_two_reveals_of_one_holder_are_a_conflict() -> None:
     run, vectors = ready(), vectors_of(N)
     liar = run.coordinator.seats[0]
     run.sum(vectors, mute=[4])
-    survivors = wire.decode(run.coordinator._opening._survivor_set.frame)  # type: ignore[union-attr]
-    other = Reveal(survivors.digest, liar, (b"",) * N)
+    opening = run.coordinator._opening._opening_digest  # type: ignore[union-attr]
+    other = Reveal(opening, liar, (b"",) * N)
     with pytest.raises(ConflictingMessageError) as caught:
         run.coordinator.receive(wire.sign(other, run.identities[liar]).frame, peer=liar)
     assert caught.value.peer == liar.hex()
+
+
+def test_a_second_reveal_of_one_holder_for_another_opening_is_refused() -> None:
+    """As one of an earlier plan would be, that comes late: nobody is at fault for that."""
+    run, vectors = ready(), vectors_of(N)
+    holder = run.coordinator.seats[0]
+    total = run.sum(vectors, mute=[4])
+    other = Reveal(bytes(32), holder, (b"",) * N)
+    with pytest.raises(UnexpectedMessageError, match="once"):
+        run.coordinator.receive(wire.sign(other, run.identities[holder]).frame, peer=holder)
+    assert np.array_equal(total, sum_of(vectors, ALL))
+    run.settle()
+    assert not any(party.reveal_was_lost for party in run.parties.values())
 
 
 # The coordinator's door ------------------------------------------------------------------------

@@ -670,8 +670,8 @@ def test_every_message_repeated_gets_the_same_answer_and_changes_nothing() -> No
         _hear_again(walk, heard, answers)
     walk.to_step("y")
     journal = walk.run.journals[walk.me]
-    (y,) = party.receive(_open_plan(walk), now=NOW).replies
-    assert y == journal.find(wire.decode(_open_plan(walk)).digest)
+    replies = party.receive(_open_plan(walk), now=NOW).replies
+    assert replies == journal.find(wire.decode(_open_plan(walk)).digest)
     for step in ("settled", "refused", "void", "closing", "heads"):
         walk.to_step(step)
         answers.clear()
@@ -702,7 +702,7 @@ def test_a_plan_is_journalled_then_y_is_kept_then_sent_then_erased() -> None:
     assert journal.steps == []
     walk.to_step("y")
     assert journal.steps == ["begin", "keep"]
-    assert party.receive(_open_plan(walk), now=NOW).replies == (journal.find(digest),)
+    assert party.receive(_open_plan(walk), now=NOW).replies == journal.find(digest)
     walk.to_step("settled")
     assert journal.steps == ["begin", "keep", "erase"]
     assert journal.find(digest) is None
@@ -721,10 +721,10 @@ class BreakingJournal(ListJournal):
             raise OSError("disk full")
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def keep(self, plan_digest: bytes, frame: bytes, *, expires_at: int) -> None:
+    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         if self.at_step == "keep":
             raise OSError("disk full")
-        super().keep(plan_digest, frame, expires_at=expires_at)
+        super().keep(plan_digest, frames, expires_at=expires_at)
 
 
 def _with_journal(journal: RoundJournal) -> tuple[Walk, PartyRound]:
@@ -857,37 +857,37 @@ def test_a_reason_is_a_short_code(reason: str) -> None:
     ("spoil", "error"),
     [
         pytest.param(
-            lambda s: {"vector_digests": (bytes(32), *s.vector_digests[1:])},
+            lambda s: {"contributions": (bytes(32), *s.contributions[1:])},
             HistoryError,
             id="another y in our name",
         ),
         pytest.param(
-            lambda s: {"vector_digests": (b"", *s.vector_digests[1:])},
+            lambda s: {"contributions": (b"", *s.contributions[1:])},
             HistoryError,
             id="released without our y",
         ),
         pytest.param(
-            lambda s: {"vector_digests": (*s.vector_digests[:2], b"")},
+            lambda s: {"contributions": (*s.contributions[:2], b"")},
             HistoryError,
             id="released without another's y",
         ),
         pytest.param(
-            lambda s: {"vector_digests": (bytes(32), b"", b""), "state": "void"},
+            lambda s: {"contributions": (bytes(32), b"", b""), "state": "void"},
             HistoryError,
             id="void, with another y in our name",
         ),
         pytest.param(
-            lambda s: {"vector_digests": s.vector_digests[:2]},
+            lambda s: {"contributions": s.contributions[:2]},
             MalformedMessageError,
             id="a seat missing",
         ),
         pytest.param(
-            lambda s: {"vector_digests": (*s.vector_digests, bytes(32))},
+            lambda s: {"contributions": (*s.contributions, bytes(32))},
             MalformedMessageError,
             id="a seat too many",
         ),
         pytest.param(
-            lambda s: {"vector_digests": (*s.vector_digests[:2], b"short")},
+            lambda s: {"contributions": (*s.contributions[:2], b"short")},
             MalformedMessageError,
             id="half a digest",
         ),
@@ -915,7 +915,7 @@ def test_a_party_that_refused_takes_no_release() -> None:
     walk, _ = at(PartyState.REFUSED)
     true = next_frame(walk, "settlement")
     digests = (bytes(32),) * 3
-    bad = altered(true, walk.run.coordinator_identity, state="released", vector_digests=digests)
+    bad = altered(true, walk.run.coordinator_identity, state="released", contributions=digests)
     refuses(walk, bad, HistoryError, stops=True)
 
 
@@ -931,7 +931,7 @@ def test_a_void_plan_whose_y_never_came_is_settled() -> None:
     walk, party = at(PartyState.SENT)
     true = next_frame(walk, "settlement")
     void = altered(
-        true, walk.run.coordinator_identity, state="void", vector_digests=(b"",) * 3, result=b""
+        true, walk.run.coordinator_identity, state="void", contributions=(b"",) * 3, result=b""
     )
     event = party.receive(void, now=NOW).event
     assert isinstance(event, Settlement)

@@ -450,12 +450,18 @@ class TestDamage:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
         place = next(number for number, step in enumerate(steps) if isinstance(step, SumOpened))
-        digests = steps[place].vector_digests  # type: ignore[union-attr]
+        added = steps[place].contributions  # type: ignore[union-attr]
+        first = added[0]
         for spoiled in (
-            digests[1:],
-            tuple(reversed(digests)),
-            (bytes(32), *digests[1:]),
-            (digests[0], b"\1" * 32, *digests[2:]),
+            added[1:],
+            tuple(reversed(added)),
+            (replace(first, vector=bytes(32)), *added[1:]),
+            (replace(first, dealing=bytes(32)), *added[1:]),
+            (replace(first, reveal=b""), *added[1:]),
+            (replace(first, dealing=b""), *added[1:]),
+            (replace(first, reveal=b"short"), *added[1:]),
+            (None, *added[1:]),
+            (first, first, *added[2:]),
         ):
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*steps[:place], SumOpened(spoiled), *steps[place + 1 :]))

@@ -137,7 +137,7 @@ def test_parties_that_were_told_different_things_are_told_apart_at_the_next_plan
         settlement,
         run.coordinator_identity,
         plan_digest=wire.decode(other).digest,
-        vector_digests=(b"", b"", b""),
+        contributions=(b"", b"", b""),
     )
     deceived.receive(lie, now=NOW)
     following = run.open_plan(4, batch=1)

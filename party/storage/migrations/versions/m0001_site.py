@@ -43,6 +43,7 @@ def _make_journal() -> None:
     op.create_table(
         "vectors",
         sa.Column("plan_digest", _DIGEST, primary_key=True),
+        sa.Column("place", sa.Integer, primary_key=True),
         sa.Column("frame", sa.LargeBinary, nullable=False),
         sa.Column("digest", _DIGEST, nullable=False),
         sa.Column("expires_at", sa.Integer, nullable=False),

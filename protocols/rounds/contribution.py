@@ -1,0 +1,58 @@
+"""What a settlement says of a party's part in a sum: everything that the party signed for it.
+
+The settlement goes into the transcript, so what is bound here is, too (rule R8). In the additive
+form a party signs its y and nothing else, and its entry is the digest of that y: there is nothing
+to bind it to. In a form that survives drop-outs the entry binds y to the dealing that went with it
+and to the shares that the party revealed: else two parties could agree on every y and yet remember
+two openings of one sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from protocols import wire
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Digests of what a party signed for one plan.
+
+    Attributes:
+        vector: Of its `MaskedVector`.
+        dealing: Of its `Dealing`; empty where the form has none.
+        reveal: Of its `Reveal`; empty where the form has none, or none came.
+    """
+
+    vector: bytes
+    dealing: bytes = b""
+    reveal: bytes = b""
+
+    @property
+    def digest(self) -> bytes:
+        """Its entry in a settlement, 32 bytes."""
+        if not self.dealing:
+            return self.vector
+        return wire.digest_of_values("contribution", [self.vector, self.dealing, self.reveal])
+
+    @property
+    def without_reveal(self) -> Self:
+        """The same, of a party whose shares did not come."""
+        return replace(self, reveal=b"")
+
+
+def entry_of(contribution: Contribution | None) -> bytes:
+    """Return a seat's entry in a settlement: empty for a party that is not in the sum."""
+    return b"" if contribution is None else contribution.digest
+
+
+def opening_digest(survivors_digest: bytes, dealing_digests: Sequence[bytes]) -> bytes:
+    """Digest of what a holder opens shares for: a survivor set, and by what its dealers are held.
+
+    Args:
+        survivors_digest: Digest of the `SurvivorSet`.
+        dealing_digests: Digest of each survivor's `Dealing`, in seat order.
+    """
+    return wire.digest_of_values("opening", [survivors_digest, list(dealing_digests)])
