@@ -6,6 +6,7 @@ and is a public code, so that none can depend on a vote (rule R12).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -35,10 +36,11 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan, RunRecord
 from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
-from protocols.wire import decode_value
+from protocols.wire import decode_value, encode_value
 
 T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
+_RUN_DOMAIN = b"pate-fed/1/approved run\0"
 
 _FORMS: Mapping[str, type[SecureSum]] = {
     form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
@@ -97,6 +99,20 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Consent:
+    """What this party's people decided about runs, besides the policy.
+
+    Attributes:
+        approved_runs: `run_digest` of every run that a person approved; None where an approved
+            pool is enough.
+        is_paused: Whether nothing new may be answered.
+    """
+
+    approved_runs: frozenset[bytes] | None = None
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Guard:
     """Checks a proposal against policy, journal and ledger; changes neither.
 
@@ -104,11 +120,13 @@ class Guard:
         policy: What the owner allows.
         weights: Votes per query of each of this party's teachers; together its quota.
         checked_peers: Fingerprints that its own people checked, by whom they belong to.
+        consent: What its people decided about runs.
     """
 
     policy: Policy
     weights: TeacherWeights
     checked_peers: Mapping[bytes, str]
+    consent: Consent = Consent()
 
     def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
         """Decide on a run.
@@ -154,6 +172,23 @@ class Guard:
         except BudgetExhaustedError:  # said when a query is asked
             return
 
+    def review_consent(self, terms: RunTerms, *, seats: tuple[bytes, ...]) -> None:
+        """Refuse a run that is allowed, but that a person has yet to approve.
+
+        Comes last, so that people are asked about nothing that is refused anyhow.
+
+        Args:
+            terms: The run's.
+            seats: Fingerprints of all parties, in seat order.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        self._require_not_paused()
+        approved = self.consent.approved_runs
+        if approved is not None and run_digest(terms, seats) not in approved:
+            raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
+
     def review_batch(
         self,
         plan: Plan,
@@ -184,6 +219,7 @@ class Guard:
         Raises:
             RefusalError: with the reason to send.
         """
+        self._require_not_paused()
         terms, run_terms = _read(BatchTerms, plan.terms), run_ledger.terms
         if terms.run != run_terms or terms.words != plan.words:
             raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
@@ -279,6 +315,10 @@ class Guard:
             )
         return pool.ask(tuple(batch.indices[row] for row in terms.rows))
 
+    def _require_not_paused(self) -> None:
+        if self.consent.is_paused:
+            raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
+
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
         policy = self.policy
         if record.simulated != policy.simulated:
@@ -367,6 +407,18 @@ class Guard:
                 noise_of(terms, phase=phase).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
+
+
+def run_digest(terms: RunTerms, seats: Collection[bytes]) -> bytes:
+    """Return what a person approves: these terms among these parties, 32 bytes.
+
+    A run that is offered again to the same parties is the same; with one other party it is not.
+
+    Args:
+        terms: The run's.
+        seats: Fingerprints of all parties, in seat order.
+    """
+    return hashlib.sha256(_RUN_DOMAIN + encode_value([terms.as_record(), list(seats)])).digest()
 
 
 def _moved(terms: RunTerms) -> int:

@@ -11,11 +11,19 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from party.decisions import (
+    BatchAccepted,
+    BatchRefused,
+    BatchSettled,
+    Decision,
+    RunAccepted,
+    RunRefused,
+)
 from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
@@ -37,6 +45,9 @@ from protocols.secure_sum import SecureSum
 MAX_PACKET_BYTES = 8 * 2**20
 Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""
+
+Tell = Callable[[Decision], None]
+"""Told of every decision, before anything that follows from it leaves."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +79,24 @@ class MemoryLedgerStore(LedgerStore):
         self._ledger = ledger
 
 
+@dataclass(frozen=True, slots=True)
+class PartyTask:
+    """What a party can be asked about.
+
+    Attributes:
+        pool: The public queries that its owner approved.
+        vote: Its teachers for them.
+    """
+
+    pool: QueryPool
+    vote: Vote = field(repr=False)
+
+
+def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
+    """Return tasks by the digests of their pools."""
+    return {task.pool.digest: task for task in tasks}
+
+
 @dataclass(slots=True)
 class _Run:
     """What a party agreed to, and what it was charged for it."""
@@ -75,6 +104,7 @@ class _Run:
     terms: RunTerms
     seat: int
     ledger: RunLedger
+    task: PartyTask
     void_batches: int = 0
 
     @property
@@ -118,13 +148,13 @@ class PartyNode:
         coordinator: The pinned coordinator.
         pins: Pinned peers by fingerprint.
         guard: Its veto.
-        pool: The public queries that its owner approved.
-        vote: Its teachers.
+        tasks: What it can be asked about, by the digest of the pool: see `tasks_of`.
         forms: Secure sums that it knows, by name.
         journal: What it remembers of plans and queries.
         ledger: Where it keeps what it was charged.
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
+        tell: Told of every decision; what it raises becomes a refusal.
         noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
             comes from `random_bytes`.
 
@@ -139,13 +169,13 @@ class PartyNode:
         coordinator: PublicIdentity,
         pins: Mapping[bytes, PublicIdentity],
         guard: Guard,
-        pool: QueryPool,
-        vote: Vote,
+        tasks: Mapping[bytes, PartyTask],
         forms: Mapping[str, SecureSum],
         journal: Journal,
         ledger: LedgerStore,
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
+        tell: Tell = lambda decision: None,
         noise_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
@@ -154,14 +184,14 @@ class PartyNode:
         self._coordinator = coordinator
         self._pins = dict(pins)
         self._guard = guard
-        self._pool = pool
-        self._vote = vote
+        self._tasks = dict(tasks)
         self._forms = dict(forms)
         self._journal = journal
         self._ledger = ledger
         self._random_bytes = random_bytes
         self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
         self._clock = clock
+        self._tell = tell
         self._round = self._new_round()
         self._run: _Run | None = None
         self._asked: _Asked | None = None
@@ -187,6 +217,24 @@ class PartyNode:
     def heads_compared(self) -> tuple[bytes, ...]:
         """Parties whose last heads agreed with this party's own, in seat order."""
         return self._round.heads_compared
+
+    def adopt(
+        self,
+        *,
+        guard: Guard,
+        pins: Mapping[bytes, PublicIdentity],
+        tasks: Mapping[bytes, PartyTask],
+    ) -> None:
+        """Take what the owner decided since: the guard at once, pins and tasks from the next run.
+
+        Args:
+            guard: Its veto.
+            pins: Pinned peers by fingerprint.
+            tasks: What it can be asked about.
+        """
+        self._guard = guard
+        self._pins = dict(pins)
+        self._tasks = dict(tasks)
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
@@ -256,13 +304,20 @@ class PartyNode:
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
         seats, me = self._round.seat_fingerprints, self._identity.fingerprint
+        run_id = self._round.run_id or bytes(32)
         try:
             terms = self._guard.review_run(record, seats=seats, me=me)
-            seat = seats.index(me)
-            run = _Run(terms, seat, RunLedger.of(terms, seat=seat))
+            seat, task = seats.index(me), self._tasks.get(terms.pool_digest)
+            if task is None:
+                raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+            run = _Run(terms, seat, RunLedger.of(terms, seat=seat), task)
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
+            self._guard.review_consent(terms, seats=seats)
         except Exception as error:
-            return self._round.refuse(_reason_of(error).value)
+            reason = _reason_of(error)
+            self._tell(RunRefused(run_id, reason, record.terms, seats))
+            return self._round.refuse(reason.value)
+        self._tell(RunAccepted(run_id, terms, seats))
         self._run = run
         return self._round.accept_run()
 
@@ -280,14 +335,14 @@ class PartyNode:
                 seat=run.seat,
                 seats=self._round.seat_fingerprints,
                 void_batches=run.void_batches,
-                pool=self._pool,
+                pool=run.task.pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
                 run_ledger=run.ledger,
             )
             sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
-            return self._round.refuse(_reason_of(error).value)
+            return self._refuse_batch(self._asked.plan_digest, _reason_of(error))
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
@@ -301,24 +356,30 @@ class PartyNode:
             seats=self._round.seat_fingerprints,
         )
         self._asked = replace(self._asked, batch=batch)
+        self._tell(BatchAccepted(self._asked.plan_digest, len(batch), charge))
         return self._contribute(plan, batch)
+
+    def _refuse_batch(self, plan_digest: bytes, reason: Reason) -> tuple[bytes, ...]:
+        self._tell(BatchRefused(plan_digest, reason))
+        return self._round.refuse(reason.value)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Open the rows that passed; they were charged, at the worst, with the first phase."""
         run, asked = self._agreed_run, self._asked
         if asked is None or asked.batch is None or asked.first is None:
-            return self._round.refuse(Reason.TERMS.value)  # it must follow one that we served
+            # It must follow one that we served.
+            return self._refuse_batch(wire.digest_of(plan), Reason.TERMS)
         try:
             batch = self._guard.review_phase(
                 plan,
                 first_plan=asked.plan_digest,
                 first=asked.first,
                 batch=asked.batch,
-                pool=self._pool,
+                pool=run.task.pool,
                 classes=run.terms.classes,
             )
         except Exception as error:
-            return self._round.refuse(_reason_of(error).value)
+            return self._refuse_batch(wire.digest_of(plan), _reason_of(error))
         return self._contribute(plan, batch)
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -369,7 +430,7 @@ class PartyNode:
         shape = (weights.teachers, len(batch))
         try:
             # What is no number fails here, and not where the failure could be seen from outside.
-            votes = np.asarray(self._vote(batch), dtype=np.float64)
+            votes = np.asarray(self._agreed_run.task.vote(batch), dtype=np.float64)
         except Exception as error:
             _log.error("teachers could not vote: %s", type(error).__name__)
             votes = np.full(shape, float(INVALID_VOTE_CLASS))
@@ -379,6 +440,10 @@ class PartyNode:
         return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
     def _settle(self, settlement: Settlement) -> None:
+        self._settle_batch(settlement)
+        self._tell(BatchSettled(settlement.plan_digest, settlement.state))
+
+    def _settle_batch(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
         run, asked, self._asked = self._agreed_run, self._asked, None
         released = settlement.state == "released"

@@ -14,7 +14,7 @@ from coordinator.store import MemoryStore
 from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
-from party.node import LedgerStore, PartyNode
+from party.node import LedgerStore, PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
@@ -328,8 +328,7 @@ class Federation:
             coordinator=old._coordinator,
             pins=old._pins,
             guard=old._guard,
-            pool=old._pool,
-            vote=old._vote,
+            tasks=old._tasks,
             forms=old._forms,
             journal=old._journal,
             ledger=old._ledger,
@@ -360,8 +359,7 @@ class Federation:
             coordinator=self.identity.public,
             pins=self.pins,
             guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
-            pool=self.pool,
-            vote=voting,
+            tasks=tasks_of(PartyTask(self.pool, voting)),
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(steps),
             ledger=RecordingLedger(ledger, steps),
@@ -422,6 +420,11 @@ class Federation:
     def ask(self, *indices: int) -> NoisyRelease:
         """Ask one batch."""
         return self.run.ask(tuple(indices))
+
+    def replace_vote(self, place: int, vote: Votes) -> None:
+        """Put other teachers into the run that a party is in."""
+        run = self.nodes[place]._agreed_run
+        run.task = PartyTask(run.task.pool, vote)
 
     @property
     def charges(self) -> tuple[LedgerEntry, ...]:

@@ -448,13 +448,13 @@ class TestRuns:
         federation = Federation(lifetime_s=100)
         federation.run.set_up()
         place = 1
-        vote = federation.nodes[place]._vote
+        vote = federation.nodes[place]._agreed_run.task.vote
 
         def slow(batch: QueryBatch) -> Any:
             federation.now += 200  # the plan expires while they think
             return vote(batch)
 
-        federation.nodes[place]._vote = slow
+        federation.replace_vote(place, slow)
         with pytest.raises(VoidBatchError) as void:
             federation.ask(0)
         assert void.value.reservation == "forfeited"
