@@ -6,7 +6,6 @@ and is a public code, so that none can depend on a vote (rule R12).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -36,11 +35,11 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan, RunRecord
 from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
-from protocols.wire import decode_value, encode_value
+from protocols.wire import decode_value, digest_of_values
 
 T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
-_RUN_DOMAIN = b"pate-fed/1/approved run\0"
+_RUN_LABEL = "approved run"
 
 _FORMS: Mapping[str, type[SecureSum]] = {
     form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
@@ -173,9 +172,10 @@ class Guard:
             return
 
     def review_consent(self, terms: RunTerms, *, seats: tuple[bytes, ...]) -> None:
-        """Refuse a run that is allowed, but that a person has yet to approve.
+        """Refuse what is allowed, but paused, or that a person has yet to approve.
 
-        Comes last, so that people are asked about nothing that is refused anyhow.
+        Of a run it comes last, so that people are asked about nothing that is refused anyhow; and
+        it comes before every batch, so that people can take back what they said.
 
         Args:
             terms: The run's.
@@ -184,7 +184,10 @@ class Guard:
         Raises:
             RefusalError: with the reason to send.
         """
-        self._require_not_paused()
+        if self.consent.is_paused:
+            raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
+        if terms.pool_digest not in self.policy.approved_pools:
+            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         approved = self.consent.approved_runs
         if approved is not None and run_digest(terms, seats) not in approved:
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
@@ -219,7 +222,6 @@ class Guard:
         Raises:
             RefusalError: with the reason to send.
         """
-        self._require_not_paused()
         terms, run_terms = _read(BatchTerms, plan.terms), run_ledger.terms
         if terms.run != run_terms or terms.words != plan.words:
             raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
@@ -314,10 +316,6 @@ class Guard:
                 Reason.QUERIES, "exactly the rows that passed may be opened again", "others"
             )
         return pool.ask(tuple(batch.indices[row] for row in terms.rows))
-
-    def _require_not_paused(self) -> None:
-        if self.consent.is_paused:
-            raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
 
     def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
         policy = self.policy
@@ -418,7 +416,7 @@ def run_digest(terms: RunTerms, seats: Collection[bytes]) -> bytes:
         terms: The run's.
         seats: Fingerprints of all parties, in seat order.
     """
-    return hashlib.sha256(_RUN_DOMAIN + encode_value([terms.as_record(), list(seats)])).digest()
+    return digest_of_values(_RUN_LABEL, [terms.as_record(), list(seats)])
 
 
 def _moved(terms: RunTerms) -> int:

@@ -86,10 +86,12 @@ class PartyTask:
     Attributes:
         pool: The public queries that its owner approved.
         vote: Its teachers for them.
+        classes: Number of classes that they know; None where a run may say so.
     """
 
     pool: QueryPool
     vote: Vote = field(repr=False)
+    classes: int | None = None
 
 
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
@@ -307,10 +309,8 @@ class PartyNode:
         run_id = self._round.run_id or bytes(32)
         try:
             terms = self._guard.review_run(record, seats=seats, me=me)
-            seat, task = seats.index(me), self._tasks.get(terms.pool_digest)
-            if task is None:
-                raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
-            run = _Run(terms, seat, RunLedger.of(terms, seat=seat), task)
+            seat = seats.index(me)
+            run = _Run(terms, seat, RunLedger.of(terms, seat=seat), self._task_for(terms))
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
             self._guard.review_consent(terms, seats=seats)
         except Exception as error:
@@ -321,6 +321,14 @@ class PartyNode:
         self._run = run
         return self._round.accept_run()
 
+    def _task_for(self, terms: RunTerms) -> PartyTask:
+        task = self._tasks.get(terms.pool_digest)
+        if task is None:
+            raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+        if task.classes not in (None, terms.classes):
+            raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
+        return task
+
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         if plan.phase:
             return self._judge_phase(plan)
@@ -329,11 +337,13 @@ class PartyNode:
             self._forfeit(run, self._asked)
         self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
         entry_id = self._asked.entry_id
+        seats = self._round.seat_fingerprints
         try:
+            self._guard.review_consent(run.terms, seats=seats)
             batch, worst = self._guard.review_batch(
                 plan,
                 seat=run.seat,
-                seats=self._round.seat_fingerprints,
+                seats=seats,
                 void_batches=run.void_batches,
                 pool=run.task.pool,
                 queries=self._journal,
@@ -353,7 +363,7 @@ class PartyNode:
         self._journal.claim(
             batch.digests,
             plan_digest=self._asked.plan_digest,
-            seats=self._round.seat_fingerprints,
+            seats=seats,
         )
         self._asked = replace(self._asked, batch=batch)
         self._tell(BatchAccepted(self._asked.plan_digest, len(batch), charge))
