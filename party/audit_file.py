@@ -199,9 +199,7 @@ def _verified(path: Path, heads: Mapping[int, bytes]) -> tuple[list[AuditRecord]
 
 
 def _records(log: ChainedLog) -> Iterator[AuditRecord]:
-    count = 0
-    for body in log.replay():
-        count += 1
+    for count, body in enumerate(log.replay(), start=1):
         match body:
             case [int(number), int(at_ms), str(kind), dict(detail)] if number == count:
                 yield AuditRecord(number, at_ms, kind, detail)

@@ -177,7 +177,7 @@ class PartyNode:
         ledger: LedgerStore,
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
-        tell: Tell = lambda decision: None,
+        tell: Tell = lambda _: None,
         noise_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
