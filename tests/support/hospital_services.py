@@ -43,9 +43,7 @@ class Hospitals:
     def members(self) -> list[Member]:
         """As the coordinator enrolled them."""
         weights = TeacherWeights.of((1,) * TEACHERS)
-        return [
-            Member(site.settings.party, site.identity.public, weights) for site in self.sites
-        ]
+        return [Member(site.settings.party, site.identity.public, weights) for site in self.sites]
 
     def terms(self, members: tuple[Member, ...]) -> RunTerms:
         """Terms under which labels are what most teachers say in nearly all runs."""

@@ -1,4 +1,4 @@
-"""A hospital's node with its state on disk: approvals, pauses, restarts, and what it writes down."""
+"""A hospital's node with its state on disk: approvals, pauses, restarts, what it writes down."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def charged(running: Running, place: int) -> list[str]:
 
 
 class TestRun:
-    def test_three_sites_label_a_batch_and_each_keeps_its_own_books(
-        self, running: Running
-    ) -> None:
+    def test_three_sites_label_a_batch_and_each_keeps_its_own_books(self, running: Running) -> None:
         run = running.run()
         run.set_up()
         release = run.ask((0, 1, 2))
@@ -224,7 +222,7 @@ class TestPause:
         running.file(0, PAUSE_FILE).write_text("{", encoding="utf-8")
         app = party.flower_app.build(lambda _: running.services[0])
         assert app is not None
-        with pytest.raises(Exception, match="pause.json"):
+        with pytest.raises(Exception, match=r"pause\.json"):
             running.services[0].receive(b"")
 
 
@@ -271,7 +269,7 @@ class TestRestart:
         run.set_up()
         run.ask((0,))
         running.file(0, LEDGER_FILE).unlink()
-        with pytest.raises(LedgerFileError, match="PF-370|must be there"):
+        with pytest.raises(LedgerFileError, match="must be there"):
             running.restart(0)
 
 
