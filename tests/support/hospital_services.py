@@ -69,7 +69,14 @@ class Hospitals:
         }
         return RunTerms(**{**fields, **self.changes})
 
-    def run(self, transport: Transport, *, clock: Callable[[], float], **more: Any) -> LabelingRun:
+    def run(
+        self,
+        transport: Transport,
+        *,
+        clock: Callable[[], float],
+        patience_s: float = 0.0,
+        **more: Any,
+    ) -> LabelingRun:
         """A run that was not set up yet."""
         return LabelingRun(
             transport=transport,
@@ -77,7 +84,7 @@ class Hospitals:
             form=AdditiveSum(),
             members=self.members,
             pool=self.task.pool,
-            settings=Settings(self.terms, simulated=False, lifetime_s=600),
+            settings=Settings(self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s),
             store=MemoryStore,
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,
@@ -103,9 +110,10 @@ def make_hospitals(
     ca: str = "",
     ports: tuple[int, ...] = (9094, 9095, 9096),
     policy: dict[str, Any] | None = None,
+    coordinator: SigningIdentity | None = None,
 ) -> Hospitals:
     """Make three sites that have checked one another."""
-    coordinator = SigningIdentity.generate()
+    coordinator = coordinator or SigningIdentity.generate()
     sites = []
     for name, port in zip(NAMES, ports, strict=True):
         invitation = Invitation(
