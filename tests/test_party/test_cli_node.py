@@ -167,9 +167,7 @@ class TestPauseBudgetAudit:
     def test_budget_says_what_each_run_took_and_what_is_left(
         self, pate_party: PateParty, ran: Running
     ) -> None:
-        ended = pate_party(
-            "budget", "--site", ran.hospitals.sites[0].folder, "--format", "json"
-        )
+        ended = pate_party("budget", "--site", ran.hospitals.sites[0].folder, "--format", "json")
         shown = json.loads(ended.out)
         spent = ran.services[0].ledger.charged_epsilon()
         assert shown["spent"] == spent > 0
