@@ -410,6 +410,7 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
         address=f"127.0.0.1:{site.settings.node_port}",
         secret=site.node_secret,
     )
+    site.path("flower").mkdir(mode=0o700, exist_ok=True)
     service.supernode = keeper
     keeper.start()
     threading.Thread(target=_listen, args=(service, site, stopped), daemon=True).start()

@@ -97,6 +97,7 @@ class SuperNodeKeeper:
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 start_new_session=True,  # a Ctrl-C is ours to pass on
+                umask=0o077,  # what it writes is for the owner alone
             )
         self.starts += 1
         self._on_change()

@@ -48,6 +48,7 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     # Flower reads its environment when it is imported.
     from party.service import PartyService, serve  # noqa: PLC0415
 
+    os.umask(0o077)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

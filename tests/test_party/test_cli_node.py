@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from party.approvals import Approvals, State, Subject
 from party.audit_file import SignedHead
-from party.cli import node as node_commands
 from party.doctor import Check
 from party.guard import run_digest
-from party.node import PartyTask
-from party.service import APPROVALS_FILE, AUDIT, PartyService
+from party.service import APPROVALS_FILE, AUDIT
 from party.site import Site
 from protocols import wire
-from protocols.chained_log import ChainedLog
-from tests.support.command import Ended
 from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, stack, votes
+from tests.test_party.test_service import Running, stack
 
 __all__ = ["pate_party", "stack"]
 

@@ -190,7 +190,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
     with deployed.client.grid() as grid:
         transport = KillingTransport(grid, nodes=3, timeout_s=20)
         empty = wire.pack([])
-        answers = transport.exchange({node: empty for node in transport.nodes()})
+        answers = transport.exchange(dict.fromkeys(transport.nodes(), empty))
         assert list(answers.values()) == [empty] * 3
 
         # Killed before it shared: it promises never to send, and the batch is void.
