@@ -62,8 +62,9 @@ JOURNAL = "journal"
 AUDIT = ("log", "audit")
 
 _FORMS: tuple[Callable[[], SecureSum], ...] = (AdditiveSum, MaskedSum)
-_LOOK_S = 1.0
-"""How often the files of the hospital's people are looked at while nobody asks."""
+_LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
+"""How often the files of the hospital's people are looked at while nobody asks, and how often
+teachers that were not ready are tried again."""
 
 _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
 """How often the coordinator is asked who is a member, and how soon again if it did not say."""
@@ -106,6 +107,7 @@ class PartyService:
         self._tasks: dict[bytes, PartyTask] = {}
         self._seen: tuple[object, ...] = ()
         self._heard: Mapping[bytes, PublicIdentity] = {}
+        self._tried: tuple[object, float] | None = None
         self._task_trouble = ""
         self._looked_at = self._said_at = 0.0
         self._status = Status("starting", clock(), os.getpid())
@@ -268,6 +270,10 @@ class PartyService:
 
     def _load_tasks(self, *, train: bool) -> None:
         """Make the teachers of every approved pool ready; one that cannot be is left out."""
+        stamp, now = _stamp(self._site, APPROVALS_FILE), self._clock()
+        if self._tried == (stamp, now // _TRY_AGAIN_S):
+            return  # a table is hashed for it: not every second
+        self._tried = stamp, now // _TRY_AGAIN_S
         trouble = ""
         for pool in sorted(self._approvals.approved(Subject.POOL) - self._tasks.keys()):
             try:

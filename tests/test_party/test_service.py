@@ -15,6 +15,7 @@ import pytest
 
 import party.flower_app
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
+from coordinator.labeling import LabelingRun
 from party.approvals import Approvals, Pause, State, Subject
 from party.audit_file import read_verified
 from party.errors import (
@@ -65,7 +66,7 @@ class Running:
         self.services[place] = self.transport.doors[place] = self.open(place, vote_of)
         return self.services[place]
 
-    def run(self):  # type: ignore[no-untyped-def]
+    def run(self) -> LabelingRun:
         return self.hospitals.run(self.transport, clock=lambda: self.now, sleep=self.wait)
 
     def wait(self, seconds: float) -> None:
@@ -271,6 +272,70 @@ class TestRestart:
         running.file(0, LEDGER_FILE).unlink()
         with pytest.raises(LedgerFileError, match="must be there"):
             running.restart(0)
+
+
+class TestOrder:
+    def test_what_is_answered_is_on_record_before_teachers_are_asked(
+        self, running: Running
+    ) -> None:
+        seen: list[list[str]] = []
+
+        def watching(*_: object) -> object:
+            def vote(batch: QueryBatch) -> object:
+                records = read_verified(running.file(0, *AUDIT))
+                ledger = read_ledger(running.file(0, LEDGER_FILE))
+                seen.append([records[-1].kind, ledger.entries[-1].state.value])
+                return np.full((TEACHERS, len(batch)), MARKER)
+
+            return vote
+
+        running.restart(0, watching)
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        assert seen == [["batch answered", "reserved"]]
+
+    def test_what_cannot_be_put_on_record_is_not_answered(self, running: Running) -> None:
+        asked: list[object] = []
+
+        def watching(*_: object) -> object:
+            return asked.append
+
+        running.restart(0, watching)
+        run = running.run()
+        run.set_up()
+        running.services[0]._audit.close()
+        with pytest.raises(VoidBatchError, match=Reason.FAULT):
+            run.ask((0,))
+        assert asked == []
+        assert not any(holds_vector(a) for node, a in running.transport.answers if node == 0)
+
+    def test_a_status_that_cannot_be_written_stops_nothing(
+        self, running: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_room(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("party.service.write_status", no_room)
+        run = running.run()
+        run.set_up()
+        assert run.ask((0,)).labels.tolist() == [MARKER]
+
+
+class TestTrouble:
+    def test_teachers_that_cannot_be_used_leave_their_pool_out_and_are_named(
+        self, tmp_path: Path, stack: ExitStack
+    ) -> None:
+        hospitals = make_hospitals(tmp_path)
+        hospitals.approve(0)
+        site = hospitals.sites[0]
+        Path(site.settings.data.file).write_text("age\n1\n", encoding="utf-8")
+        service = PartyService(site)
+        stack.callback(service.close)
+        service.idle()
+        assert service.status.tasks == 0
+        assert service.status.trouble == "PF-345"
+        assert service._node._guard.policy.approved_pools == frozenset()
 
 
 class TestNothingLeaks:
