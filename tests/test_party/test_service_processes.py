@@ -134,8 +134,7 @@ class Deployed:
         return sum(node.status == "online" for node in self.client.nodes())
 
     def kill(self, place: int) -> None:
-        self.processes[place].kill()
-        self.processes[place].wait(30)
+        end(self.processes[place], signal.SIGKILL)
 
     def restart(self, place: int) -> None:
         # Its SuperNode ends with it, and says good-bye: it may come back at once.
@@ -148,17 +147,23 @@ class Deployed:
         return [entry.state.value for entry in ledger.entries]
 
     def close(self) -> None:
-        for process in [*self.processes, self.link]:
-            if process.poll() is None:
-                process.terminate()
-        for process in [*self.processes, self.link]:
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
-            if process.stdin is not None:
-                process.stdin.close()
+        for process in self.processes:
+            end(process, signal.SIGTERM)
+        end(self.link, signal.SIGTERM)
+
+
+def end(process: subprocess.Popen[bytes], number: int) -> int:
+    """Send a signal to a process of ours and wait for its end."""
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        process.wait(90)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(30)
+    if process.stdin is not None:
+        process.stdin.close()
+    return process.returncode
 
 
 class KillingTransport(GridTransport):
@@ -247,8 +252,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
 
 def test_told_to_stop_a_hospital_ends_with_all_its_processes(deployed: Deployed) -> None:
     site = deployed.hospitals.sites[2]
-    deployed.processes[2].send_signal(signal.SIGTERM)
-    assert deployed.processes[2].wait(60) == 0
+    assert end(deployed.processes[2], signal.SIGTERM) == 0
     status = read_status(site.path(STATUS_FILE))
     assert status is not None
     assert status.state == "stopped"
