@@ -263,6 +263,37 @@ def test_told_to_stop_a_hospital_ends_with_all_its_processes(deployed: Deployed)
     wait_for(lambda: deployed.online() == 3)
 
 
+def test_a_supernode_that_is_killed_alone_comes_back_after_the_minute_it_is_turned_away(
+    deployed: Deployed,
+) -> None:
+    site, process = deployed.hospitals.sites[1], deployed.processes[1]
+    [child] = [
+        int(number)
+        for thread in Path(f"/proc/{process.pid}/task").iterdir()
+        for number in (thread / "children").read_text("ascii").split()
+    ]
+    before = len(deployed.charged(1))
+    os.kill(child, signal.SIGKILL)
+    empty = wire.pack([])
+
+    def starts() -> int:
+        status = read_status(site.path(STATUS_FILE))
+        return 0 if status is None else status.supernode_starts
+
+    wait_for(lambda: starts() > 1)
+    assert process.poll() is None
+    with deployed.client.grid() as grid:
+        transport = GridTransport(grid, nodes=3, timeout_s=20)
+
+        def all_answer() -> bool:
+            nodes = transport.nodes()
+            answers = transport.exchange(dict.fromkeys(nodes, empty))
+            return list(answers.values()) == [empty] * 3
+
+        wait_for(all_answer)
+    assert len(deployed.charged(1)) == before
+
+
 def is_of(answer: bytes, party: bytes) -> bool:
     """Whether a packet holds the y of a party."""
     frames = wire.unpack(answer, max_bytes=2**30)
