@@ -30,6 +30,8 @@ from party.status_file import read_status
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
+from protocols import wire
+from protocols.identity import SigningIdentity
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals
 
@@ -320,6 +322,18 @@ class TestOrder:
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
+
+
+class TestPeers:
+    def test_a_peer_that_is_known_by_hearsay_is_known_and_counts_for_nothing(
+        self, running: Running
+    ) -> None:
+        stranger, service = SigningIdentity.generate().public, running.services[0]
+        service.hear({stranger.fingerprint: stranger})
+        service.receive(wire.pack([]))
+        assert stranger.fingerprint in service._node._pins
+        assert stranger.fingerprint not in service._node._guard.checked_peers
+        assert len(service._node._guard.checked_peers) == 2
 
 
 class TestTrouble:
