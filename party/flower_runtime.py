@@ -32,6 +32,8 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from party.errors import Reason
+
 QUIET: Mapping[str, str] = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -167,11 +169,26 @@ class Executor:
             # Its text could hold anything: it stays here, and so does it in our own log.
             _log.error("a message could not be answered: %s", type(error).__name__)
         finally:
+            self._close_task(client, context, status, details)
+
+    @staticmethod
+    def _close_task(
+        client: RuntimeHttpClient, context: Context | None, status: str, details: str
+    ) -> None:
+        try:
             push_task_output(client, context, status, details)
+        except Exception as error:  # the SuperNode may be gone: the next task comes from another
+            _log.error("a task could not be closed: %s", type(error).__name__)
+        finally:
             client.close()
 
     def _reply(self, message: Message, context: Context, code: bytes) -> tuple[Message, bool]:
         if hashlib.sha256(code).hexdigest() != self._stub_digest:
             _log.error("the coordinator sent code: it was not run")
             return Message(Error(ErrorCode.INVALID_FAB, "not pinned here"), reply_to=message), False
-        return self._app(message=message, context=context), True
+        try:
+            return self._app(message=message, context=context), True
+        except Exception as error:  # a message of a kind that the app does not have
+            _log.error("a message could not be read: %s", type(error).__name__)
+            fault = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, Reason.FAULT.value)
+            return Message(fault, reply_to=message), False

@@ -35,10 +35,11 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan, RunRecord
 from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
-from protocols.wire import decode_value
+from protocols.wire import decode_value, digest_of_values
 
 T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
+_RUN_LABEL = "approved run"
 
 _FORMS: Mapping[str, type[SecureSum]] = {
     form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
@@ -97,6 +98,20 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Consent:
+    """What this party's people decided about runs, besides the policy.
+
+    Attributes:
+        approved_runs: `run_digest` of every run that a person approved; None where an approved
+            pool is enough.
+        is_paused: Whether nothing new may be answered.
+    """
+
+    approved_runs: frozenset[bytes] | None = None
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Guard:
     """Checks a proposal against policy, journal and ledger; changes neither.
 
@@ -104,11 +119,13 @@ class Guard:
         policy: What the owner allows.
         weights: Votes per query of each of this party's teachers; together its quota.
         checked_peers: Fingerprints that its own people checked, by whom they belong to.
+        consent: What its people decided about runs.
     """
 
     policy: Policy
     weights: TeacherWeights
     checked_peers: Mapping[bytes, str]
+    consent: Consent = Consent()
 
     def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
         """Decide on a run.
@@ -153,6 +170,27 @@ class Guard:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
         except BudgetExhaustedError:  # said when a query is asked
             return
+
+    def review_consent(self, terms: RunTerms, *, seats: tuple[bytes, ...]) -> None:
+        """Refuse what is allowed, but paused, or that a person has yet to approve.
+
+        Of a run it comes last, so that people are asked about nothing that is refused anyhow; and
+        it comes before every batch, so that people can take back what they said.
+
+        Args:
+            terms: The run's.
+            seats: Fingerprints of all parties, in seat order.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        if self.consent.is_paused:
+            raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
+        if terms.pool_digest not in self.policy.approved_pools:
+            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
+        approved = self.consent.approved_runs
+        if approved is not None and run_digest(terms, seats) not in approved:
+            raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 
     def review_batch(
         self,
@@ -367,6 +405,18 @@ class Guard:
                 noise_of(terms, phase=phase).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
+
+
+def run_digest(terms: RunTerms, seats: Collection[bytes]) -> bytes:
+    """Return what a person approves: these terms among these parties, 32 bytes.
+
+    A run that is offered again to the same parties is the same; with one other party it is not.
+
+    Args:
+        terms: The run's.
+        seats: Fingerprints of all parties, in seat order.
+    """
+    return digest_of_values(_RUN_LABEL, [terms.as_record(), list(seats)])
 
 
 def _moved(terms: RunTerms) -> int:

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from party.audit import Audit, AuditKind, NoAudit
+from party.decisions import (
+    BatchAccepted,
+    BatchRefused,
+    BatchSettled,
+    Decision,
+    RunAccepted,
+    RunRefused,
+)
 from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
@@ -39,7 +47,30 @@ MAX_PACKET_BYTES = 8 * 2**20
 Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""
 
+Tell = Callable[[Decision], None]
+"""Told of every decision, before anything that follows from it leaves."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartyTask:
+    """What a party can be asked about.
+
+    Attributes:
+        pool: The public queries that its owner approved.
+        vote: Its teachers for them.
+        classes: Number of classes that they know; None where a run may say so.
+    """
+
+    pool: QueryPool
+    vote: Vote = field(repr=False)
+    classes: int | None = None
+
+
+def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
+    """Return tasks by the digests of their pools."""
+    return {task.pool.digest: task for task in tasks}
 
 
 @dataclass(slots=True)
@@ -49,6 +80,7 @@ class _Run:
     terms: RunTerms
     seat: int
     ledger: RunLedger
+    task: PartyTask
     void_batches: int = 0
 
     @property
@@ -92,13 +124,13 @@ class PartyNode:
         coordinator: The pinned coordinator.
         pins: Pinned peers by fingerprint.
         guard: Its veto.
-        pool: The public queries that its owner approved.
-        vote: Its teachers.
+        tasks: What it can be asked about, by the digest of the pool: see `tasks_of`.
         forms: Secure sums that it knows, by name.
         journal: What it remembers of plans and queries.
         ledger: Where it keeps what it was charged.
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
+        tell: Told of every decision; what it raises becomes a refusal.
         noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
             comes from `random_bytes`.
         audit: Where it writes down what it decided and sent; nowhere by default.
@@ -114,13 +146,13 @@ class PartyNode:
         coordinator: PublicIdentity,
         pins: Mapping[bytes, PublicIdentity],
         guard: Guard,
-        pool: QueryPool,
-        vote: Vote,
+        tasks: Mapping[bytes, PartyTask],
         forms: Mapping[str, SecureSum],
         journal: Journal,
         ledger: LedgerStore,
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
+        tell: Tell = lambda _: None,
         noise_bytes: Callable[[int], bytes] | None = None,
         audit: Audit | None = None,
     ) -> None:
@@ -130,8 +162,7 @@ class PartyNode:
         self._coordinator = coordinator
         self._pins = dict(pins)
         self._guard = guard
-        self._pool = pool
-        self._vote = vote
+        self._tasks = dict(tasks)
         self._forms = dict(forms)
         self._journal = journal
         self._ledger = ledger
@@ -139,6 +170,7 @@ class PartyNode:
         self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
         self._clock = clock
         self._audit = audit or NoAudit()
+        self._tell = tell
         self._round = self._new_round()
         self._run: _Run | None = None
         self._asked: _Asked | None = None
@@ -164,6 +196,24 @@ class PartyNode:
     def heads_compared(self) -> tuple[bytes, ...]:
         """Parties whose last heads agreed with this party's own, in seat order."""
         return self._round.heads_compared
+
+    def adopt(
+        self,
+        *,
+        guard: Guard,
+        pins: Mapping[bytes, PublicIdentity],
+        tasks: Mapping[bytes, PartyTask],
+    ) -> None:
+        """Take what the owner decided since: the guard at once, pins and tasks from the next run.
+
+        Args:
+            guard: Its veto.
+            pins: Pinned peers by fingerprint.
+            tasks: What it can be asked about.
+        """
+        self._guard = guard
+        self._pins = dict(pins)
+        self._tasks = dict(tasks)
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
@@ -233,23 +283,35 @@ class PartyNode:
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
         seats, me = self._round.seat_fingerprints, self._identity.fingerprint
+        run_id = self._round.run_id or bytes(32)
         try:
             terms = self._guard.review_run(record, seats=seats, me=me)
             seat = seats.index(me)
-            run = _Run(terms, seat, RunLedger.of(terms, seat=seat))
+            run = _Run(terms, seat, RunLedger.of(terms, seat=seat), self._task_for(terms))
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
+            self._guard.review_consent(terms, seats=seats)
             self._audit.note(
                 AuditKind.RUN_ACCEPTED,
-                run=self._round.run_id,
+                run=run_id,
                 parties=len(seats),
                 mechanism=terms.mechanism,
                 budget=repr(terms.budgets[seat]),
                 delta=repr(terms.delta),
             )
         except Exception as error:
-            return self._refuse(error, AuditKind.RUN_REFUSED, run=self._round.run_id)
+            self._tell(RunRefused(run_id, _reason_of(error), record.terms, seats))
+            return self._refuse(error, AuditKind.RUN_REFUSED, run=run_id)
+        self._tell(RunAccepted(run_id, terms, seats))
         self._run = run
         return self._round.accept_run()
+
+    def _task_for(self, terms: RunTerms) -> PartyTask:
+        task = self._tasks.get(terms.pool_digest)
+        if task is None:
+            raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+        if task.classes not in (None, terms.classes):
+            raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
+        return task
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         if plan.phase:
@@ -259,20 +321,22 @@ class PartyNode:
             self._forfeit(run, self._asked)
         self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
         entry_id = self._asked.entry_id
+        seats = self._round.seat_fingerprints
         try:
+            self._guard.review_consent(run.terms, seats=seats)
             batch, worst = self._guard.review_batch(
                 plan,
                 seat=run.seat,
-                seats=self._round.seat_fingerprints,
+                seats=seats,
                 void_batches=run.void_batches,
-                pool=self._pool,
+                pool=run.task.pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
                 run_ledger=run.ledger,
             )
             sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
-            return self._refuse(error, AuditKind.BATCH_REFUSED, plan=self._asked.plan_digest)
+            return self._refuse_batch(self._asked.plan_digest, error)
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
@@ -284,10 +348,15 @@ class PartyNode:
         self._journal.claim(
             batch.digests,
             plan_digest=self._asked.plan_digest,
-            seats=self._round.seat_fingerprints,
+            seats=seats,
         )
         self._asked = replace(self._asked, batch=batch)
+        self._tell(BatchAccepted(self._asked.plan_digest, len(batch), charge))
         return self._contribute(plan, batch)
+
+    def _refuse_batch(self, plan_digest: bytes, error: Exception) -> tuple[bytes, ...]:
+        self._tell(BatchRefused(plan_digest, _reason_of(error)))
+        return self._refuse(error, AuditKind.BATCH_REFUSED, plan=plan_digest)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Open the rows that passed; they were charged, at the worst, with the first phase."""
@@ -295,18 +364,18 @@ class PartyNode:
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             refusal = RefusalError(Reason.TERMS, "a phase must follow one that was served", "none")
-            return self._refuse(refusal, AuditKind.BATCH_REFUSED, plan=wire.digest_of(plan))
+            return self._refuse_batch(wire.digest_of(plan), refusal)
         try:
             batch = self._guard.review_phase(
                 plan,
                 first_plan=asked.plan_digest,
                 first=asked.first,
                 batch=asked.batch,
-                pool=self._pool,
+                pool=run.task.pool,
                 classes=run.terms.classes,
             )
         except Exception as error:
-            return self._refuse(error, AuditKind.BATCH_REFUSED, plan=wire.digest_of(plan))
+            return self._refuse_batch(wire.digest_of(plan), error)
         return self._contribute(plan, batch)
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -361,7 +430,7 @@ class PartyNode:
         shape = (weights.teachers, len(batch))
         try:
             # What is no number fails here, and not where the failure could be seen from outside.
-            votes = np.asarray(self._vote(batch), dtype=np.float64)
+            votes = np.asarray(self._agreed_run.task.vote(batch), dtype=np.float64)
         except Exception as error:
             _log.error("teachers could not vote: %s", type(error).__name__)
             votes = np.full(shape, float(INVALID_VOTE_CLASS))
@@ -390,6 +459,10 @@ class PartyNode:
         )
 
     def _settle(self, settlement: Settlement) -> None:
+        self._settle_batch(settlement)
+        self._tell(BatchSettled(settlement.plan_digest, settlement.state))
+
+    def _settle_batch(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
         self._follow_settlement(settlement)
         self._audit.note(

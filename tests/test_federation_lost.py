@@ -560,13 +560,13 @@ def test_a_y_that_comes_after_all_changes_nothing(form: str, parties: int) -> No
 def test_teachers_that_take_longer_than_the_plan_leave_a_party_silent_for_good() -> None:
     federation = ready(lifetime_s=100)
     node = federation.nodes[CULPRIT]
-    vote, plans = node._vote, []
+    vote, plans = node._agreed_run.task.vote, []
 
     def slow(batch: Any) -> Any:
         federation.now += 200
         return vote(batch)
 
-    node._vote = slow
+    federation.replace_vote(CULPRIT, slow)
 
     def on_query(n: int, packet: bytes) -> bytes:
         if n == CULPRIT:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode
+from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
@@ -161,8 +161,7 @@ class HospitalsBlueprint:
             coordinator=self.coordinator,
             pins=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
-            pool=self.pool,
-            vote=partial(_vote, hospital.ensemble),
+            tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
             forms={name: make() for name, make in FORMS.items()},
             journal=MemoryJournal(),
             ledger=MemoryLedgerStore(budget),

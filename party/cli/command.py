@@ -12,8 +12,10 @@ import click
 import typer
 
 from party.cli.console import EXIT_DONE, fail, one_line, place_of
+from party.cli.decisions import approve, reject
 from party.cli.machine import doctor, policy_app, service_app
 from party.cli.membership import join, leave, renew, status
+from party.cli.node import audit_app, budget, pause, resume, start
 from party.cli.peers import peers_app
 from party.cli.records import data_app
 from party.errors import InternalError, PartyError, UsageError
@@ -38,6 +40,13 @@ app.command()(status)
 app.add_typer(data_app, name="data")
 app.add_typer(peers_app, name="peers")
 app.command()(doctor)
+app.command()(start)
+app.command()(approve)
+app.command()(reject)
+app.command()(pause)
+app.command()(resume)
+app.command()(budget)
+app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
 app.add_typer(policy_app, name="policy")
 app.command()(renew)

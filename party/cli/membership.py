@@ -33,6 +33,8 @@ from party.errors import (
 )
 from party.peers import PINS_FILE, Pins
 from party.site import SETTINGS_FILE, Site
+from party.status_file import FILE as STATUS_FILE
+from party.status_file import Status, read_status
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
@@ -86,13 +88,14 @@ def join(
 
 
 def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show how this hospital stands: membership, data, teachers, peers."""
+    """Show how this hospital stands: membership, data, teachers, peers, node."""
     opened = open_site(site)
     membership, reason = _ask_if_possible(opened)
     settings, pins = opened.settings, Pins(opened.path(PINS_FILE))
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
+    node = read_status(opened.path(STATUS_FILE))
     show(
         output_format,
         {
@@ -107,6 +110,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "tasks_with_teachers": len(kept),
             "checked_peers": len(pins.checked()),
             "peers": peers,
+            "node": None if node is None else {**node.as_record(), "state": _node_state(node)},
         },
         (
             f"Federation      {settings.federation}, at {settings.address}",
@@ -115,6 +119,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Data            {settings.data.file or 'none: see pate-party data add'}",
             f"Teachers        for {len(kept)} task(s)",
             f"Checked peers   {len(pins.checked())} of {'?' if peers is None else peers}",
+            *_node_lines(node),
         ),
     )
 
@@ -224,6 +229,29 @@ def _site_for(folder: Path, invitation: Invitation) -> Site:
     if not is_same_one:
         raise SiteError("a site is of one invitation: take another --site", "another's folder")
     return known
+
+
+def _node_state(node: Status) -> str:
+    """Whoever was killed could not say so."""
+    return node.state if node.is_alive(now=time.time()) else "stopped"
+
+
+def _node_lines(node: Status | None) -> tuple[str, ...]:
+    if node is None:
+        return ("Node            never started: pate-party start",)
+    lines = [f"Node            {_node_state(node)}, {node.tasks} task(s) ready"]
+    if node.run:
+        lines.append(
+            f"Run             {node.run[:16]}: {node.batches_answered} batch(es) answered, "
+            f"{node.batches_refused} refused since the start"
+        )
+    if node.waiting:
+        lines.append(f"Waiting         {node.waiting} for a person: pate-party approve")
+    if node.last_refusal:
+        lines.append(f"Last refusal    {node.last_refusal}")
+    if node.trouble:
+        lines.append(f"Trouble         {node.trouble}")
+    return tuple(lines)
 
 
 # Standing ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from coordinator.store import MemoryStore
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode
+from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import charge_of, outcomes_of
 from pate_fed.errors import PateFedError
@@ -307,8 +307,7 @@ class BadRuns:
                 weights=WEIGHTS,
                 checked_peers={fingerprint: fingerprint.hex() for fingerprint in pins},
             ),
-            pool=self.pool,
-            vote=self.teachers[node],
+            tasks=tasks_of(PartyTask(self.pool, self.teachers[node])),
             forms={course.form: form},
             journal=self.journals[node],
             ledger=self.ledgers[node],

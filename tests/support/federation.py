@@ -15,7 +15,7 @@ from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.ledger_store import LedgerStore
-from party.node import PartyNode
+from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
@@ -329,8 +329,7 @@ class Federation:
             coordinator=old._coordinator,
             pins=old._pins,
             guard=old._guard,
-            pool=old._pool,
-            vote=old._vote,
+            tasks=old._tasks,
             forms=old._forms,
             journal=old._journal,
             ledger=old._ledger,
@@ -361,8 +360,7 @@ class Federation:
             coordinator=self.identity.public,
             pins=self.pins,
             guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
-            pool=self.pool,
-            vote=voting,
+            tasks=tasks_of(PartyTask(self.pool, voting)),
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(steps),
             ledger=RecordingLedger(ledger, steps),
@@ -423,6 +421,11 @@ class Federation:
     def ask(self, *indices: int) -> NoisyRelease:
         """Ask one batch."""
         return self.run.ask(tuple(indices))
+
+    def replace_vote(self, place: int, vote: Votes) -> None:
+        """Put other teachers into the run that a party is in."""
+        run = self.nodes[place]._agreed_run
+        run.task = PartyTask(run.task.pool, vote)
 
     @property
     def charges(self) -> tuple[LedgerEntry, ...]:

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.errors import VoidBatchError
-from party.errors import Reason
-from party.node import MAX_PACKET_BYTES
+from coordinator.errors import PartyRefusedError, VoidBatchError
+from party.decisions import BatchAccepted, Decision, RunRefused
+from party.errors import Reason, RefusalError
+from party.guard import Consent, run_digest
+from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent
 from pate_fed.charging import RunLedger
-from pate_fed.queries import QueryBatch
+from pate_fed.federation import RunTerms
+from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.identity import SigningIdentity
@@ -448,13 +451,13 @@ class TestRuns:
         federation = Federation(lifetime_s=100)
         federation.run.set_up()
         place = 1
-        vote = federation.nodes[place]._vote
+        vote = federation.nodes[place]._agreed_run.task.vote
 
         def slow(batch: QueryBatch) -> Any:
             federation.now += 200  # the plan expires while they think
             return vote(batch)
 
-        federation.nodes[place]._vote = slow
+        federation.replace_vote(place, slow)
         with pytest.raises(VoidBatchError) as void:
             federation.ask(0)
         assert void.value.reservation == "forfeited"
@@ -462,3 +465,80 @@ class TestRuns:
         assert not any(
             node == place and holds_vector(answer) for node, answer in federation.transport.answers
         )
+
+
+class TestTasks:
+    """What a party can be asked about, and what its people decide while it runs."""
+
+    def test_a_run_is_answered_by_the_teachers_of_its_own_pool(self) -> None:
+        federation = Federation()
+        node, mine = federation.nodes[0], federation.nodes[0]._tasks
+        other = PartyTask(QueryPool(np.ones((2, 2))), lambda batch: pytest.fail("not asked"))
+        node.adopt(guard=node._guard, pins=node._pins, tasks={**tasks_of(other), **mine})
+        federation.run.set_up()
+        assert federation.ask(0, 1).labels.tolist() == [0, 1]
+
+    def test_a_pool_that_is_approved_but_has_no_teachers_is_refused(self) -> None:
+        federation = Federation()
+        node = federation.nodes[0]
+        node.adopt(guard=node._guard, pins=node._pins, tasks={})
+        with pytest.raises(PartyRefusedError, match=Reason.POOL):
+            federation.run.set_up()
+
+    def test_a_run_of_another_number_of_classes_than_the_task_is_refused(self) -> None:
+        federation = Federation()
+        node = federation.nodes[0]
+        [task] = node._tasks.values()
+        node.adopt(
+            guard=node._guard, pins=node._pins, tasks=tasks_of(replace(task, classes=CLASSES + 1))
+        )
+        with pytest.raises(PartyRefusedError, match=Reason.TERMS):
+            federation.run.set_up()
+
+    def test_people_are_asked_last_and_about_these_terms_among_these_parties_only(self) -> None:
+        told: list[Decision] = []
+        federation = Federation()
+        node = federation.nodes[0]
+        node._tell = told.append
+        nobody = replace(node._guard, consent=Consent(frozenset()))
+        node.adopt(guard=nobody, pins=node._pins, tasks=node._tasks)
+        with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
+            federation.run.set_up()
+        [refused] = told
+        assert isinstance(refused, RunRefused)
+        terms = RunTerms.from_record(wire.decode_value(refused.terms))
+        digest = run_digest(terms, refused.seats)
+        yes = replace(node._guard, consent=Consent(frozenset({digest})))
+        yes.review_consent(terms, seats=refused.seats)
+        others = (*refused.seats[:-1], bytes(32))
+        for changed, seats in ((replace(terms, delta=1e-6), refused.seats), (terms, others)):
+            with pytest.raises(RefusalError) as error:
+                yes.review_consent(changed, seats=seats)
+            assert error.value.reason is Reason.APPROVAL
+
+    def test_people_are_not_asked_about_what_is_refused_anyhow(self) -> None:
+        federation = Federation(policy={"most_epsilon": 0.1})
+        node = federation.nodes[0]
+        guard = replace(node._guard, consent=Consent(frozenset()))
+        node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+        with pytest.raises(PartyRefusedError, match=Reason.BUDGET):
+            federation.run.set_up()
+
+    def test_decisions_hold_no_vote(self) -> None:
+        told: list[Decision] = []
+        federation = Federation()
+        federation.nodes[0]._tell = told.append
+        federation.run.set_up()
+        federation.ask(0, 1)
+        federation.run.close()
+        assert [type(one).__name__ for one in told] == [
+            *("RunAccepted", "BatchAccepted", "BatchSettled"),
+        ]
+        other = Federation(votes={0: lambda batch: np.full((TEACHERS, len(batch)), 2)})
+        others: list[Decision] = []
+        other.nodes[0]._tell = others.append
+        other.run.set_up()
+        other.ask(0, 1)
+        assert isinstance(told[1], BatchAccepted)
+        assert isinstance(others[1], BatchAccepted)
+        assert (told[1].queries, told[1].charge) == (others[1].queries, others[1].charge)

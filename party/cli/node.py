@@ -1,0 +1,202 @@
+"""Running the node at the command line: start, pause, resume, budget, audit."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import signal
+import threading
+import time
+from typing import Annotated, Any
+
+import typer
+
+from party.approvals import Pause
+from party.cli.console import (
+    DEFAULT_SITE,
+    EXIT_DONE,
+    Format,
+    FormatOption,
+    SiteOption,
+    open_site,
+    show,
+    tell,
+)
+from party.errors import NotReadyError, UsageError
+from party.site import Site
+
+ByOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who decides; your login, if not said.")
+]
+
+audit_app = typer.Typer(
+    help="What this hospital decided and sent.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def start(site: SiteOption = DEFAULT_SITE) -> None:
+    """Run this hospital's node until it is told to stop; the doctor has to agree first.
+
+    It stays in the foreground: `pate-party service install` has systemd keep it running.
+    """
+    opened = open_site(site)
+    _ask_doctor(opened)
+    _quieten(opened)
+    # Flower reads its environment when it is imported.
+    from party.service import PartyService, serve  # noqa: PLC0415
+
+    os.umask(0o077)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    service = PartyService(opened)
+    tell(f"{opened.settings.party} is up; it speaks to {opened.settings.address}.")
+    serve(service, opened, stopped=stopped)
+    tell("Stopped; everything is written down.")
+    raise typer.Exit(EXIT_DONE)
+
+
+def pause(
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Refuse every new batch from now on, in open runs too."""
+    _set_pause(site, output_format, is_paused=True, by=by)
+
+
+def resume(
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Take part again after a pause."""
+    _set_pause(site, output_format, is_paused=False, by=by)
+
+
+def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Show what was charged for life, what is left, and what each run took."""
+    from party.audit_file import read_verified  # noqa: PLC0415 - keeps --help fast
+    from party.cli.decisions import ledger_of  # noqa: PLC0415
+    from party.spending import spending_by_run  # noqa: PLC0415
+
+    opened = open_site(site)
+    ledger = ledger_of(opened)
+    audit = opened.path("log", "audit")
+    runs = spending_by_run(ledger, read_verified(audit) if audit.exists() else ())
+    spent = ledger.charged_epsilon()
+    content: dict[str, Any] = {
+        "epsilon": ledger.epsilon,
+        "delta": ledger.delta,
+        "spent": spent,
+        "left": ledger.epsilon - spent,
+        "batches": len(ledger.entries),
+        "runs": [
+            {
+                "run": one.run,
+                "batches": one.batches,
+                "open": one.open_batches,
+                "epsilon": one.epsilon,
+            }
+            for one in runs
+        ],
+    }
+    show(
+        output_format,
+        content,
+        (
+            f"For life    epsilon {ledger.epsilon:g} at delta {ledger.delta:g}",
+            f"Spent       {spent:.4g}, in {len(ledger.entries)} batch(es)",
+            f"Left        {ledger.epsilon - spent:.4g}",
+            *(
+                f"  run {one.run[:16] or '(unknown)'}  {one.batches} batch(es), "
+                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} alone"
+                for one in runs
+            ),
+        ),
+    )
+
+
+@audit_app.callback()
+def audit() -> None:
+    """What this hospital decided and sent."""
+
+
+@audit_app.command()
+def verify(
+    head: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COUNT:HEX", help="A head that was printed before; repeatable."),
+    ] = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Check that no record of the audit log was changed, moved or taken away; print its head.
+
+    Keep the head elsewhere: with `--head` a later check finds a log that was cut or written anew.
+    """
+    from party.audit_file import SignedHead, head_of  # noqa: PLC0415 - keeps --help fast
+
+    opened = open_site(site)
+    count, link = head_of(opened.path("log", "audit"), heads=dict(map(_head, head or [])))
+    signed = SignedHead.sign(count, link, opened.identity) if opened.has_keys else None
+    signature = "" if signed is None else signed.signature.hex()
+    show(
+        output_format,
+        {"records": count, "head": link.hex(), "signature": signature},
+        (
+            f"{count} records, each bound to those before it: nothing was changed.",
+            f"Head        {count}:{link.hex()}",
+            f"Signature   {signature or 'none: there are no keys'}",
+        ),
+    )
+
+
+def _ask_doctor(site: Site) -> None:
+    from party import doctor  # noqa: PLC0415 - keeps --help fast
+
+    failed = [
+        one for one in doctor.examine(site, doctor.Surroundings()) if one.state == doctor.FAIL
+    ]
+    for one in failed:
+        tell(f"FAIL  {one.name:14} {one.said} {one.advice}")
+    if failed:
+        raise NotReadyError(
+            "the doctor must find nothing that fails before the node starts",
+            ", ".join(one.name for one in failed),
+        )
+
+
+def _quieten(site: Site) -> None:
+    """Flower calls nobody and installs nothing; its log says what fails, not what was sent."""
+    os.environ["FLWR_HOME"] = str(site.path("flower"))
+    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    for name in ("httpx", "httpcore", "flwr"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _set_pause(
+    folder: SiteOption, output_format: Format, *, is_paused: bool, by: str | None
+) -> None:
+    opened = open_site(folder)
+    who = by or getpass.getuser()
+    Pause(opened.path("pause.json")).set(is_paused, by=who, at=time.time())
+    state = "paused: it refuses every new batch" if is_paused else "taking part again"
+    show(
+        output_format,
+        {"paused": is_paused, "by": who},
+        (f"{opened.settings.party} is {state}.",),
+    )
+
+
+def _head(text: str) -> tuple[int, bytes]:
+    count, _, digits = text.partition(":")
+    try:
+        return int(count), bytes.fromhex(digits)
+    except ValueError as error:
+        raise UsageError("a head must be COUNT:HEX, as it was printed", "another text") from error

@@ -1,0 +1,93 @@
+"""How a hospital's node stands, for whoever asks beside it: states, codes and counts, no vote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from party.errors import ServiceError
+from protocols.chained_log import write_file
+
+SCHEMA_VERSION = 1
+FILE = "status.json"
+FRESH_S = 60.0
+"""A node that is alive says so more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the node stands.
+
+    Attributes:
+        state: "starting", "connecting", "ready", "paused" or "stopped".
+        at: When this was written, Unix time in seconds.
+        pid: Process that wrote it.
+        run: Id of the run that it is in, hex; empty if there is none.
+        round_state: Where it is in that run.
+        last_message_at: When the last message came; 0 if none did.
+        last_refusal: Code of the last refusal; empty if there was none.
+        last_refusal_at: When it was.
+        runs_accepted: Since the start.
+        batches_answered: Since the start: charged, then answered or passed over in silence.
+        batches_refused: Since the start.
+        tasks: Approved tasks whose teachers are ready.
+        waiting: Approvals that wait for a person.
+        trouble: Code of what keeps an approved task or a setting from being used; empty if nothing.
+        supernode_starts: How often the SuperNode was started.
+    """
+
+    state: str
+    at: float
+    pid: int
+    run: str = ""
+    round_state: str = ""
+    last_message_at: float = 0.0
+    last_refusal: str = ""
+    last_refusal_at: float = 0.0
+    runs_accepted: int = 0
+    batches_answered: int = 0
+    batches_refused: int = 0
+    tasks: int = 0
+    waiting: int = 0
+    trouble: str = ""
+    supernode_starts: int = 0
+
+    def as_record(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def is_alive(self, *, now: float) -> bool:
+        """Tell whether the node was there a moment ago."""
+        return self.state != "stopped" and now - self.at <= FRESH_S
+
+
+def write_status(path: Path, status: Status) -> None:
+    """Replace the status, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **status.as_record()}, indent=1)
+    write_file(path, (content + "\n").encode())
+
+
+def read_status(path: Path) -> Status | None:
+    """Return the status; None where no node ever started.
+
+    Raises:
+        ServiceError: it is not as it was written.
+    """
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ServiceError(f"{path.name} must be readable", type(error).__name__) from error
+    names = {one.name for one in fields(Status)}
+    if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
+        raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}", "another")
+    if set(record) != names:
+        raise ServiceError(f"{path.name} must be as it was written", "another")
+    return Status(**record)

@@ -1,0 +1,228 @@
+"""Running a hospital's node at the command line: approve, reject, pause, budget, audit, start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from party.approvals import Approvals, State, Subject
+from party.audit_file import SignedHead
+from party.doctor import Check
+from party.guard import run_digest
+from party.service import APPROVALS_FILE, AUDIT
+from party.site import Site
+from protocols import wire
+from tests.support.hospital_services import Hospitals, make_hospitals
+from tests.test_party.test_cli import PateParty, error_code, pate_party
+from tests.test_party.test_service import Running, stack
+
+__all__ = ["pate_party", "stack"]
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path) -> Hospitals:
+    return make_hospitals(tmp_path, approval="each run")
+
+
+@pytest.fixture
+def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A site that refused a run; the coordinator gives out its task."""
+    site = hospitals.sites[0]
+    members = tuple(sorted(hospitals.members, key=lambda member: member.identity.fingerprint))
+    terms = hospitals.terms(members)
+    seats = tuple(member.identity.fingerprint for member in members)
+    approvals = Approvals(site.path(APPROVALS_FILE))
+    content = wire.encode_value(terms.as_record())
+    approvals.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats, at=1e9)
+    approvals.ask(Subject.RUN, run_digest(terms, seats), terms=content, seats=seats, at=1e9)
+    monkeypatch.setattr(
+        "party.enrollment.CoordinatorDoor.fetch_pool",
+        lambda self, digest: hospitals.task.to_bytes(),
+    )
+    return site
+
+
+def digest_of(site: Site, subject: Subject) -> str:
+    [found] = [one for one in Approvals(site.path(APPROVALS_FILE)).all() if one.subject is subject]
+    return found.digest.hex()
+
+
+class TestApprove:
+    def test_what_waits_is_said_in_plain_words(
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
+    ) -> None:
+        ended = pate_party("approve", "--site", waiting.folder)
+        assert ended.code == 0
+        for words in (
+            f"{hospitals.task.name}: sick, one of no, yes",
+            "60 public inputs",
+            "gnmax, noise of standard deviation 4 added by the coordinator; at most 12 queries",
+            "for one patient",
+            "0 of 5 is spent",
+            "With        South",
+            "With        West",
+        ):
+            assert words in ended.out
+
+    def test_a_peer_that_nobody_checked_is_shouted(
+        self, pate_party: PateParty, waiting: Site
+    ) -> None:
+        assert pate_party("peers", "remove", "West", "--site", waiting.folder).code == 0
+        ended = pate_party("approve", "--site", waiting.folder)
+        assert "NOBODY HERE CHECKED IT" in ended.out
+        assert "With        West" not in ended.out
+
+    def test_whoever_approves_a_run_approves_its_pool_and_teachers_are_trained_first(
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
+    ) -> None:
+        digest = digest_of(waiting, Subject.RUN)
+        ended = pate_party(
+            *("approve", digest[:12], "--by", "M. Curie", "--site", waiting.folder), typed="y\n"
+        )
+        assert ended.code == 0, ended.err
+        approvals = Approvals(waiting.path(APPROVALS_FILE)).all()
+        assert {(one.subject, one.state, one.by) for one in approvals} == {
+            (Subject.POOL, State.APPROVED, "M. Curie"),
+            (Subject.RUN, State.APPROVED, "M. Curie"),
+        }
+        assert waiting.path("teachers", hospitals.task.digest.hex()).is_dir()
+        assert waiting.path("pools", hospitals.task.pool.digest.hex()).is_file()
+
+    def test_nobody_there_approves_nothing(self, pate_party: PateParty, waiting: Site) -> None:
+        ended = pate_party("approve", digest_of(waiting, Subject.RUN), "--site", waiting.folder)
+        assert (ended.code, error_code(ended)) == (3, "PF-348")
+        assert not list(waiting.path("teachers").iterdir())
+        assert len(Approvals(waiting.path(APPROVALS_FILE)).pending()) == 2
+
+    def test_a_task_of_another_pool_is_not_approved(
+        self,
+        pate_party: PateParty,
+        waiting: Site,
+        hospitals: Hospitals,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        content = bytearray(hospitals.task.to_bytes())
+        content[-1] ^= 1  # one bit of one public input
+        monkeypatch.setattr(
+            "party.enrollment.CoordinatorDoor.fetch_pool", lambda self, digest: bytes(content)
+        )
+        ended = pate_party(
+            "approve", digest_of(waiting, Subject.RUN), "--yes", "--site", waiting.folder
+        )
+        assert (ended.code, error_code(ended)) == (5, "PF-371")
+        assert len(Approvals(waiting.path(APPROVALS_FILE)).pending()) == 2
+
+    @pytest.mark.parametrize(
+        "digest", [pytest.param("00", id="too short"), pytest.param("0" * 64, id="unknown")]
+    )
+    def test_a_digest_must_be_one_of_those_listed(
+        self, pate_party: PateParty, waiting: Site, digest: str
+    ) -> None:
+        ended = pate_party("approve", digest, "--yes", "--site", waiting.folder)
+        assert (ended.code, error_code(ended)) == (5, "PF-371")
+
+    def test_reject_takes_an_approval_back(self, pate_party: PateParty, waiting: Site) -> None:
+        digest = digest_of(waiting, Subject.RUN)
+        assert pate_party("approve", digest, "--yes", "--site", waiting.folder).code == 0
+        assert pate_party("reject", digest, "--site", waiting.folder).code == 0
+        approvals = Approvals(waiting.path(APPROVALS_FILE))
+        assert approvals.approved(Subject.RUN) == frozenset()
+        assert len(approvals.approved(Subject.POOL)) == 1
+
+
+class TestPauseBudgetAudit:
+    @pytest.fixture
+    def ran(self, tmp_path: Path, stack) -> Running:  # type: ignore[no-untyped-def]
+        hospitals = make_hospitals(tmp_path)
+        for place in range(3):
+            hospitals.approve(place)
+        running = Running(hospitals, stack)
+        run = running.run()
+        run.set_up()
+        run.ask((0, 1))
+        run.close()
+        return running
+
+    def test_pause_and_resume_are_written_down_by_the_node(
+        self, pate_party: PateParty, ran: Running
+    ) -> None:
+        folder = ran.hospitals.sites[0].folder
+        states = []
+        for command in ("pause", "resume"):
+            assert pate_party(command, "--by", "M. Curie", "--site", folder).code == 0
+            ran.now += 5
+            ran.services[0].idle()
+            states.append(ran.services[0].status.state)
+        assert states == ["paused", "connecting"]
+        ended = pate_party("audit", "verify", "--site", folder, "--format", "json")
+        assert json.loads(ended.out)["records"] == ran.services[0]._audit.count
+
+    def test_budget_says_what_each_run_took_and_what_is_left(
+        self, pate_party: PateParty, ran: Running
+    ) -> None:
+        ended = pate_party("budget", "--site", ran.hospitals.sites[0].folder, "--format", "json")
+        shown = json.loads(ended.out)
+        spent = ran.services[0].ledger.charged_epsilon()
+        assert shown["spent"] == spent > 0
+        assert shown["left"] == 5.0 - spent
+        [run] = shown["runs"]
+        assert (run["batches"], run["open"], run["epsilon"]) == (1, 0, spent)
+        assert run["run"] == ran.services[0].status.run
+
+    def test_status_tells_of_the_node(self, pate_party: PateParty, ran: Running) -> None:
+        ended = pate_party("status", "--site", ran.hospitals.sites[0].folder)
+        assert ended.code == 0
+        assert "1 task(s) ready" in ended.out
+        assert "1 batch(es) answered, 0 refused" in ended.out
+
+    def test_a_signed_head_is_this_hospitals(self, pate_party: PateParty, ran: Running) -> None:
+        site = ran.hospitals.sites[0]
+        shown = json.loads(
+            pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
+        )
+        SignedHead(
+            shown["records"], bytes.fromhex(shown["head"]), bytes.fromhex(shown["signature"])
+        ).verify(site.identity.public)
+
+    def test_a_changed_record_is_found(self, pate_party: PateParty, ran: Running) -> None:
+        site = ran.hospitals.sites[0]
+        path = site.path(*AUDIT)
+        content = path.read_bytes()
+        assert b"batch answered" in content
+        path.write_bytes(content.replace(b"batch answered", b"batch answereD"))
+        ended = pate_party("audit", "verify", "--site", site.folder)
+        assert (ended.code, error_code(ended)) == (5, "PF-372")
+
+    def test_a_log_that_was_cut_or_written_anew_does_not_fit_a_head_that_was_kept(
+        self, pate_party: PateParty, ran: Running
+    ) -> None:
+        site = ran.hospitals.sites[0]
+        verify = ("audit", "verify", "--site", site.folder)
+        shown = json.loads(pate_party(*verify, "--format", "json").out)
+        head = f"{shown['records']}:{shown['head']}"
+        assert pate_party(*verify, "--head", head).code == 0
+        path = site.path(*AUDIT)
+        path.write_bytes(path.read_bytes()[:-1])  # its last record is unfinished now
+        assert pate_party(*verify).code == 0
+        ended = pate_party(*verify, "--head", head)
+        assert (ended.code, error_code(ended)) == (5, "PF-372")
+
+
+class TestStart:
+    def test_the_doctor_has_the_last_word(
+        self, pate_party: PateParty, hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failing = Check("clock", "fail", "It is wrong.", "Set it.")
+        monkeypatch.setattr("party.doctor.examine", lambda site, around: iter([failing]))
+        ended = pate_party("start", "--site", hospitals.sites[0].folder)
+        assert (ended.code, error_code(ended)) == (4, "PF-374")
+        assert "Set it." in ended.err
+        assert not hospitals.sites[0].path("journal").exists()
+
+    def test_there_is_no_way_around_the_doctor(
+        self, pate_party: PateParty, hospitals: Hospitals
+    ) -> None:
+        ended = pate_party("start", "--skip-doctor", "--site", hospitals.sites[0].folder)
+        assert (ended.code, error_code(ended)) == (2, "PF-302")

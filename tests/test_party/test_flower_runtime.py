@@ -1,0 +1,285 @@
+"""The executor: nothing that comes as code is run, and nothing but codes leaves.
+
+Contract tests hold what we rely on of Flower's internal parts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.supercore.task_identity import TaskIdentity
+
+import party.flower_app
+from coordinator.flower_runtime import stub
+from party import flower_runtime
+from party.flower_runtime import STUB_DIGEST, Executor, SuperNodeSettings
+from party.supernode_keeper import SuperNodeKeeper
+from protocols import wire
+
+# Flower's, when it packs the stub.
+pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+
+SECRET = "3 of 4 teachers voted for class 1"
+
+
+class Door:
+    """Answers with what it is told to, or fails."""
+
+    def __init__(self, answer: Any = b"answer") -> None:
+        self.answer = answer
+        self.packets: list[bytes] = []
+
+    def receive(self, packet: bytes) -> bytes:
+        self.packets.append(packet)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower makes messages only inside a task."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def executor(door: Door) -> Executor:
+    return Executor(party.flower_app.build(lambda _: door), address="127.0.0.1:1", secret=b"secret")
+
+
+def message(packet: bytes = b"packet", kind: str = "query.exchange") -> Message:
+    from flwr.app import Array  # noqa: PLC0415
+
+    body = Array("uint8", (len(packet),), wire.PACKET_FORM, packet)
+    return Message(
+        RecordDict({"packet": ArrayRecord({"body": body})}), dst_node_id=1, message_type=kind
+    )
+
+
+def context() -> Context:
+    return Context(
+        run_id=1,
+        node_id=1,
+        node_config={"partition-id": 0},
+        state=RecordDict(),
+        run_config={},
+    )
+
+
+def everything_said(reply: Message) -> str:
+    """All texts of a reply."""
+    if reply.has_error():
+        return f"{reply.error.code} {reply.error.reason}"
+    return repr({name: dict(record) for name, record in reply.content.items()})
+
+
+class TestReply:
+    def test_the_stub_alone_is_answered(self) -> None:
+        door = Door()
+        reply, is_done = executor(door)._reply(message(), context(), stub())
+        assert is_done
+        assert door.packets == [b"packet"]
+        assert reply.content["packet"]["body"].data == b"answer"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            pytest.param(lambda stub: b"", id="nothing"),
+            pytest.param(lambda stub: stub + b"\0", id="one byte more"),
+            pytest.param(lambda stub: bytes([stub[0] ^ 1]) + stub[1:], id="one bit changed"),
+            pytest.param(lambda stub: b"import os\nos.system('true')\n", id="a program"),
+        ],
+    )
+    def test_other_code_is_refused_and_neither_opened_installed_nor_imported(
+        self, code: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+        content, door = code(stub()), Door()
+        before = set(sys.modules)
+        reply, is_done = executor(door)._reply(message(), context(), content)
+        assert not is_done
+        assert reply.error.code == ErrorCode.INVALID_FAB
+        assert door.packets == []
+        assert list(tmp_path.iterdir()) == []
+        assert set(sys.modules) == before
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            pytest.param(ValueError(SECRET), id="a value"),
+            pytest.param(MemoryError(SECRET), id="no memory"),
+            pytest.param(KeyError(SECRET), id="a key"),
+        ],
+    )
+    def test_an_exception_of_the_node_leaves_as_a_code(self, error: Exception) -> None:
+        reply, _ = executor(Door(error))._reply(message(), context(), stub())
+        assert not reply.has_error()
+        assert reply.content["fault"] == ConfigRecord({"code": "PF-301"})
+        assert SECRET not in everything_said(reply)
+
+    @pytest.mark.parametrize("kind", ["train", "evaluate", "query", "query.other"])
+    def test_a_message_of_another_kind_leaves_as_a_code(self, kind: str) -> None:
+        door = Door()
+        reply, is_done = executor(door)._reply(message(kind=kind), context(), stub())
+        assert not is_done
+        assert everything_said(reply) == f"{ErrorCode.CLIENT_APP_RAISED_EXCEPTION} PF-301"
+        assert door.packets == []
+
+
+class TestAnswer:
+    """What is handed to Flower, whatever fails."""
+
+    @pytest.fixture
+    def pushed(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+        said: list[tuple[str, ...]] = []
+
+        class Fab:
+            content = stub()  # as the coordinator sends it
+
+        monkeypatch.setattr(
+            flower_runtime,
+            "pull_task_input",
+            lambda client: (message(), context(), None, Fab()),
+        )
+        monkeypatch.setattr(
+            flower_runtime,
+            "push_message",
+            lambda client, reply, context: said.append(("reply", everything_said(reply))),
+        )
+        monkeypatch.setattr(
+            flower_runtime,
+            "push_task_output",
+            lambda client, context, status, details: said.append(("task", status, details)),
+        )
+        return said
+
+    def test_a_task_that_was_answered_is_completed(self, pushed: list[tuple[str, ...]]) -> None:
+        executor(Door())._answer("token")
+        assert pushed[-1] == ("task", SubStatus.COMPLETED, "")
+
+    def test_an_exception_of_the_executor_stays_here(
+        self, pushed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(client: object) -> None:
+            raise RuntimeError(SECRET)
+
+        monkeypatch.setattr(flower_runtime, "pull_task_input", broken)
+        executor(Door())._answer("token")
+        assert pushed == [("task", SubStatus.FAILED, "not answered")]
+
+    def test_a_supernode_that_is_gone_does_not_end_the_executor(
+        self, pushed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def gone(*_: object) -> None:
+            raise ConnectionError(SECRET)
+
+        monkeypatch.setattr(flower_runtime, "push_task_output", gone)
+        monkeypatch.setattr(flower_runtime, "push_message", gone)
+        executor(Door())._answer("token")
+        assert pushed == []
+
+    def test_nothing_there_is_no_message(self) -> None:
+        assert executor(Door()).run_one() is False
+
+
+class TestFlowersInternals:
+    """Names and shapes that an upgrade of Flower may change."""
+
+    def test_the_coordinators_stub_is_the_pinned_one(self) -> None:
+        import hashlib  # noqa: PLC0415
+
+        assert hashlib.sha256(stub()).hexdigest() == STUB_DIGEST
+
+    @pytest.mark.parametrize(
+        ("function", "parameters"),
+        [
+            pytest.param("pull_task_input", ["client"], id="pull_task_input"),
+            pytest.param("push_message", 3, id="push_message"),
+            pytest.param("push_task_output", 4, id="push_task_output"),
+        ],
+    )
+    def test_what_the_executor_calls_takes_what_it_gives(
+        self, function: str, parameters: Any
+    ) -> None:
+        found = list(inspect.signature(getattr(flower_runtime, function)).parameters)
+        assert found == parameters or len(found) == parameters
+
+    def test_supernode_knows_every_option_that_we_give(self) -> None:
+        from flwr.supernode.cli.flower_supernode import (  # noqa: PLC0415
+            _parse_args_run_supernode,
+        )
+
+        settings = SuperNodeSettings("h:1", Path("ca"), Path("key"), Path("secret"), 9094)
+        command = settings.command()
+        assert command[:4] == [sys.executable, "-P", "-m", "party.supernode"]
+        arguments = _parse_args_run_supernode().parse_args(command[4:])
+        assert (arguments.superlink, arguments.isolation) == ("h:1", "process")
+        assert not getattr(arguments, "allow_runtime_dependency_installation", False)
+        assert not arguments.insecure
+
+
+class TestKeeper:
+    def keeper(self, folder: Path, program: str) -> SuperNodeKeeper:
+        return SuperNodeKeeper(
+            [sys.executable, "-c", program],
+            environment={},
+            log=folder / "supernode.log",
+            pause_s=0.01,
+        )
+
+    @staticmethod
+    def wait_for(what: Any) -> None:
+        deadline = time.monotonic() + 60
+        while not what():
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.02)
+
+    def test_one_that_ends_is_started_again_whatever_it_ended_with(self, tmp_path: Path) -> None:
+        keeper = self.keeper(tmp_path, "import sys; sys.exit(305)")
+        keeper.start()
+        self.wait_for(lambda: keeper.starts >= 3)
+        assert keeper.last_exit == 305 % 256
+        keeper.close()
+        starts = keeper.starts
+        assert keeper.pid is None
+        threading.Event().wait(0.1)
+        assert keeper.starts == starts
+
+    def test_one_that_is_killed_is_started_again(self, tmp_path: Path) -> None:
+        keeper = self.keeper(tmp_path, "import time; time.sleep(600)")
+        keeper.start()
+        self.wait_for(lambda: keeper.pid is not None)
+        first = keeper.pid
+        keeper._child.kill()  # type: ignore[union-attr]
+        self.wait_for(lambda: keeper.pid not in (None, first))
+        keeper.close()
+        assert keeper.pid is None
+
+    def test_its_life_line_is_ours(self, tmp_path: Path) -> None:
+        program = "import sys; sys.stdin.read(); print('the line is cut', flush=True)"
+        keeper = self.keeper(tmp_path, program)
+        keeper.start()
+        self.wait_for(lambda: keeper.pid is not None)
+        keeper._child.stdin.close()  # type: ignore[union-attr]
+        log = tmp_path / "supernode.log"
+        self.wait_for(lambda: "the line is cut" in log.read_text("utf-8"))
+        keeper.close()
+
+    def test_its_log_is_the_owners_and_does_not_grow_for_ever(self, tmp_path: Path) -> None:
+        log = tmp_path / "supernode.log"
+        log.write_bytes(b"x" * (2**20 + 1))
+        keeper = self.keeper(tmp_path, "pass")
+        keeper.start()
+        self.wait_for(lambda: keeper.starts >= 1)
+        keeper.close()
+        assert (tmp_path / "supernode.log.1").stat().st_size == 2**20 + 1
+        assert log.stat().st_mode & 0o777 == 0o600
+        assert log.stat().st_size < 2**20
