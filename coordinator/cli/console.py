@@ -17,10 +17,16 @@ import typer
 
 from coordinator.errors import (
     BrokenTranscriptError,
+    CertificateError,
     CoordinatorError,
+    DatabaseError,
+    EnrollmentError,
+    HomeError,
     InternalError,
     InvalidSettingError,
     PartyRefusedError,
+    RunQueueError,
+    RunRequestError,
     UsageError,
 )
 from pate_fed.errors import (
@@ -48,6 +54,12 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (DisjointnessError, EXIT_INPUT),
     (InvalidParameterError, EXIT_USAGE),
     (InternalError, EXIT_FAILED),
+    (DatabaseError, EXIT_FAILED),
+    (RunRequestError, EXIT_USAGE),
+    (RunQueueError, EXIT_USAGE),
+    (EnrollmentError, EXIT_REFUSED),
+    (CertificateError, EXIT_INPUT),
+    (HomeError, EXIT_INPUT),
     (BrokenTranscriptError, EXIT_INPUT),
     (CoordinatorError, EXIT_PEERS),
     (ProtocolError, EXIT_PEERS),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import SpoiledBatchError
-from coordinator.simulation import results
+from coordinator import results
 from coordinator.simulation.hospitals import FORMS, KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
