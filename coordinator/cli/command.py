@@ -13,7 +13,9 @@ import typer
 
 from coordinator.cli.console import EXIT_DONE, fail, one_line, place_of
 from coordinator.cli.cost import account, plan
+from coordinator.cli.federation import approve, init, invite, members, renew, revoke
 from coordinator.cli.results import report, transcript_app
+from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
 from coordinator.errors import CoordinatorError, InternalError, UsageError
 from pate_fed import __version__
@@ -36,6 +38,11 @@ app.command()(simulate)
 app.command()(account)
 app.command()(plan)
 app.command()(report)
+for command in (
+    *(init, invite, members, approve, revoke, renew),
+    *(serve, run, status, pause, resume, stop, export),
+):
+    app.command()(command)
 app.add_typer(transcript_app, name="transcript")
 
 

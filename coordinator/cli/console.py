@@ -79,6 +79,10 @@ class Format(StrEnum):
     JSON = "json"
 
 
+HomeOption = Annotated[
+    Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
+]
+DEFAULT_HOME: Final = Path("federation")
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
 
 
@@ -126,6 +130,22 @@ def place_of(error: Exception) -> str:
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on one line."""
     print(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def show(*lines: str) -> None:
+    """Print lines for people: no character of theirs steers the terminal."""
+    for line in lines:
+        print("".join(c if c.isprintable() else " " for c in line))
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a new file that its owner alone may read."""
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidSettingError("--out must name a new file", error.strerror) from error
 
 
 def numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T, ...] | None:
