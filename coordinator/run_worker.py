@@ -55,6 +55,9 @@ RUN_LIFETIME_S: Final = 7 * 24 * 3600
 OFFER_AGAIN_S: Final = 20.0
 """Between two offers of a run that waits for hospitals."""
 
+_LOOK_S: Final = 1.0
+"""While waiting, how often to look whether the operator wants something else."""
+
 _APPROVALS: Final = ("PF-314", "PF-322")
 """Codes with which a hospital says that a person there has not approved yet."""
 
@@ -305,9 +308,10 @@ class RunWorker:
         """Return how a run waits: the operator may call it off."""
 
         def sleep(seconds: float) -> None:
-            deadline = time.monotonic() + seconds
-            while (left := deadline - time.monotonic()) > 0:
-                self._with.wait(min(left, 1.0))
+            left = seconds
+            while left > 0:
+                self._with.wait(min(left, _LOOK_S))
+                left -= _LOOK_S
                 if not stopping:
                     self._require_wanted(name)
 

@@ -101,8 +101,8 @@ class SuperLinkChild:
                 self._is_ready = self._answers()
                 self._stopped.wait(_POLL_S if self._is_ready else 0.1)
             self._is_ready = False
+            self._end(process)
             if self._stopped.is_set():
-                self._end(process)
                 return
             if time.monotonic() - started > _IS_STEADY_S:
                 pause = _FIRST_PAUSE_S

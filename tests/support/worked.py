@@ -67,7 +67,9 @@ class Worked:
         on_wait: Called instead of waiting.
     """
 
-    def __init__(self, folder: Path, *, approved: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, approved: bool = True, names: tuple[str, ...] = NAMES
+    ) -> None:
         self.queries = write_public_table(folder / "public.csv")
         self.task = LearningTask.from_public_table(self.queries, label=LABEL, classes=CLASSES)
         settings = FederationSettings("lung study", "127.0.0.1:8443")
@@ -78,7 +80,7 @@ class Worked:
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.on_wait: Callable[[float], None] = lambda seconds: None
         self.now = time.time()
-        for node, name in enumerate(NAMES):
+        for node, name in enumerate(names):
             self.hospitals[node] = self._join(folder / name, self.coordinator.invite(name))
         self.approve_pool(approved)
 
@@ -126,9 +128,14 @@ class Worked:
             name, self.task, settings, source="public.csv", patience_s=patience_s
         )
 
-    def work(self, name: str = "first") -> Run:
-        """Let a fresh worker work on a run, as one does after a start."""
-        worker = RunWorker(
+    def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:
+        """Let a worker work on a run: a fresh one, as after a start, unless one is given."""
+        (worker or self.worker()).work(self.coordinator.queue.find(name))
+        return self.coordinator.queue.find(name)
+
+    def worker(self) -> RunWorker:
+        """A worker as it is after a start."""
+        return RunWorker(
             self.coordinator.home,
             self.coordinator.queue,
             parties=self.coordinator.enrollment.parties,
@@ -141,8 +148,6 @@ class Worked:
                 on_stage=lambda stage: self.on_stage(stage),  # noqa: PLW0108 - it changes
             ),
         )
-        worker.work(self.coordinator.queue.find(name))
-        return self.coordinator.queue.find(name)
 
     def _wait(self, seconds: float) -> None:
         self.now += seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pate_fed.accounting import EntryState
 from tests.support.deployed import CLASSES, LABEL, NAMES, Deployed, deployed, true_class
 
 pytestmark = pytest.mark.slow
@@ -63,3 +64,46 @@ def test_from_invitations_to_labels(tmp_path: Path) -> None:
         assert f'pate_fed_run_answered{{run="first"}} {QUERIES}.0' in metrics
         for hospital in federation.hospitals:
             assert sorted(hospital.asked) == sorted(labels)
+
+
+@pytest.mark.parametrize("stage", ["planned", "opened", "stored"])
+def test_a_killed_service_is_followed_by_one_that_goes_on(tmp_path: Path, stage: str) -> None:
+    """SIGKILL of the service between two lines of it; its SuperLink ends with it."""
+    with deployed(tmp_path) as federation:
+        home = ("--home", federation.home.folder)
+        federation.serve(dies_at=stage)
+        federation.wait_until_served()
+        federation.enroll()
+        queued = federation.command(
+            *("run", "--name", "first", "--queries", federation.queries, *ASKED, *home, "--detach"),
+        )
+        assert queued.returncode == 0, queued.stderr
+        assert federation.wait_for_death(240) == -signal.SIGKILL, federation.log
+        run = federation.wait_for_run("first", states=("running",))
+        federation.serve()
+        federation.wait_until_served()
+        run = federation.wait_for_run("first", states=("done", "failed", "paused"))
+        assert (run.state.value, run.reason, run.progress["void"]) == ("done", "", 0)
+
+        out = tmp_path / "out"
+        federation.coordinator.export("first", out)
+        labels = released(federation, out)
+        truth = true_class(federation.task.inputs)
+        assert labels == {index: CLASSES[truth[index]] for index in labels}
+        assert len(labels) == QUERIES
+        for hospital in federation.hospitals:
+            assert sorted(hospital.asked) == sorted(labels)  # nothing was voted on twice
+            states = [entry.state for entry in hospital.ledger.load().entries]
+            assert states == [EntryState.COMMITTED] * 2  # no charge lost, none doubled
+
+
+def test_a_second_service_is_refused(tmp_path: Path) -> None:
+    with deployed(tmp_path) as federation:
+        federation.serve()
+        federation.wait_until_served()
+        second = federation.command("serve", "--home", federation.home.folder)
+        assert second.returncode == 4
+        assert "PF-448" in second.stderr
+        federation.stop_service()
+        assert federation.service is not None
+        assert federation.service.returncode == 0

@@ -82,11 +82,13 @@ def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
 
 def test_patience_has_an_end(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
-    federation.ask(patience_s=0.0)
-    federation.now += 1
-    # One worker through: what it waited for is its own memory.
-    run = federation.work()
-    assert run.state is RunState.WAITING
+    federation.ask(patience_s=30.0)
+    worker = federation.worker()  # how long it waited is in its memory
+    for _ in range(2):
+        assert federation.work(worker=worker).state is RunState.WAITING
+    run = federation.work(worker=worker)
+    assert run.state is RunState.FAILED
+    assert run.reason.startswith("its patience is over: waits for the approval of")
     federation.coordinator.close()
 
 
@@ -180,11 +182,21 @@ STAGES = (
 )
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize("stage", STAGES, ids=str)
+@pytest.mark.parametrize(
+    ("form", "stage"),
+    [
+        *(pytest.param("additive", stage, id=f"additive, {stage}") for stage in STAGES),
+        *(
+            pytest.param("masked", stage, id=f"masked, {stage}", marks=pytest.mark.slow)
+            for stage in (*STAGES, Stage.SURVIVORS_FIXED)
+        ),
+    ],
+)
 def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice(
-    federation: Worked, stage: Stage, form: str
+    tmp_path: Path, stage: Stage, form: str
 ) -> None:
+    names = NAMES if form == "additive" else (*NAMES, "East", "Mid")
+    federation = Worked(tmp_path, names=names)
     federation.ask(form=form)
     passes = 5 if stage is Stage.HEARD else 1
 
@@ -204,5 +216,6 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     require_sound(federation)
     assert len(labels(federation)) == QUERIES
     after = charges(federation)
-    assert after == [[EntryState.COMMITTED] * 3] * 3
+    assert after == [[EntryState.COMMITTED] * 3] * len(names)
+    federation.coordinator.close()
     assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
