@@ -446,8 +446,8 @@ def serve(
     """
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     coordinator = Coordinator.open(folder)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         service = Service(coordinator, noise_bytes=noise_bytes, on_stage=on_stage)
         service.start()

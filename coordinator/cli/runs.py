@@ -36,6 +36,7 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
     from coordinator.logs import write_logs_as_json  # noqa: PLC0415
 
+    service.Coordinator.open(home).close()  # what is wrong with the folder is no log line
     write_logs_as_json()
 
     def tell(started: service.Service) -> None:

@@ -43,14 +43,20 @@ class KilledError(BaseException):
 class LocalTransport(Transport):
     """Reaches hospitals that are in this process."""
 
-    def __init__(self, hospitals: Mapping[int, Hospital], away: set[int]) -> None:
+    def __init__(
+        self,
+        hospitals: Mapping[int, Hospital],
+        away: set[int],
+        on_exchange: Callable[[int], None],
+    ) -> None:
         super().__init__()
-        self._hospitals, self._away = hospitals, away
+        self._hospitals, self._away, self._on_exchange = hospitals, away, on_exchange
 
     def nodes(self) -> list[int]:
         return [node for node in self._hospitals if node not in self._away]
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        self._on_exchange(self.traffic.exchanges)
         return {
             node: self._hospitals[node].receive(packet)
             for node, packet in packets.items()
@@ -64,6 +70,7 @@ class Worked:
     Attributes:
         away: Hospitals that cannot be reached now.
         on_stage: Called at every stage.
+        on_exchange: Called before every exchange, with its number in this life.
         on_wait: Called instead of waiting.
     """
 
@@ -78,13 +85,28 @@ class Worked:
         self.hospitals: dict[int, Hospital] = {}
         self.away: set[int] = set()
         self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.on_exchange: Callable[[int], None] = lambda number: None
         self.on_wait: Callable[[float], None] = lambda seconds: None
         self.now = time.time()
         for node, name in enumerate(names):
             self.hospitals[node] = self._join(folder / name, self.coordinator.invite(name))
         self.approve_pool(approved)
 
+    def join(self, name: str) -> Site:
+        """Let another hospital ask to join."""
+        return self._ask_to_join(self.queries.parent / name, self.coordinator.invite(name))
+
     def _join(self, folder: Path, invitation: Invitation) -> Hospital:
+        site = self._ask_to_join(folder, invitation)
+        self.coordinator.enrollment.approve(
+            invitation.party,
+            fingerprint=site.identity.fingerprint,
+            door=None,
+            teachers=TEACHERS,
+        )
+        return Hospital(site)
+
+    def _ask_to_join(self, folder: Path, invitation: Invitation) -> Site:
         site = Site.create(folder, invitation)
         site = site.save(replace(site.settings, teachers=TEACHERS))
         request = JoinRequest(
@@ -95,15 +117,8 @@ class Worked:
             node_key=site.node_public_key,
             asked_at=int(time.time()),
         )
-        enrollment = self.coordinator.enrollment
-        enrollment.answer_join(wire.sign(request, site.identity).frame)
-        enrollment.approve(
-            invitation.party,
-            fingerprint=site.identity.fingerprint,
-            door=None,
-            teachers=TEACHERS,
-        )
-        return Hospital(site)
+        self.coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
+        return site
 
     def approve_pool(self, approved: bool) -> None:
         """Let all hospitals' owners approve the pool, or not."""
@@ -156,4 +171,4 @@ class Worked:
     @contextmanager
     def _open_transport(self, nodes: int) -> Iterator[Transport]:
         assert nodes == len(self.hospitals)
-        yield LocalTransport(self.hospitals, self.away)
+        yield LocalTransport(self.hospitals, self.away, self.on_exchange)

@@ -219,3 +219,41 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     assert after == [[EntryState.COMMITTED] * 3] * len(names)
     federation.coordinator.close()
     assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("exchange", [0, 1, 2, 3])
+def test_a_run_whose_setup_was_cut_off_is_offered_anew(federation: Worked, exchange: int) -> None:
+    federation.ask()
+
+    def die(number: int) -> None:
+        if number == exchange:
+            raise KilledError
+
+    federation.on_exchange = die
+    with pytest.raises(KilledError):
+        federation.work()
+    federation.on_exchange = lambda number: None
+    run = federation.work()
+    if run.state is RunState.WAITING:
+        assert "offered anew" in run.reason
+        run = federation.work()
+    assert run.state is RunState.DONE, run.reason
+    require_sound(federation)
+
+
+def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) -> None:
+    """The SuperLink dies under an exchange: no batch is void for it."""
+    federation.ask()
+
+    def breaks(number: int) -> None:
+        if number == 5:
+            raise ConnectionError
+
+    federation.on_exchange = breaks
+    with pytest.raises(ConnectionError):
+        federation.work()
+    federation.on_exchange = lambda number: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0)
+    require_sound(federation)
+    assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
