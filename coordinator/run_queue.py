@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from coordinator.database import Database, RunRow
+from coordinator.database import Database, QueuedRunRow
 from coordinator.errors import RunQueueError, RunRequestError
 
 
@@ -92,7 +92,9 @@ class RunQueue:
     def all(self) -> list[Run]:
         """Return all runs, in the order that they were asked for."""
         with self._database.transaction() as session:
-            rows = session.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.name)).all()
+            rows = session.scalars(
+                select(QueuedRunRow).order_by(QueuedRunRow.created_at, QueuedRunRow.name)
+            ).all()
         return [_run(row) for row in rows]
 
     def find(self, name: str) -> Run:
@@ -102,7 +104,7 @@ class RunQueue:
             RunQueueError: there is none of this name.
         """
         with self._database.transaction() as session:
-            row = session.get(RunRow, name)
+            row = session.get(QueuedRunRow, name)
         if row is None:
             raise RunQueueError("a run must be of this name", f"none called {name}")
         return _run(row)
@@ -117,9 +119,9 @@ class RunQueue:
         """
         now = self._clock()
         with self._database.transaction() as session:
-            if session.get(RunRow, name) is not None:
+            if session.get(QueuedRunRow, name) is not None:
                 raise RunRequestError("a run must have a name of its own", f"{name} again")
-            row = RunRow(
+            row = QueuedRunRow(
                 name=name,
                 state=RunState.QUEUED.value,
                 wanted="",
@@ -139,7 +141,7 @@ class RunQueue:
             RunQueueError: there is no such run, or it has ended or is being stopped.
         """
 
-        def change(row: RunRow) -> None:
+        def change(row: QueuedRunRow) -> None:
             match RunState(row.state):
                 case RunState.QUEUED:
                     row.state, row.reason = RunState.PAUSED.value, _BY_OPERATOR
@@ -159,7 +161,7 @@ class RunQueue:
             RunQueueError: there is no such run, or it is not paused.
         """
 
-        def change(row: RunRow) -> None:
+        def change(row: QueuedRunRow) -> None:
             if row.wanted == PAUSE:
                 row.wanted = ""
             elif row.state == RunState.PAUSED.value:
@@ -176,7 +178,7 @@ class RunQueue:
             RunQueueError: there is no such run, or it has ended.
         """
 
-        def change(row: RunRow) -> None:
+        def change(row: QueuedRunRow) -> None:
             if RunState(row.state) in ENDED:
                 raise RunQueueError("a run that is stopped must be open", row.state)
             row.state, row.wanted, row.reason = RunState.STOPPING.value, "", _BY_OPERATOR
@@ -203,7 +205,7 @@ class RunQueue:
             reason: Why; no secret.
         """
 
-        def change(row: RunRow) -> None:
+        def change(row: QueuedRunRow) -> None:
             # What the operator said meanwhile holds.
             if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
                 row.reason = reason or row.reason
@@ -217,14 +219,14 @@ class RunQueue:
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
         """Note how far a run is: counts and released values alone."""
 
-        def change(row: RunRow) -> None:
+        def change(row: QueuedRunRow) -> None:
             row.progress = json.dumps(dict(progress), sort_keys=True, allow_nan=False)
 
         self._change(name, change)
 
-    def _change(self, name: str, change: Callable[[RunRow], None]) -> Run:
+    def _change(self, name: str, change: Callable[[QueuedRunRow], None]) -> Run:
         with self._database.transaction() as session:
-            row = session.get(RunRow, name)
+            row = session.get(QueuedRunRow, name)
             if row is None:
                 raise RunQueueError("a run must be of this name", f"none called {name}")
             change(row)
@@ -235,7 +237,7 @@ class RunQueue:
 _BY_OPERATOR: Final = "by the operator"
 
 
-def _run(row: RunRow) -> Run:
+def _run(row: QueuedRunRow) -> Run:
     return Run(
         name=row.name,
         state=RunState(row.state),

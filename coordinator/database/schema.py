@@ -59,7 +59,7 @@ class MemberRow(Base):
     teachers: Mapped[int] = mapped_column(Integer, default=0)
 
 
-class RunRow(Base):
+class QueuedRunRow(Base):
     """A labeling run, from the moment it was asked for.
 
     Attributes:
@@ -71,7 +71,7 @@ class RunRow(Base):
         progress: Counts and released values, JSON.
     """
 
-    __tablename__ = "runs"
+    __tablename__ = "run_queue"
 
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     state: Mapped[str] = mapped_column(String(16), index=True)

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
+revision = "0003"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
@@ -16,7 +16,7 @@ def upgrade() -> None:
         "members", sa.Column("teachers", sa.Integer(), nullable=False, server_default="0")
     )
     op.create_table(
-        "runs",
+        "run_queue",
         sa.Column("name", sa.String(64), primary_key=True),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("wanted", sa.String(16), nullable=False),
@@ -26,10 +26,10 @@ def upgrade() -> None:
         sa.Column("created_at", moment, nullable=False),
         sa.Column("updated_at", moment, nullable=False),
     )
-    op.create_index("ix_runs_state", "runs", ["state"])
+    op.create_index("ix_run_queue_state", "run_queue", ["state"])
 
 
 def downgrade() -> None:
     """Drop the table."""
-    op.drop_table("runs")
+    op.drop_table("run_queue")
     op.drop_column("members", "teachers")
