@@ -131,6 +131,7 @@ class SimulationSettings:
         data: Where the records come from.
         parties: Number of parties.
         teachers: Teachers per party.
+        party_teachers: Teachers of the parties one by one instead, where each said how many it has.
         partition: How records are dealt to parties.
         queries: Queries to ask.
         select: How queries are chosen from the pool.
@@ -167,6 +168,7 @@ class SimulationSettings:
     data: DataSource
     parties: int | None = None
     teachers: int | None = None
+    party_teachers: tuple[int, ...] | None = None
     partition: PartitionScheme | None = None
     queries: int | None = None
     select: str = "medoids"
@@ -342,6 +344,33 @@ class SimulationSettings:
         most = replace(known, queries=self.queries or known.queries)
         return replace(self, queries=None)._resolved(dataset, most).queries or 0
 
+    def resolve_for(
+        self, teachers: tuple[int, ...], *, pool: int, classes: int
+    ) -> SimulationSettings:
+        """Fill in everything that was left open, for hospitals that are there already.
+
+        Args:
+            teachers: Of each of them.
+            pool: Distinct public inputs.
+            classes: Number of classes.
+
+        Raises:
+            See `resolve`.
+        """
+        if len(teachers) < self._least_parties:
+            raise TooFewPartiesError(received=len(teachers), threshold=self._least_parties)
+        usual_unit = "party" if set(teachers) == {1} else "record"
+        settled = replace(
+            self,
+            parties=len(teachers),
+            party_teachers=teachers,
+            teachers=None,
+            unit=self.unit or usual_unit,
+        )._with_one_each()
+        return settled._with_mechanism(DEFAULTS["csv"], classes=classes)._with_queries(
+            DEFAULTS["csv"], pool=pool, classes=classes
+        )
+
     def _resolved(self, dataset: Dataset, known: Defaults) -> SimulationSettings:
         has_hospitals = dataset.private.hospitals is not None
         scheme = self.partition or ("column" if has_hospitals else "iid")
@@ -353,6 +382,19 @@ class SimulationSettings:
             parties=parties,
             teachers=teachers,
             unit=self.unit or ("party" if teachers == 1 else "record"),
+        )._with_one_each()
+        classes = len(dataset.class_names)
+        return settled._with_mechanism(known, classes=classes)._with_queries(
+            known,
+            pool=len(QueryPool(dataset.pool.features).distinct),
+            classes=classes,
+        )
+
+    def _with_one_each(self) -> SimulationSettings:
+        """Fill in what each party has; of settings whose number of parties is known."""
+        parties = self.parties or 0
+        settled = replace(
+            self,
             colluders=self.colluders or 1 if self.noise == "parties" else None,
             weights=self.weights or (1,) * parties,
             party_epsilons=self.party_epsilons or (self.epsilon,) * parties,
@@ -369,12 +411,7 @@ class SimulationSettings:
                 f"--colluders must leave one of {parties} hospitals that is honest and present",
                 settled.colluders,
             )
-        classes = len(dataset.class_names)
-        return settled._with_mechanism(known, classes=classes)._with_queries(
-            known,
-            pool=len(QueryPool(dataset.pool.features).distinct),
-            classes=classes,
-        )
+        return settled
 
     def terms(self, *, classes: int, pool_digest: bytes) -> RunTerms:
         """Return the terms of the run, hospitals in the data's order, with the price chosen.
@@ -413,7 +450,19 @@ class SimulationSettings:
     @property
     def votes(self) -> int:
         """Votes per query in all; of resolved settings."""
-        return sum(self.weights or ()) * (self.teachers or 0)
+        return sum(weight * count for weight, count in self._teams)
+
+    @property
+    def _teams(self) -> list[tuple[int, int]]:
+        """Weight and number of each party's teachers; of resolved settings."""
+        weights = self.weights or ()
+        counts = self.party_teachers or (self.teachers or 0,) * len(weights)
+        return list(zip(weights, counts, strict=True))
+
+    @property
+    def all_teachers(self) -> int:
+        """Teachers of all parties; of resolved settings."""
+        return sum(count for _, count in self._teams)
 
     @property
     def wanted_pricings(self) -> frozenset[Pricing]:
@@ -472,8 +521,9 @@ class SimulationSettings:
 
     @property
     def _most_unit_votes(self) -> int:
-        heaviest = max(self.weights or (1,))
-        return heaviest * (self.teachers or 1) if self.unit == "party" else heaviest
+        if self.unit == "party":
+            return max(weight * count for weight, count in self._teams)
+        return max(self.weights or (1,))
 
     def _with_queries(self, known: Defaults, *, pool: int, classes: int) -> SimulationSettings:
         if self.queries is not None and self.queries > pool:
@@ -534,7 +584,7 @@ class SimulationSettings:
                 {
                     "pool_digest": bytes(32),
                     "classes": classes,
-                    "weights": [[[weight, self.teachers]] for weight in self.weights or ()],
+                    "weights": [[list(team)] for team in self._teams],
                     "mechanism": self.mechanism,
                     "vote_threshold": self.vote_threshold,
                     "sigma1": self.sigma1,
@@ -600,7 +650,7 @@ class SimulationSettings:
             },
             "federation": {
                 "parties": self.parties,
-                "teachers": self.teachers,
+                "teachers": self.teachers or (self.party_teachers and list(self.party_teachers)),
                 "weights": self.weights and list(self.weights),
                 "partition": self.partition,
                 "sum": self.form,

@@ -8,25 +8,33 @@ let in at the SuperLink. Whoever asks with a token that is wrong, used or expire
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from coordinator.database import Database, InvitationRow, MemberRow
 from coordinator.errors import EnrollmentError
 from coordinator.home import FederationHome
+from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
 from protocols.identity import PublicIdentity
 from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
 
 INVITATION_LIFETIME = timedelta(days=7)
+USUAL_TEACHERS = 10
+"""Teachers of a hospital that chose no other number."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}[A-Za-z0-9]|[A-Za-z0-9]")
 
 
@@ -39,6 +47,21 @@ class NodeDoor(Protocol):
     def unregister(self, node_id: int) -> None:
         """Put a node out."""
 
+    def nodes(self) -> Sequence[NodeInside]:
+        """Return all nodes that were let in and not put out."""
+
+
+class NodeInside(Protocol):
+    """A node that was let in: `flower_runtime.NodeAtLink` is one."""
+
+    @property
+    def node_id(self) -> int:
+        """Flower's number for it."""
+
+    @property
+    def public_key(self) -> bytes:
+        """Its EC key, PEM."""
+
 
 @dataclass(frozen=True, slots=True)
 class EnrolledParty:
@@ -50,6 +73,7 @@ class EnrolledParty:
         state: "requested", "member" or "revoked".
         node_id: Flower's number for its node; None until it was let in.
         requested_at: When it asked.
+        teachers: Teachers that it votes with; 0 until it is a member.
     """
 
     name: str
@@ -57,6 +81,7 @@ class EnrolledParty:
     state: str
     node_id: int | None
     requested_at: datetime
+    teachers: int
 
 
 class Enrollment:
@@ -128,17 +153,27 @@ class Enrollment:
             rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
             return [_party(row) for row in rows]
 
-    def approve(self, party: str, *, fingerprint: bytes, door: NodeDoor) -> EnrolledParty:
+    def approve(
+        self,
+        party: str,
+        *,
+        fingerprint: bytes,
+        door: NodeDoor | None,
+        teachers: int = USUAL_TEACHERS,
+    ) -> EnrolledParty:
         """Make a hospital a member, after its fingerprint was compared by telephone.
 
         Args:
             party: Its name.
             fingerprint: What its people read aloud, 32 bytes.
-            door: Where its node is let in.
+            door: Where its node is let in; None if nobody is there now: `settle` does it later.
+            teachers: Teachers that it votes with.
 
         Raises:
-            EnrollmentError: no such request, or of another identity.
+            EnrollmentError: no such request, of another identity, or no teacher.
         """
+        if not 1 <= teachers <= MAX_TOTAL_VOTES:
+            raise EnrollmentError("a hospital must have at least one teacher", teachers)
         with self._database.transaction() as session:
             row = session.scalars(
                 select(MemberRow).where(MemberRow.name == party, MemberRow.state == "requested")
@@ -149,13 +184,17 @@ class Enrollment:
                 raise EnrollmentError(
                     "both must read the same words aloud", "others: do not approve"
                 )
-            if row.node_id is None:
+            if row.node_id is None and door is not None:
                 row.node_id = str(door.register(row.node_key.encode(), name=party))
-            row.state, row.approved_at = "member", self._clock()
+            row.state, row.approved_at, row.teachers = "member", self._clock(), teachers
             return _party(row)
 
-    def revoke(self, party: str, *, door: NodeDoor) -> EnrolledParty:
+    def revoke(self, party: str, *, door: NodeDoor | None) -> EnrolledParty:
         """Put a hospital out, or turn its request down; its identity never comes back.
+
+        Args:
+            party: Its name.
+            door: Where its node is put out; None if nobody is there now: `settle` does it later.
 
         Raises:
             EnrollmentError: there is none of this name.
@@ -165,12 +204,44 @@ class Enrollment:
             if row is None:
                 raise EnrollmentError("a member must be of this name", f"none called {party}")
             row.state, row.revoked_at = "revoked", self._clock()
-            node_id, row.node_id = row.node_id, None
             revoked = _party(row)
         # Here it is out already: a SuperLink that is down must not keep it in.
-        if node_id is not None:
-            door.unregister(int(node_id))
-        return revoked
+        if revoked.node_id is not None and door is not None:
+            door.unregister(revoked.node_id)
+            self._note_node(revoked.identity.fingerprint, None)
+        return replace(revoked, node_id=None)
+
+    def is_settled(self) -> bool:
+        """Tell whether the nodes of all members, and of nobody else, were let in."""
+        return all((one.state == "member") is (one.node_id is not None) for one in self.parties())
+
+    def settle(self, door: NodeDoor) -> None:
+        """Let in the nodes of all members, and put all others out, whatever happened before.
+
+        Raises:
+            SuperLinkError: the door does not answer; another try does the rest.
+        """
+        inside = {_one_form(node.public_key): node.node_id for node in door.nodes()}
+        with self._database.transaction() as session:
+            rows = session.scalars(select(MemberRow)).all()
+        members = {_one_form(row.node_key.encode()): row for row in rows if row.state == "member"}
+        for key, node_id in inside.items():
+            if key not in members:
+                door.unregister(node_id)
+        for key, row in members.items():
+            node = inside.get(key)
+            if node is None:
+                node = door.register(row.node_key.encode(), name=row.name)
+            self._note_node(row.fingerprint, node)
+        for row in rows:
+            if row.state != "member" and row.node_id is not None:
+                self._note_node(row.fingerprint, None)
+
+    def _note_node(self, fingerprint: bytes, node_id: int | None) -> None:
+        with self._database.transaction() as session:
+            row = session.get(MemberRow, fingerprint)
+            if row is not None:
+                row.node_id = None if node_id is None else str(node_id)
 
     # Hospitals --------------------------------------------------------------------------------
 
@@ -288,7 +359,18 @@ def _party(row: MemberRow) -> EnrolledParty:
         row.state,
         None if row.node_id is None else int(row.node_id),
         _utc(row.requested_at),
+        row.teachers,
     )
+
+
+def _one_form(pem: bytes) -> bytes:
+    """Return a key in a form that two writers agree on."""
+    try:
+        return load_pem_public_key(pem).public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        )
+    except ValueError:
+        return pem
 
 
 def _utc(moment: datetime) -> datetime:

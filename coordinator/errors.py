@@ -21,6 +21,10 @@ A message says what must hold and what came, and holds no secret::
     |- CertificateError         PF-431  a certificate that cannot be read, made or used
     |- HomeError                PF-432  a federation's folder that cannot be made or used
     |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
+    |- RunRequestError        PF-445  a run that cannot be asked for so
+    |- RunQueueError          PF-446  a run that is unknown, or cannot be paused, resumed or stopped
+    |- RunEndedError          PF-447  the run that was followed failed (its reason is shown)
+    |- ServiceError           PF-448  a service that cannot be started
     |- DatabaseError            PF-440  a database that cannot be opened or written
     |  `- DatabaseVersionError   PF-441  a newer version of this program wrote it
     |- RunNameError             PF-442  a run that is not there, or is there already
@@ -223,6 +227,30 @@ class RunNameError(CoordinatorError, ValueError):
     """A run that is not there, is there already, or is past what was asked of it."""
 
     code = "PF-442"
+
+
+class RunRequestError(CoordinatorError):
+    """A run that cannot be asked for so."""
+
+    code = "PF-445"
+
+
+class RunQueueError(CoordinatorError):
+    """A run that is unknown, or is in no state to be paused, resumed, stopped or exported."""
+
+    code = "PF-446"
+
+
+class RunEndedError(CoordinatorError):
+    """The run that was followed failed or was stopped."""
+
+    code = "PF-447"
+
+
+class ServiceError(CoordinatorError):
+    """A service that cannot be started: another one has the folder, or a port is taken."""
+
+    code = "PF-448"
 
 
 class InternalError(CoordinatorError):

@@ -46,17 +46,21 @@ class GridTransport(Transport):
         nodes: Number of nodes to wait for.
         timeout_s: How long an exchange may take: messages live no longer, so that nobody answers
             an old one later.
+        wait_s: How long to wait for the nodes; None for as long as for an exchange.
     """
 
-    def __init__(self, grid: Grid, *, nodes: int, timeout_s: float) -> None:
+    def __init__(
+        self, grid: Grid, *, nodes: int, timeout_s: float, wait_s: float | None = None
+    ) -> None:
         super().__init__()
+        self._wait_s = timeout_s if wait_s is None else wait_s
         self._grid = grid
         self._expected = nodes
         self._timeout_s = timeout_s
 
     def nodes(self) -> list[int]:
         """Wait until all nodes are there, or the time is over; return those that are."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._wait_s
         while True:
             nodes = sorted(self._grid.get_node_ids())
             if len(nodes) >= self._expected or time.monotonic() > deadline:

@@ -22,6 +22,7 @@ from protocols.identity import SigningIdentity
 
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "federation.toml"
+LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
 _FOLDERS = ("journals", "pools", "runs")
@@ -67,6 +68,11 @@ class FederationSettings:
         if not self.hosts:
             object.__setattr__(self, "hosts", (host.strip("[]"),))
 
+    @property
+    def certified_hosts(self) -> tuple[str, ...]:
+        """What the server's certificate is for: the coordinator itself comes over loopback."""
+        return (*self.hosts, *({LOOPBACK} - set(self.hosts)))
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FederationHome:
@@ -97,7 +103,7 @@ class FederationHome:
             raise HomeError("the folder must be one that can be made", error.strerror) from error
         home = cls(folder, settings)
         ca = make_ca(settings.name, now=now)
-        server = issue_server_certificate(ca, hosts=settings.hosts, now=now)
+        server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700)
         home._write("ca.crt", ca.certificate)
@@ -189,7 +195,7 @@ class FederationHome:
             CertificateError: the CA has ended.
         """
         ca = KeyedCertificate(self.ca_certificate, self._read("ca.key"))
-        server = issue_server_certificate(ca, hosts=self.settings.hosts, now=now)
+        server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
         self._write("server.key", server.private_key)
         self._write("server.crt", server.certificate)
 

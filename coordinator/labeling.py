@@ -369,6 +369,16 @@ class LabelingRun:
         return self._not_heard
 
     @property
+    def asked(self) -> frozenset[int]:
+        """Positions in the pool that may not be asked about again in this run."""
+        return frozenset(self._asked)
+
+    @property
+    def voids(self) -> int:
+        """Void batches so far."""
+        return self._voids
+
+    @property
     def is_over(self) -> bool:
         """Whether a cap is reached, or too many batches were void."""
         return self.left == NO_OUTCOMES or self._voids >= MOST_VOID_BATCHES

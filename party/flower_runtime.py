@@ -146,6 +146,10 @@ class Executor:
         self._answer(task.token)
         return True
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._tasks.close()
+
     def _answer(self, token: str) -> None:
         client = RuntimeHttpClient.from_server_address(
             server_address=self._address,

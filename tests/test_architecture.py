@@ -58,6 +58,8 @@ def modules() -> Iterator[ModuleType]:
         root = importlib.import_module(package)
         yield root
         for found in pkgutil.walk_packages(root.__path__, f"{package}."):
+            if ".migrations" in found.name:  # Alembic reads them
+                continue
             yield importlib.import_module(found.name)
 
 

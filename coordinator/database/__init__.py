@@ -8,7 +8,7 @@ from coordinator.database.engine import Database
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.database.run_store import SqlRunStore
 from coordinator.database.runs import OpenRun, RunInfo, RunRecords, RunState
-from coordinator.database.schema import Base, InvitationRow, MemberRow
+from coordinator.database.schema import Base, InvitationRow, MemberRow, QueuedRunRow
 
 __all__ = [
     "Answer",
@@ -17,6 +17,7 @@ __all__ = [
     "InvitationRow",
     "MemberRow",
     "OpenRun",
+    "QueuedRunRow",
     "ReleasedAnswers",
     "RunInfo",
     "RunRecords",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import DateTime, ForeignKey, Index, LargeBinary, String, Text
+from sqlalchemy import DateTime, ForeignKey, Index, Integer, LargeBinary, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Moment = DateTime(timezone=True)
@@ -42,6 +42,7 @@ class MemberRow(Base):
         node_key: EC key for Flower, PEM.
         node_id: Flower's number for its node, decimal; None until it was let in.
         state: "requested", "member" or "revoked".
+        teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
     """
 
     __tablename__ = "members"
@@ -55,6 +56,7 @@ class MemberRow(Base):
     requested_at: Mapped[datetime] = mapped_column(Moment)
     approved_at: Mapped[datetime | None] = mapped_column(Moment)
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
+    teachers: Mapped[int] = mapped_column(Integer, default=0)
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -198,3 +200,27 @@ class StatementRow(Base):
 
     party: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
     frame: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class QueuedRunRow(Base):
+    """A labeling run, from the moment it was asked for.
+
+    Attributes:
+        name: What the operator calls it.
+        state: See `coordinator.run_queue.RunState`.
+        wanted: "" or "pause": what the operator asked of a run that is under way.
+        reason: Why it is in that state, with codes and names of hospitals; no secret.
+        request: What was asked, canonical JSON; see `coordinator.run_request`.
+        progress: Counts and released values, JSON.
+    """
+
+    __tablename__ = "run_queue"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    wanted: Mapped[str] = mapped_column(String(16), default="")
+    reason: Mapped[str] = mapped_column(Text, default="")
+    request: Mapped[str] = mapped_column(Text)
+    progress: Mapped[str] = mapped_column(Text, default="{}")
+    created_at: Mapped[datetime] = mapped_column(Moment)
+    updated_at: Mapped[datetime] = mapped_column(Moment)

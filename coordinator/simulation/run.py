@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator import results
 from coordinator.config import (
     INTERACTIVE_THRESHOLD_SHARE,
     VOTE_THRESHOLD_SHARE,
     SimulationSettings,
 )
-from coordinator.errors import CoordinatorError, InvalidSettingError, VoidBatchError
+from coordinator.errors import CoordinatorError, VoidBatchError
 from coordinator.labeling import LabelingRun, Member, Settings
-from coordinator.simulation import results
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
     FORMS,
@@ -35,7 +34,7 @@ from coordinator.simulation.hospitals import (
 )
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
-from pate_fed.accounting import NO_OUTCOMES, PrivacyLedger, delta_warning
+from pate_fed.accounting import PrivacyLedger, delta_warning
 from pate_fed.charging import RunLedger, ledger_of, noise_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
@@ -59,10 +58,7 @@ from pate_fed.partition import (
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import (
-    RunDirectory,
     refuse_existing,
-    render_model_card,
-    render_report,
 )
 from pate_fed.students import Student, interim_chances, make_student, select_queries
 from protocols.errors import ProtocolError
@@ -176,12 +172,9 @@ class _Rehearsal:
         terms = settings.terms(
             classes=len(self._dataset.class_names), pool_digest=self._pool.digest
         )
-        self._planned = {
-            hospital.name: seat
-            for hospital, seat in zip(self._hospitals, _by_party(terms), strict=True)
-        }
+        self._names = tuple(hospital.name for hospital in self._hospitals)
         self._drafted = terms
-        self._require_fine_noise(terms)
+        results.require_fine_noise(terms)
         policy = simulation_policy(
             terms=terms,
             form=settings.form,
@@ -231,17 +224,21 @@ class _Rehearsal:
             run=labels.run,
             settings=self._settings,
             store=self._store,
+            simulated=True,
         )
-        slack = privacy["noise"]["delta_slack"]
-        if slack is not None and slack > self._settings.delta / 10:
-            labels.warnings.append(
-                f"The computer's noise could add up to {slack:.1e} to delta: choose a larger delta "
-                "or less noise."
+        labels.warnings.extend(results.slack_warnings(privacy))
+        labels.warnings.extend(
+            results.cap_warnings(
+                labels.run.terms,
+                left=labels.run.left,
+                asked=sum(entry["asked"] for entry in privacy["ledger"]),
+                queries=len(self._queries),
             )
-        labels.warnings.extend(self._price_warnings(privacy))
+        )
         metrics = results.metrics_table(
-            dataset=self._dataset,
             settings=self._settings,
+            truth=results.Truth(self._dataset.pool.labels, self._dataset.class_names),
+            pool=len(self._pool),
             queries=self._queries,
             outcomes=outcomes,
             void=labels.void,
@@ -258,33 +255,6 @@ class _Rehearsal:
         return Simulation(out, metrics, privacy, labels.stopped_by)
 
     # Helpers ----------------------------------------------------------------------------------
-
-    def _require_fine_noise(self, terms: RunTerms) -> None:
-        """Refuse a run whose noise may differ from the ideal one with a chance of delta or more.
-
-        What that could add to delta is larger by e^epsilon: a warning, as delta is not its own.
-        """
-        slack = results.delta_slack(terms, epsilon=0.0)
-        if slack is not None and slack >= terms.delta:
-            raise InvalidSettingError(
-                f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
-                terms.delta,
-            )
-
-    def _price_warnings(self, privacy: dict[str, Any]) -> list[str]:
-        """Say so where a cap, not a choice, ended the run, or where nothing is protected."""
-        terms, left = self._known_labels().run.terms, self._known_labels().run.left
-        if terms.pricing == "none":
-            return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
-        entries = privacy["ledger"]
-        asked = sum(entry["asked"] for entry in entries)
-        if left == NO_OUTCOMES and asked < len(self._queries):
-            return [
-                f"The run ended at a cap, after {asked} of {len(self._queries)} queries: at most "
-                f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
-                "was fixed before it."
-            ]
-        return []
 
     def _held_out_notes(self) -> list[str]:
         """Say whose records were treated as public where they are the user's own patients'."""
@@ -375,23 +345,13 @@ class _Rehearsal:
                 labels.void += len(batch)
                 labels.warnings.append(f"A batch is void: {error}")
             tick()
-        labels.warnings.extend(
-            f"Batch {batch} went on without {', '.join(names)}."
-            for batch, names in enumerate(run.lost)
-            if names
-        )
         labels.exchanges["batches"] = transport.traffic.exchanges - labels.exchanges["setup"]
         try:
             run.close()
         except (CoordinatorError, ProtocolError) as error:
             labels.stopped_by = labels.stopped_by or error
             labels.warnings.append(f"The run could not be closed by all parties: {error}")
-        if run.not_heard:
-            parties = len(run.members)
-            labels.warnings.append(
-                f"Heads of {parties - len(run.not_heard)} of {parties} hospitals agree; not heard: "
-                f"{', '.join(run.not_heard)}."
-            )
+        labels.warnings.extend(results.run_warnings(run))
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
@@ -431,13 +391,7 @@ class _Rehearsal:
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:
         """Put the planned terms in seat order."""
-        seats = [self._planned[member.name] for member in members]
-        return replace(
-            self._drafted,
-            weights=tuple(member.weights for member in members),
-            budgets=tuple(seat.budget for seat in seats),
-            orders=tuple(seat.order for seat in seats if seat.order is not None),
-        )
+        return results.in_seat_order(self._drafted, names=self._names, members=members)
 
     def _teach(self, outcomes: results.Answers, labels: _Labels) -> Student | None:
         answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
@@ -476,32 +430,22 @@ class _Rehearsal:
         run = self._known_labels().run
         names = self._dataset.class_names
         settings = self._settings.as_table()
-        with RunDirectory.open_new(out) as directory:
-            directory.write_settings(settings)
-            directory.write_json("metrics.json", metrics)
-            directory.write_json("privacy.json", privacy)
-            directory.write_json(
-                "manifest.json",
-                results.manifest_table(
-                    settings=self._settings,
-                    partition=self._manifest,
-                    run=run,
-                    pool_digest=self._pool.digest,
-                ),
-            )
-            directory.write_labels(
-                (index, names[label] if outcome is Outcome.ANSWERED else "")
-                for index, label, outcome in outcomes
-                if outcome is not Outcome.NOT_ASKED
-            )
-            lines = run.round.signed_transcript()
-            directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
-            if student is not None:
-                folder = directory.student_directory()
-                student.save(folder)
-                card = render_model_card(metrics, privacy, settings)
-                (folder / "model_card.md").write_text(card, encoding="utf-8")
-            directory.write_report(render_report(directory.read_back()))
+        results.write_results(
+            out,
+            metrics=metrics,
+            privacy=privacy,
+            settings=settings,
+            manifest=results.manifest_table(
+                settings=self._settings,
+                partition=self._manifest,
+                run=run,
+                pool_digest=self._pool.digest,
+            ),
+            outcomes=outcomes,
+            class_names=names,
+            run=run,
+            student=student,
+        )
 
     def _known_labels(self) -> _Labels:
         assert self._labels is not None
@@ -523,19 +467,6 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
-
-
-@dataclass(frozen=True, slots=True)
-class _Seat:
-    """What the terms say of one party."""
-
-    budget: float
-    order: float | None
-
-
-def _by_party(terms: RunTerms) -> list[_Seat]:
-    orders = terms.orders or (None,) * len(terms.weights)
-    return [_Seat(*parts) for parts in zip(terms.budgets, orders, strict=True)]
 
 
 def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:

@@ -22,7 +22,7 @@ from protocols.errors import TooFewPartiesError
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
-OPEN = {"seed", "confidence", "test_delta", "colluders"}
+OPEN = {"party_teachers", "seed", "confidence", "test_delta", "colluders"}
 LEFT_OPEN = {"vote_threshold", "sigma1", *OPEN}
 
 

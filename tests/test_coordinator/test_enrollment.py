@@ -19,6 +19,7 @@ from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.enrollment_app import MAX_BODY_BYTES, PREFIX, build
 from coordinator.errors import EnrollmentError
+from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome, FederationSettings
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
@@ -43,6 +44,9 @@ class Door:
         if self.is_down:
             raise ConnectionError
         del self.nodes[node_id]
+
+    def nodes_inside(self) -> list[NodeAtLink]:
+        return [NodeAtLink(number, key, "online") for number, key in self.nodes.items()]
 
 
 class Client:
@@ -120,6 +124,12 @@ class Federation:
         self.enrollment.approve(
             hospital.name, fingerprint=hospital.identity.fingerprint, door=self.door
         )
+
+    def joined(self, name: str) -> Hospital:
+        hospital = Hospital(name)
+        invitation = self.enrollment.invite(name)
+        self.enrollment.answer_join(hospital.request(invitation, self.clock))
+        return hospital
 
     def ask(self, hospital: Hospital) -> Membership:
         query = MembershipQuery(
@@ -382,3 +392,81 @@ class TestOverThePublicPort:
         for path in ("join", "membership", "pool"):
             assert client.get(PREFIX + path).status_code == 405
         assert client.get(PREFIX).status_code == 404
+
+
+class TestWithoutASuperLink:
+    """Members are approved and revoked while nobody serves; their nodes follow later."""
+
+    def door(self, federation: Federation) -> Any:
+        door = federation.door
+
+        class Settling:
+            register, unregister = door.register, door.unregister
+
+            def nodes(self) -> list[NodeAtLink]:
+                return door.nodes_inside()
+
+        return Settling()
+
+    def approve(self, federation: Federation, hospital: Hospital) -> None:
+        federation.enrollment.approve(
+            hospital.name, fingerprint=hospital.identity.fingerprint, door=None, teachers=7
+        )
+
+    def test_a_member_is_let_in_once_somebody_serves(self, federation: Federation) -> None:
+        hospital = federation.joined("North")
+        self.approve(federation, hospital)
+        (member,) = federation.enrollment.parties()
+        assert (member.state, member.node_id, member.teachers) == ("member", None, 7)
+        assert not federation.enrollment.is_settled()
+        federation.enrollment.settle(self.door(federation))
+        (member,) = federation.enrollment.parties()
+        assert federation.door.nodes[member.node_id or 0]
+        assert federation.enrollment.is_settled()
+
+    def test_settling_twice_lets_in_once(self, federation: Federation) -> None:
+        self.approve(federation, federation.joined("North"))
+        for _ in range(2):
+            federation.enrollment.settle(self.door(federation))
+        assert len(federation.door.nodes) == 1
+
+    def test_a_node_whose_number_was_lost_is_found_again(self, federation: Federation) -> None:
+        """Killed between letting it in and noting so."""
+        hospital = federation.joined("North")
+        self.approve(federation, hospital)
+        federation.door.register(hospital.node_key, name="North")
+        federation.enrollment.settle(self.door(federation))
+        assert len(federation.door.nodes) == 1
+        assert federation.enrollment.is_settled()
+
+    def test_a_superlink_that_forgot_everybody_learns_its_members_again(
+        self, federation: Federation
+    ) -> None:
+        self.approve(federation, federation.joined("North"))
+        federation.enrollment.settle(self.door(federation))
+        federation.door.nodes.clear()
+        federation.enrollment.settle(self.door(federation))
+        assert len(federation.door.nodes) == 1
+
+    def test_who_was_revoked_meanwhile_and_strangers_are_put_out(
+        self, federation: Federation
+    ) -> None:
+        self.approve(federation, federation.joined("North"))
+        federation.enrollment.settle(self.door(federation))
+        federation.enrollment.revoke("North", door=None)
+        federation.door.register(node_key(), name="stranger")
+        assert not federation.enrollment.is_settled()
+        federation.enrollment.settle(self.door(federation))
+        assert federation.door.nodes == {}
+        assert federation.enrollment.is_settled()
+
+    @pytest.mark.parametrize("teachers", [0, -1])
+    def test_a_member_has_teachers(self, federation: Federation, teachers: int) -> None:
+        hospital = federation.joined("North")
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.approve(
+                "North",
+                fingerprint=hospital.identity.fingerprint,
+                door=federation.door,
+                teachers=teachers,
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import cli
+from coordinator.cli.console import exit_code_of, place_of
 from coordinator.errors import (
     BrokenTranscriptError,
     CoordinatorError,
@@ -54,7 +54,7 @@ FAILED = PartyFailedError("every party must answer", "none", party="hospital-1",
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_kind_of_error_decides_the_exit_code(error: Exception, exit_code: int) -> None:
-    assert cli._exit_code(error) == exit_code
+    assert exit_code_of(error) == exit_code
 
 
 def test_message_says_what_must_hold_what_came_and_from_whom() -> None:
@@ -75,6 +75,6 @@ def test_void_batch_says_what_became_of_its_budget_and_queries(
 def test_place_of_a_fault_is_named_and_its_text_is_not() -> None:
     with pytest.raises(ValueError, match="4711") as caught:
         int("7919 votes of patient 4711")
-    place = cli._place_of(caught.value)
+    place = place_of(caught.value)
     assert place.startswith("a ValueError at test_errors.py:")
     assert "4711" not in place

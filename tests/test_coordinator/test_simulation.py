@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coordinator import results
 from coordinator.errors import SpoiledBatchError
-from coordinator.simulation import results
 from coordinator.simulation.hospitals import FORMS, KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.config import SimulationSettings
-from coordinator.labeling import LabelingRun
+from coordinator.errors import InvalidSettingError
+from coordinator.labeling import LabelingRun, Member
 from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
+    NO_OUTCOMES,
     ROW_SUMS_KEPT,
     VALID_VOTES,
     EntryState,
@@ -36,11 +41,12 @@ from pate_fed.charging import (
     outcomes_of,
     public_cost_at,
 )
-from pate_fed.data import Dataset
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
+from pate_fed.report import RunDirectory, render_model_card, render_report
+from pate_fed.students import Student
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.masked import MaskedSum
 
@@ -60,10 +66,28 @@ _SEALING: Mapping[str, str] = {
 """What each sealing suite means, for people."""
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
+_RESTARTED = (
+    "not computed: the coordinator was restarted, and what it knew of the votes was written nowhere"
+)
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
+
+_NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
 
 Answers = list[tuple[int, int, Outcome]]
 """Pool index, released class (or `ABSTAIN`) and outcome of each query, in the order asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """What a simulation knows of the pool, and nobody in a deployment.
+
+    Attributes:
+        labels: True class of each input.
+        class_names: Names of the classes.
+    """
+
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
 
 
 def answers_of(store: RunStore) -> Answers:
@@ -75,10 +99,30 @@ def answers_of(store: RunStore) -> Answers:
     ]
 
 
+def in_seat_order(
+    drafted: RunTerms, *, names: tuple[str, ...], members: tuple[Member, ...]
+) -> RunTerms:
+    """Put terms that were drafted for parties in some order in the order of their seats.
+
+    Args:
+        drafted: The terms.
+        names: Of the parties, in the order that they were drafted for.
+        members: The parties, in seat order.
+    """
+    places = [names.index(member.name) for member in members]
+    return replace(
+        drafted,
+        weights=tuple(member.weights for member in members),
+        budgets=tuple(drafted.budgets[place] for place in places),
+        orders=tuple(drafted.orders[place] for place in places) if drafted.orders else (),
+    )
+
+
 def metrics_table(
     *,
-    dataset: Dataset,
     settings: SimulationSettings,
+    truth: Truth | None,
+    pool: int,
     queries: tuple[int, ...],
     outcomes: Answers,
     void: int,
@@ -91,22 +135,39 @@ def metrics_table(
     seconds: Mapping[str, float],
     warnings: list[str],
 ) -> dict[str, Any]:
-    """Return the content of `metrics.json`."""
+    """Return the content of `metrics.json`.
+
+    Args:
+        settings: What was done.
+        truth: The pool's true classes, which a simulation knows; None in a deployment.
+        pool: Size of the pool.
+        queries: What was to be asked.
+        outcomes: What came of it.
+        void: Queries of void batches.
+        reinforced: Refused queries that the student labelled.
+        student_accuracy: On test records, if there are any.
+        yardsticks: What the student is held against; empty in a deployment.
+        traffic: What was carried.
+        exchanges: How often, by stage.
+        batches: How many were asked.
+        seconds: How long each stage took.
+        warnings: For people.
+    """
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
     refused = [index for index, _, outcome in outcomes if outcome is Outcome.REFUSED]
     looked_at = len(answered) + len(refused)
-    right = [dataset.pool.labels[index] == label for index, label in answered]
-    teachers = (settings.parties or 0) * (settings.teachers or 0)
+    right = [truth.labels[index] == label for index, label in answered] if truth else []
     return {
         "schema_version": SCHEMA_VERSION,
-        "simulated": True,
+        "simulated": truth is not None,
         "accuracy": {
             "student": student_accuracy,
             "labels": float(np.mean(right)) if right else None,
+            **_NO_YARDSTICKS,
             **yardsticks,
         },
         "queries": {
-            "pool": len(dataset.pool.labels),
+            "pool": pool,
             "asked": looked_at,
             "answered": len(answered),
             "refused": len(refused),
@@ -115,14 +176,14 @@ def metrics_table(
             "reinforced": reinforced,
         },
         "parties": settings.parties,
-        "teachers": teachers,
+        "teachers": settings.all_teachers,
         "batches": batches,
         "exchanges": {
             "setup": exchanges["setup"],
             "per_batch": exchanges["batches"] // max(batches, 1),
             "closing": exchanges["closing"],
         },
-        "per_class": _per_class(dataset, answered, refused),
+        "per_class": {} if truth is None else _per_class(truth, answered, refused),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "bytes": {
             "to_parties": traffic.sent,
@@ -133,15 +194,15 @@ def metrics_table(
 
 
 def _per_class(
-    dataset: Dataset, answered: list[tuple[int, int]], refused: list[int]
+    truth: Truth, answered: list[tuple[int, int]], refused: list[int]
 ) -> dict[str, dict[str, int]]:
     """Count by the true class, which a simulation knows and a real coordinator does not."""
-    classes = len(dataset.class_names)
-    answers = _counts(dataset.pool.labels[[index for index, _ in answered]], classes)
-    refusals = _counts(dataset.pool.labels[refused], classes)
+    classes = len(truth.class_names)
+    answers = _counts(truth.labels[[index for index, _ in answered]], classes)
+    refusals = _counts(truth.labels[refused], classes)
     return {
         name: {"answered": int(answers[place]), "refused": int(refusals[place])}
-        for place, name in enumerate(dataset.class_names)
+        for place, name in enumerate(truth.class_names)
     }
 
 
@@ -154,6 +215,7 @@ def privacy_table(
     run: LabelingRun,
     settings: SimulationSettings,
     store: RunStore,
+    simulated: bool,
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`."""
     terms = run.terms
@@ -161,7 +223,7 @@ def privacy_table(
     formal = public_cost_at(terms, seat)
     return {
         "schema_version": SCHEMA_VERSION,
-        "simulated": True,
+        "simulated": simulated,
         "delta": terms.delta,
         "unit": terms.unit,
         "unit_weight": terms.unit_votes_at(seat),
@@ -200,7 +262,7 @@ def privacy_table(
         "trust": f"{trust(settings.form, terms)}{sealing(settings.form, settings.suite)}",
         "not_protected": list(
             not_protected(
-                simulated=True,
+                simulated=simulated,
                 votes_in_the_clear=settings.form == "plain",
                 votes_trusted_valid=terms.pricing == "joint",
                 noise_place=terms.noise_place,
@@ -227,7 +289,8 @@ def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
 def _per_instance(run: LabelingRun) -> dict[str, Any]:
     instance = run.per_instance_cost
     if instance is None:
-        return {"epsilon": None, "order": None, "method": _NO_VOTES, "releasable": False}
+        why = _NO_VOTES if run.terms.at_parties else _RESTARTED
+        return {"epsilon": None, "order": None, "method": why, "releasable": False}
     return {
         "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
         "order": instance.order,
@@ -322,6 +385,99 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
     if terms.sigma1 is not None:
         drawn += terms.max_asks * _variation(terms, terms.sigma1)
     return (1 + math.exp(min(epsilon, 700.0))) * drawn
+
+
+def require_fine_noise(terms: RunTerms) -> None:
+    """Refuse a run whose noise may differ from the ideal one with a chance of delta or more.
+
+    What that could add to delta is larger by e^epsilon: a warning, as delta is not its own.
+
+    Raises:
+        InvalidSettingError: it is that coarse.
+    """
+    slack = delta_slack(terms, epsilon=0.0)
+    if slack is not None and slack >= terms.delta:
+        raise InvalidSettingError(
+            f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
+            terms.delta,
+        )
+
+
+def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
+    """Say so where the computer's noise could add noticeably to delta."""
+    slack = privacy["noise"]["delta_slack"]
+    if slack is None or slack <= privacy["delta"] / 10:
+        return []
+    return [
+        f"The computer's noise could add up to {slack:.1e} to delta: choose a larger delta "
+        "or less noise."
+    ]
+
+
+def cap_warnings(terms: RunTerms, *, left: Outcomes, asked: int, queries: int) -> list[str]:
+    """Say so where a cap, not a choice, ended the run, or where nothing is protected."""
+    if terms.pricing == "none":
+        return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
+    if left == NO_OUTCOMES and asked < queries:
+        return [
+            f"The run ended at a cap, after {asked} of {queries} queries: at most "
+            f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
+            "was fixed before it."
+        ]
+    return []
+
+
+def run_warnings(run: LabelingRun) -> list[str]:
+    """Say which hospitals were lost, in a batch or at the closing."""
+    found = [
+        f"Batch {batch} went on without {', '.join(names)}."
+        for batch, names in enumerate(run.lost)
+        if names
+    ]
+    if run.not_heard:
+        parties = len(run.members)
+        found.append(
+            f"Heads of {parties - len(run.not_heard)} of {parties} hospitals agree; not heard: "
+            f"{', '.join(run.not_heard)}."
+        )
+    return found
+
+
+def write_results(
+    out: Path,
+    *,
+    metrics: dict[str, Any],
+    privacy: dict[str, Any],
+    settings: Mapping[str, object],
+    manifest: dict[str, Any],
+    outcomes: Answers,
+    class_names: tuple[str, ...],
+    run: LabelingRun,
+    student: Student | None,
+) -> None:
+    """Write a run directory: all of it, or nothing.
+
+    Raises:
+        RunDirectoryError: it exists, or cannot be written.
+    """
+    with RunDirectory.open_new(out) as directory:
+        directory.write_settings(settings)
+        directory.write_json("metrics.json", metrics)
+        directory.write_json("privacy.json", privacy)
+        directory.write_json("manifest.json", manifest)
+        directory.write_labels(
+            (index, class_names[label] if outcome is Outcome.ANSWERED else "")
+            for index, label, outcome in outcomes
+            if outcome is not Outcome.NOT_ASKED
+        )
+        lines = run.round.signed_transcript()
+        directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
+        if student is not None:
+            folder = directory.student_directory()
+            student.save(folder)
+            card = render_model_card(metrics, privacy, settings)
+            (folder / "model_card.md").write_text(card, encoding="utf-8")
+        directory.write_report(render_report(directory.read_back()))
 
 
 def _variation(terms: RunTerms, sigma: float) -> float:
@@ -428,7 +584,11 @@ def _ledger(store: RunStore) -> list[dict[str, Any]]:
 
 
 def manifest_table(
-    *, settings: SimulationSettings, partition: Manifest, run: LabelingRun, pool_digest: bytes
+    *,
+    settings: SimulationSettings,
+    partition: Manifest | None,
+    run: LabelingRun,
+    pool_digest: bytes,
 ) -> dict[str, Any]:
     """Return the content of `manifest.json`."""
     return {
@@ -438,7 +598,8 @@ def manifest_table(
         "versions": {name: version(name) for name in _VERSIONS_OF},
         "seed": settings.seed,
         "suite": settings.suite,
-        "partition": partition.as_json(),
+        # Who holds which record is known to a simulation alone.
+        **({} if partition is None else {"partition": partition.as_json()}),
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),

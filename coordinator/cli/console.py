@@ -1,0 +1,189 @@
+"""What all commands share: options, printing, and one line with a code for whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import click
+import typer
+
+from coordinator.errors import (
+    BrokenTranscriptError,
+    CertificateError,
+    CoordinatorError,
+    DatabaseError,
+    EnrollmentError,
+    HomeError,
+    InternalError,
+    InvalidSettingError,
+    PartyRefusedError,
+    RunQueueError,
+    RunRequestError,
+    UsageError,
+)
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    DisjointnessError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+    PateFedError,
+    RunDirectoryError,
+)
+from protocols.errors import ProtocolError, TooFewPartiesError
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
+
+_EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (UsageError, EXIT_USAGE),
+    (InvalidSettingError, EXIT_USAGE),
+    (RunDirectoryError, EXIT_USAGE),
+    (MissingExtraError, EXIT_USAGE),
+    (BudgetExhaustedError, EXIT_REFUSED),
+    (TooFewPartiesError, EXIT_REFUSED),
+    (PartyRefusedError, EXIT_REFUSED),
+    (InvalidDataError, EXIT_INPUT),
+    (DisjointnessError, EXIT_INPUT),
+    (InvalidParameterError, EXIT_USAGE),
+    (InternalError, EXIT_FAILED),
+    (DatabaseError, EXIT_FAILED),
+    (RunRequestError, EXIT_USAGE),
+    (RunQueueError, EXIT_USAGE),
+    (EnrollmentError, EXIT_REFUSED),
+    (CertificateError, EXIT_INPUT),
+    (HomeError, EXIT_INPUT),
+    (BrokenTranscriptError, EXIT_INPUT),
+    (CoordinatorError, EXIT_PEERS),
+    (ProtocolError, EXIT_PEERS),
+)
+"""First match decides."""
+
+T = TypeVar("T")
+
+CodedError = PateFedError | ProtocolError | CoordinatorError
+"""Every error of ours: a stable code, what must hold, what came."""
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+HomeOption = Annotated[
+    Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
+]
+DEFAULT_HOME: Final = Path("federation")
+FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+
+
+def choice(*names: str) -> Any:
+    """Return the type of an option that is one of these."""
+    return click.Choice(names)
+
+
+def fail(error: CodedError, exit_code: int | None = None) -> NoReturn:
+    """Print one line and leave."""
+    if _wants_json():
+        line = json.dumps({"code": error.code, "must": error.must, "got": error.got})
+    else:
+        line = f"pate-fed: {error.code}: {one_line(error.must)}, got {one_line(error.got)}"
+    print(line, file=sys.stderr)
+    sys.exit(exit_code_of(error) if exit_code is None else exit_code)
+
+
+def exit_code_of(error: object) -> int:
+    """Return the exit code of an error."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)
+
+
+def _wants_json() -> bool:
+    """Look at the raw arguments: they may be what is wrong."""
+    arguments = sys.argv[1:]
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
+    return any(
+        one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
+    )
+
+
+def one_line(text: str) -> str:
+    """Make one printable line of a text."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def place_of(error: Exception) -> str:
+    """Name an error's kind and place, never its text or values."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
+    return f"a {type(error).__name__} at {place}"
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object on one line."""
+    print(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def show(*lines: str) -> None:
+    """Print lines for people: no character of theirs steers the terminal."""
+    for line in lines:
+        print("".join(c if c.isprintable() else " " for c in line))
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a new file that its owner alone may read."""
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidSettingError("--out must name a new file", error.strerror) from error
+
+
+def numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T, ...] | None:
+    """Read numbers between commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise InvalidSettingError(f"{option} must be {numbers} between commas", text) from None
+
+
+def single_threaded_kernels() -> None:
+    """Parties already run side by side: more threads below them would only fight."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@contextmanager
+def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show bars on a terminal, on standard error; elsewhere nothing."""
+    if not shown or not sys.stderr.isatty():
+        yield _silent
+        return
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description:24}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield update
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""

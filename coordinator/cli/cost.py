@@ -1,0 +1,241 @@
+"""What privacy costs: `account` for votes that are there, `plan` before anything is spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.console import (
+    Format,
+    choice,
+    numbers,
+    print_json,
+    single_threaded_kernels,
+)
+from coordinator.errors import InvalidSettingError, UsageError
+
+
+def account(  # noqa: PLR0917 - one argument per option
+    votes: Annotated[Path, typer.Argument(metavar="VOTES.npy", help="Vote counts per query.")],
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            click_type=choice(
+                *("confident", "gnmax", "interactive", "lnmax"),
+                *("stable-gaussian", "stable-laplace", "immutable"),
+            ),
+            help="How they are asked.",
+        ),
+    ] = "confident",
+    vote_threshold: Annotated[
+        float | None, typer.Option(help="Noisy top count from which to answer, in votes.")
+    ] = None,
+    sigma1: Annotated[
+        float | None,
+        typer.Option(help="Noise of that check, in votes; of a test of stability, in units."),
+    ] = None,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(help="Noise of each count, in votes: standard deviation, whatever its law."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npy", help="interactive: the student's chance of each class per query."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="interactive: chance from which the student keeps its own. [default: 0.9]"
+        ),
+    ] = None,
+    test_delta: Annotated[
+        float | None, typer.Option(help="stable-*: chance that one test fails.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Chance that a guarantee may fail.")] = 1e-5,
+    rows: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
+    ] = None,
+    max_answers: Annotated[
+        float | None, typer.Option(help="Cap on answers; real numbers reproduce papers.")
+    ] = None,
+    max_refusals: Annotated[
+        float | None, typer.Option(help="Cap on refusals; real numbers reproduce papers.")
+    ] = None,
+    unit_votes: Annotated[
+        int, typer.Option(help="Votes that one privacy unit can move.", min=1)
+    ] = 1,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            click_type=choice("record", "party"),
+            help="Privacy unit. [default: record where --unit-votes is 1, else party]",
+        ),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Say what votes would cost, by every method side by side.
+
+    Formal numbers hold for all votes. Per-instance numbers depend on these votes: they are
+    private, for the operator only.
+    """
+    single_threaded_kernels()
+    from coordinator import account as pricing  # noqa: PLC0415 - keeps --help fast
+
+    found = pricing.account(
+        pricing.AccountRequest(
+            votes=votes,
+            rows=_rows(rows),
+            mechanism=mechanism,
+            delta=delta,
+            vote_threshold=vote_threshold,
+            sigma1=sigma1,
+            sigma2=sigma2,
+            predictions=predictions,
+            confidence=confidence,
+            test_delta=test_delta,
+            max_answers=max_answers,
+            max_refusals=max_refusals,
+            unit_votes=unit_votes,
+            unit=unit,  # type: ignore[arg-type]  # one of the choices above
+        )
+    )
+    if output_format is Format.JSON:
+        print_json(found)
+    else:
+        print(pricing.render_account(found))
+
+
+def plan(  # noqa: PLR0917 - one argument per option
+    parties: Annotated[int, typer.Option(help="Hospitals.")] = 50,
+    teachers: Annotated[int, typer.Option(help="Teachers per hospital.")] = 1,
+    classes: Annotated[int, typer.Option(help="Classes.")] = 10,
+    epsilon: Annotated[float, typer.Option(help="Budget.")] = 5.0,
+    delta: Annotated[float, typer.Option(help="Chance that it may fail.")] = 1e-5,
+    unit: Annotated[
+        str | None, typer.Option(click_type=choice("record", "party"), help="What is protected.")
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="Queries wanted. [default: what the budget affords]")
+    ] = None,
+    vote_threshold: Annotated[
+        float | None, typer.Option(help="Threshold, in votes. [default: choose]")
+    ] = None,
+    sigma1: Annotated[
+        float | None, typer.Option(help="Noise of the check, in votes. [default: choose]")
+    ] = None,
+    sigma2: Annotated[
+        float | None, typer.Option(help="Noise of each count, in votes. [default: choose]")
+    ] = None,
+    teacher_accuracy: Annotated[
+        float, typer.Option(help="Assumed; the votes are simulated with it.")
+    ] = 0.7,
+    valid_votes: Annotated[
+        bool,
+        typer.Option(
+            "--valid-votes/--unchecked-votes",
+            help="Whether all parties are trusted to send valid vote rows (the joint price).",
+        ),
+    ] = True,
+    party_epsilons: Annotated[
+        str | None,
+        typer.Option(metavar="E,E,...", help="Budgets of the hospitals one by one."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,...",
+            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+        ),
+    ] = None,
+    expected_dropouts: Annotated[
+        int, typer.Option(help="Hospitals that may be lost in a batch, at the worst.")
+    ] = 0,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--sum",
+            click_type=choice("additive", "masked"),
+            help="Secure sum. [default: what fits the hospitals that may be lost]",
+        ),
+    ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("coordinator", "parties"),
+            help="Who adds it; with parties the coordinator sees noisy counts only.",
+        ),
+    ] = "coordinator",
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]"
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Draw epsilon over answers; must not exist."),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Say what a budget buys, before anything is spent.
+
+    Works from public numbers and simulated votes alone.
+    """
+    single_threaded_kernels()
+    from coordinator import plan_words, planning, planning_at_parties  # noqa: PLC0415 - fast --help
+
+    if noise == "parties" and plot is not None:
+        raise InvalidSettingError("--plot is for --noise coordinator", noise)
+    if noise == "coordinator" and colluders is not None:
+        raise InvalidSettingError("--colluders is for --noise parties", noise)
+    request = planning.PlanRequest(
+        parties=parties,
+        teachers=teachers,
+        classes=classes,
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit or ("party" if teachers == 1 else "record"),
+        queries=queries,
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+        sigma2=sigma2,
+        teacher_accuracy=teacher_accuracy,
+        votes_are_valid=valid_votes,
+        expected_dropouts=expected_dropouts,
+        form=form,
+        colluders=colluders,
+        party_epsilons=numbers("--party-epsilons", party_epsilons, float),
+        weights=numbers("--weights", weights, int),
+    )
+    if noise == "parties":
+        found = planning_at_parties.plan_at_parties(request)
+        text = plan_words.render_plan_at_parties
+    else:
+        found, text = planning.plan(request), planning.render_plan
+    if plot is not None:
+        _write_new(plot, planning.draw_plan(found))
+    if output_format is Format.JSON:
+        print_json(found)
+    else:
+        print(text(found))
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidSettingError("--plot must name a new file", type(error).__name__) from error
+
+
+def _rows(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    start, separator, stop = text.partition(":")
+    if not (separator and start.isdecimal() and stop.isdecimal()):
+        raise UsageError("--rows must be A:B, two whole numbers", repr(text))
+    return int(start), int(stop)

@@ -1,0 +1,203 @@
+"""Who takes part: `init`, `invite`, `members`, `approve`, `revoke`, `renew`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.certificates import days_left
+from coordinator.cli.console import (
+    DEFAULT_HOME,
+    Format,
+    FormatOption,
+    HomeOption,
+    print_json,
+    show,
+    write_secret,
+)
+from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty
+from coordinator.home import FederationHome, FederationSettings, utc_now
+from protocols.fingerprint_words import spoken
+
+
+def init(  # noqa: PLR0917 - one argument per option
+    name: Annotated[str, typer.Option(help="What people call the federation.")],
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where hospitals reach it.")],
+    home: HomeOption = DEFAULT_HOME,
+    host: Annotated[
+        str, typer.Option(help="Address that the public port is bound to.")
+    ] = "0.0.0.0",  # noqa: S104 - hospitals are elsewhere
+    port: Annotated[
+        int | None, typer.Option(help="The public port here. [default: the address's]")
+    ] = None,
+    admin_port: Annotated[int, typer.Option(help="On loopback, for its own use.")] = 8444,
+    metrics_port: Annotated[int, typer.Option(help="On loopback, for monitoring.")] = 8445,
+    health_port: Annotated[int, typer.Option(help="On loopback, gRPC health service.")] = 8446,
+    database: Annotated[
+        str, typer.Option(metavar="URL", help="PostgreSQL. [default: SQLite in the folder]")
+    ] = "",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Another name that its certificate is for."),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Make a federation: its CA, certificate, identity and database, in a new folder."""
+    host_of_address, _, port_of_address = address.rpartition(":")
+    own = int(port_of_address) if port_of_address.isdecimal() else 0
+    names = (host_of_address.strip("[]"), *(also or ())) if host_of_address else ()
+    settings = FederationSettings(
+        name=name,
+        address=address,
+        host=host,
+        port=own if port is None else port,
+        admin_port=admin_port,
+        metrics_port=metrics_port,
+        health_port=health_port,
+        database=database,
+        hosts=names,
+    )
+    made = FederationHome.create(home.absolute(), settings, now=utc_now())
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    Coordinator(made).close()  # its database, so that what is wrong with it shows now
+    words = spoken(made.fingerprint)
+    if output_format is Format.JSON:
+        print_json(
+            {"home": str(home), "name": name, "fingerprint": made.fingerprint.hex(), "words": words}
+        )
+        return
+    show(
+        f"{name} is made in {home}.",
+        "Its words, which hospitals compare with you by telephone:",
+        f"  {words}",
+        "Keep ca.key offline once the certificate is made: only `pate-fed renew` needs it.",
+        "Next: pate-fed serve, pate-fed invite NAME",
+    )
+
+
+def invite(
+    party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Invitation to write. [default: NAME.invite.json]"),
+    ] = None,
+    days: Annotated[float, typer.Option(help="Days for which it is good.")] = 7.0,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Make a one-time invitation for a hospital, as a file."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    coordinator = Coordinator.open(home)
+    target = out or Path(f"{party.replace(' ', '-')}.invite.json")
+    invitation = coordinator.invite(party, lifetime=timedelta(days=days))
+    write_secret(target, invitation.to_json())
+    words = spoken(invitation.fingerprint)
+    if output_format is Format.JSON:
+        print_json(
+            {
+                "file": str(target),
+                "party": party,
+                "words": words,
+                "expires_at": invitation.expires_at,
+            }
+        )
+        return
+    show(
+        f"{target} invites {party}, once, for {days:g} days. It is secret until it was used.",
+        "When they join, they read these words to you by telephone:",
+        f"  {words}",
+    )
+
+
+def members(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Show all hospitals: their states, and the words of their identities."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    coordinator = Coordinator.open(home)
+    found = coordinator.members()
+    words = spoken(coordinator.home.fingerprint)
+    if output_format is Format.JSON:
+        print_json({"words": words, "members": [_table(one) for one in found]})
+        return
+    show(f"{coordinator.home.settings.name}: {words}")
+    show(*(line for one in found for line in _lines(one)))
+    if not found:
+        show("No hospital has asked to join yet.")
+
+
+def approve(
+    party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
+    words: Annotated[
+        str, typer.Option(help="The twelve words that its people read to you by telephone.")
+    ],
+    teachers: Annotated[
+        int, typer.Option(help="Teachers that it votes with, as its people say.")
+    ] = USUAL_TEACHERS,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Make a hospital a member, after its words were compared by telephone."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    approved = Coordinator.open(home).approve(party, words=words, teachers=teachers)
+    inside = (
+        "its node is let in."
+        if approved.node_id is not None
+        else "its node is let in once `pate-fed serve` runs."
+    )
+    _show_one(approved, f"{party} is a member with {teachers} teachers; {inside}", output_format)
+
+
+def revoke(
+    party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Put a hospital out, or turn its request down; its identity never comes back."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    revoked = Coordinator.open(home).revoke(party)
+    _show_one(revoked, f"{party} is out.", output_format)
+
+
+def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Issue the server another certificate; what hospitals trust stays the same."""
+    opened = FederationHome.open(home.absolute())
+    opened.renew_server_certificate(now=utc_now())
+    days = int(days_left(opened.server_certificate, now=utc_now()))
+    if output_format is Format.JSON:
+        print_json({"days": days})
+        return
+    show(f"The certificate is good for {days} days. Restart `pate-fed serve` to show it.")
+
+
+def _show_one(party: EnrolledParty, said: str, output_format: Format) -> None:
+    if output_format is Format.JSON:
+        print_json(_table(party))
+        return
+    show(said)
+
+
+def _table(party: EnrolledParty) -> dict[str, Any]:
+    return {
+        "name": party.name,
+        "state": party.state,
+        "fingerprint": party.identity.fingerprint.hex(),
+        "words": spoken(party.identity.fingerprint),
+        "teachers": party.teachers,
+        "is_let_in": party.node_id is not None,
+        "requested_at": party.requested_at.isoformat(timespec="seconds"),
+    }
+
+
+def _lines(party: EnrolledParty) -> tuple[str, str]:
+    teachers = f", {party.teachers} teachers" if party.state == "member" else ""
+    return (
+        f"{party.name:24} {party.state}{teachers}",
+        f"{'':24} {spoken(party.identity.fingerprint)}",
+    )

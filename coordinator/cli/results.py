@@ -1,0 +1,75 @@
+"""What a run left behind: `report`, `transcript verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.console import EXIT_INPUT, Format, fail, print_json
+from pate_fed.errors import RunDirectoryError
+
+transcript_app = typer.Typer(
+    help="Check what a run left behind.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Write report.html of a finished run anew, and show its summary."""
+    from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
+        read_run,
+        render_report,
+        render_summary,
+        replace_report,
+    )
+
+    try:
+        run = read_run(run_dir)
+    except RunDirectoryError as error:
+        fail(error, EXIT_INPUT)
+    replace_report(run_dir, render_report(run))
+    if output_format is Format.JSON:
+        print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
+    else:
+        print(render_summary(run.metrics, run.privacy, run_dir))
+
+
+@transcript_app.callback()
+def transcript() -> None:
+    """Check what a run left behind."""
+
+
+@transcript_app.command()
+def verify(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="FINGERPRINT", help="Whose run it must be.")
+    ] = None,
+    party: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FINGERPRINT", help="One of all parties; give each of them."),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+) -> None:
+    """Check that a run's transcript is whole: nothing edited, moved, dropped or cut off.
+
+    Its keys stand in it: compare the fingerprints that are shown with those that you know, or give
+    them. `python -m protocols.transcript_verifier` does the same without the rest of this program.
+    """
+    from coordinator import transcripts  # noqa: PLC0415 - keeps --help fast
+    from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
+
+    try:
+        verdict = transcripts.check_transcript(
+            run_dir, coordinator=coordinator, parties=party or ()
+        )
+    except RunDirectoryError as error:
+        fail(error, EXIT_INPUT)
+    if output_format is Format.JSON:
+        print_json(transcripts.transcript_table(verdict))
+    else:
+        print(render_verdict(verdict))

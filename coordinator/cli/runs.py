@@ -1,0 +1,343 @@
+"""Labeling runs: `serve`, `run`, `status`, `pause`, `resume`, `stop`, `export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.cli.console import (
+    DEFAULT_HOME,
+    Format,
+    FormatOption,
+    HomeOption,
+    choice,
+    print_json,
+    show,
+    single_threaded_kernels,
+)
+from coordinator.errors import InvalidSettingError, RunEndedError
+from coordinator.run_queue import Run, RunState
+from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
+
+_QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
+
+
+def serve(home: HomeOption = DEFAULT_HOME) -> None:
+    """Serve a federation: hospitals reach it, queued runs are worked on. Logs are JSON lines.
+
+    Whatever ends it, the next one goes on with every open run.
+    """
+    single_threaded_kernels()
+    from coordinator import service  # noqa: PLC0415 - keeps --help fast
+    from coordinator.logs import write_logs_as_json  # noqa: PLC0415
+
+    service.Coordinator.open(home).close()  # what is wrong with the folder is no log line
+    write_logs_as_json()
+
+    def tell(started: service.Service) -> None:
+        settings = started.home.settings
+        print(
+            f"pate-fed: {settings.name} is served at {settings.address}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    service.serve(home, on_ready=tell)
+
+
+def run(  # noqa: PLR0917 - one argument per option
+    queries: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Public inputs, one a row; everybody may see them.",
+            rich_help_panel=_QUERIES,
+        ),
+    ],
+    label: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN", help="Hospitals' column to predict.", rich_help_panel=_QUERIES
+        ),
+    ],
+    classes: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...", help="What stands in that column.", rich_help_panel=_QUERIES
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="What you call the run.", rich_help_panel=_RUN)],
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="A column that is no feature.", rich_help_panel=_QUERIES
+        ),
+    ] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("medoids", "all"),
+            help="Which inputs are asked about: centers of clusters, or all in order.",
+            rich_help_panel=_QUERIES,
+        ),
+    ] = "medoids",
+    ask: Annotated[
+        int | None,
+        typer.Option(
+            help="How many. [default: what the budget affords, at most 100; with all: all]",
+            rich_help_panel=_QUERIES,
+        ),
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            click_type=choice("confident", "gnmax"),
+            help="Refuse where teachers disagree, or answer always. "
+            "[default: confident; with --noise parties gnmax]",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    vote_threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Noisy top count from which to answer, in votes.", rich_help_panel=_MECHANISM
+        ),
+    ] = None,
+    sigma1: Annotated[
+        float | None,
+        typer.Option(help="Noise of that check, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--sum",
+            click_type=choice("additive", "masked"),
+            help="masked goes on without lost hospitals.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = "additive",
+    noise: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("coordinator", "parties"),
+            help="Who adds it; with parties the coordinator sees noisy counts only.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = "coordinator",
+    suite: Annotated[
+        str,
+        typer.Option(
+            click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
+            help="How hospitals seal what is relayed between them.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = DEFAULT_SUITE,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            click_type=choice("record", "party"),
+            help="What is protected: a patient's records, or a whole hospital's.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Budget; the run keeps it.", rich_help_panel=_BUDGET)
+    ] = 5.0,
+    delta: Annotated[
+        float, typer.Option(help="Chance that it may fail.", rich_help_panel=_BUDGET)
+    ] = 1e-5,
+    valid_votes: Annotated[
+        bool,
+        typer.Option(
+            "--valid-votes/--unchecked-votes",
+            help="Whether all hospitals trust all to send valid vote rows (the joint price).",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = False,
+    max_answers: Annotated[
+        int | None,
+        typer.Option(help="End after so many. [default: all]", rich_help_panel=_BUDGET),
+    ] = None,
+    max_refusals: Annotated[
+        int | None,
+        typer.Option(help="End after so many. [default: all]", rich_help_panel=_BUDGET),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=_BUDGET),
+    ] = None,
+    student: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("auto", "propagation", "supervised", "network"),
+            help="Kind of student.",
+            rich_help_panel=_RUN,
+        ),
+    ] = "auto",
+    patience: Annotated[
+        float,
+        typer.Option(
+            help="Hours to wait for hospitals that are silent or have to approve.",
+            rich_help_panel=_RUN,
+        ),
+    ] = 24.0,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Queue it and leave.", rich_help_panel=_RUN)
+    ] = False,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Ask the members to label public queries, and follow the run.
+
+    Ctrl-C stops the following, not the run: `pate-fed status` shows it, `pate-fed stop` ends it.
+    """
+    single_threaded_kernels()
+    from coordinator import service  # noqa: PLC0415 - keeps --help fast
+    from coordinator.config import SimulationSettings, usual_mechanism  # noqa: PLC0415
+    from coordinator.run_request import source_of  # noqa: PLC0415
+    from pate_fed.data.task import LearningTask  # noqa: PLC0415
+
+    if not 0 < patience < float("inf"):
+        raise InvalidSettingError("--patience must be above 0 and finite", patience)
+    settings = SimulationSettings(
+        data=source_of(queries.name, label),
+        queries=ask,
+        mechanism=mechanism or usual_mechanism(noise),
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+        sigma2=sigma2,
+        noise=noise,
+        form=form,
+        suite=suite,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        valid_votes=valid_votes,
+        max_answers=max_answers,
+        max_refusals=max_refusals,
+        batch_size=batch_size,
+        student=student,
+    )
+    coordinator = service.Coordinator.open(home)
+    task = LearningTask.from_public_table(
+        queries,
+        label=label,
+        classes=[one.strip() for one in classes.split(",")],
+        ignored=ignore or (),
+    )
+    queued = coordinator.ask(
+        name,
+        task,
+        settings,
+        source=queries.name,
+        select=select,
+        patience_s=patience * 3600,
+    )
+    ended = queued
+    if not detach:
+        try:
+            ended = service.follow(coordinator.queue, name, tell=_tell)
+        except KeyboardInterrupt:
+            ended = coordinator.queue.find(name)
+            print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
+    _print_run(ended, output_format)
+    if ended.state is RunState.FAILED:
+        raise RunEndedError(f"run {name} must go through", ended.reason)
+
+
+def status(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: all]")
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Show where runs stand, and why."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    queue = Coordinator.open(home).queue
+    found = queue.all() if name is None else [queue.find(name)]
+    if output_format is Format.JSON:
+        print_json({"runs": [one.as_table() for one in found]})
+        return
+    show(*(line for one in found for line in _lines(one)))
+    if not found:
+        show("No run was asked for yet.")
+
+
+def pause(
+    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
+) -> None:
+    """Let a run rest, after the batch that is under way."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    _print_run(Coordinator.open(home).queue.pause(name), output_format)
+
+
+def resume(
+    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
+) -> None:
+    """Let a paused run go on."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    _print_run(Coordinator.open(home).queue.resume(name), output_format)
+
+
+def stop(
+    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
+) -> None:
+    """End a run, after the batch that is under way; what it released is kept and reported."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    _print_run(Coordinator.open(home).queue.stop(name), output_format)
+
+
+def export(
+    name: RunName,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder to copy to.")],
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Copy what a run gave: labels.csv, report.html, student/, transcript.jsonl."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    parts = Coordinator.open(home).export(name, out)
+    if output_format is Format.JSON:
+        print_json({"out": str(out), "parts": parts})
+        return
+    show(f"{out} has {', '.join(parts)}.")
+
+
+def _tell(run: Run) -> None:
+    """Say on standard error how far a run is: standard output is for the result."""
+    print(f"pate-fed: {_lines(run)[0]}", file=sys.stderr, flush=True)
+
+
+def _print_run(run: Run, output_format: Format) -> None:
+    if output_format is Format.JSON:
+        print_json(run.as_table())
+        return
+    show(*_lines(run))
+
+
+def _lines(run: Run) -> list[str]:
+    pausing = " (is being paused)" if run.wanted else ""
+    why = f": {run.reason}" if run.reason else ""
+    lines = [f"{run.name:24} {run.state.value}{pausing}{why}"]
+    done: dict[str, Any] = dict(run.progress)
+    if done:
+        lines.append(
+            f"{'':24} {done['answered']} answered, {done['refused']} without an answer, of "
+            f"{done['queries']}; {done['batches']} batches, {done['void']} void; epsilon "
+            f"{done['epsilon']:.3f} charged or held"
+        )
+    return lines

@@ -1,0 +1,334 @@
+"""`simulate`: a whole federation on this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from coordinator.cli.console import (
+    Format,
+    choice,
+    numbers,
+    print_json,
+    progress,
+    single_threaded_kernels,
+)
+from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
+
+_MECHANISMS: Final = (
+    "confident",
+    "gnmax",
+    "lnmax",
+    "interactive",
+    "stable-gaussian",
+    "stable-laplace",
+    "immutable",
+)
+
+_DATA, _FEDERATION, _MECHANISM, _BUDGET, _RUN = (
+    "Data",
+    "Federation",
+    "Questions and mechanism",
+    "Privacy budget",
+    "Run",
+)
+
+
+def simulate(  # noqa: PLR0917 - one argument per option
+    data: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("digits", "breast-cancer", "mnist", "csv"),
+            help="digits and breast-cancer are bundled.",
+            rich_help_panel=_DATA,
+        ),
+    ] = "digits",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of MNIST's .gz files.", rich_help_panel=_DATA),
+    ] = None,
+    data_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV file with a header.", rich_help_panel=_DATA),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="CSV: what to predict.", rich_help_panel=_DATA),
+    ] = None,
+    patient_id: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="CSV: whose record a row is.", rich_help_panel=_DATA),
+    ] = None,
+    hospital: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="CSV: where a row comes from; each value becomes a party.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    parties: Annotated[
+        int | None, typer.Option(help="Hospitals, at least 3.", rich_help_panel=_FEDERATION)
+    ] = None,
+    teachers: Annotated[
+        int | None, typer.Option(help="Teachers per hospital.", rich_help_panel=_FEDERATION)
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            click_type=choice("iid", "dirichlet", "column"),
+            help="How records are dealt: evenly, with skewed labels, or by --hospital.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = None,
+    teacher: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("auto", "nearest", "svm", "forest", "logistic", "network"),
+            help="Kind of teacher.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = "auto",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--sum",
+            click_type=choice("additive", "masked", "plain"),
+            help="How votes are summed; masked goes on without lost hospitals, plain hides nothing "
+            "and is for comparison only.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = "additive",
+    suite: Annotated[
+        str,
+        typer.Option(
+            click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
+            help="How hospitals seal what the coordinator relays between them; the first stays "
+            "closed even to a quantum computer.",
+            rich_help_panel=_FEDERATION,
+        ),
+    ] = DEFAULT_SUITE,
+    queries: Annotated[
+        int | None,
+        typer.Option(
+            help="Public inputs to ask about. [default: what the budget affords, at most 100]",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("medoids", "random"),
+            help="Which: centers of clusters, or any.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = "medoids",
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            click_type=choice(*_MECHANISMS),
+            help="From votes to labels: refuse where teachers disagree (confident), answer always "
+            "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
+            "stable winner (stable-*); immutable protects nobody and is for comparison. "
+            "[default: confident; with --noise parties gnmax]",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    vote_threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Noisy top count from which to answer, in votes.", rich_help_panel=_MECHANISM
+        ),
+    ] = None,
+    sigma1: Annotated[
+        float | None,
+        typer.Option(help="Noise of that check, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="Interactive: from which chance the student keeps its own label.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    test_delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Stable: chance that one test answers though nothing is stable.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("coordinator", "parties"),
+            help="Who adds it; with parties the coordinator sees noisy counts only.",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = "coordinator",
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]",
+            rich_help_panel=_MECHANISM,
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            click_type=choice("record", "party"),
+            help="What is protected: a patient's records, or a whole hospital's.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Budget; the run keeps it.", rich_help_panel=_BUDGET)
+    ] = 5.0,
+    party_epsilons: Annotated[
+        str | None,
+        typer.Option(
+            metavar="E,E,...",
+            help="Budgets of the hospitals one by one, in the data's order.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,...",
+            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    pricing: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("auto", "gdp", "label", "joint", "renyi"),
+            help="How refusals and answers are charged; auto: the cheapest that holds.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = "auto",
+    valid_votes: Annotated[
+        bool,
+        typer.Option(
+            "--valid-votes/--unchecked-votes",
+            help="Whether all hospitals trust all to send valid vote rows (the joint price).",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = True,
+    delta: Annotated[
+        float, typer.Option(help="Chance that it may fail.", rich_help_panel=_BUDGET)
+    ] = 1e-5,
+    max_answers: Annotated[
+        int | None,
+        typer.Option(
+            help="End after so many; fixed before the run. [default: all]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    max_refusals: Annotated[
+        int | None,
+        typer.Option(
+            help="End after so many; fixed before the run. [default: what simulated votes suggest]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=_BUDGET),
+    ] = None,
+    student: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("auto", "propagation", "supervised", "network"),
+            help="Kind of student.",
+            rich_help_panel=_RUN,
+        ),
+    ] = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("local", "ray"),
+            help="In this process, or on Flower's Ray engine (extra `ray`).",
+            rich_help_panel=_RUN,
+        ),
+    ] = "local",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Make labels, metrics and costs repeatable; keys are always fresh.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run directory to make. [default: runs/DATA-TIME]",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="What to print.", rich_help_panel=_RUN)
+    ] = Format.TEXT,
+) -> None:
+    """Run a whole federation on this machine, on real records.
+
+    Splits the records over hospitals, trains teachers, lets them vote under additive secret
+    sharing, adds noise, releases labels within the budget, trains a student and writes a report.
+    """
+    single_threaded_kernels()
+    from coordinator.config import SimulationSettings, usual_mechanism  # noqa: PLC0415 - fast --help
+    from coordinator.simulation import simulate as run  # noqa: PLC0415
+    from pate_fed.data import DataSource  # noqa: PLC0415
+
+    settings = SimulationSettings(
+        data=DataSource(data, data_dir, data_file, label, patient_id, hospital),
+        parties=parties,
+        teachers=teachers,
+        partition=partition,  # type: ignore[arg-type]  # one of the choices above
+        queries=queries,
+        select=select,
+        mechanism=mechanism or usual_mechanism(noise),
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+        sigma2=sigma2,
+        confidence=confidence,
+        test_delta=test_delta,
+        noise=noise,
+        colluders=colluders,
+        form=form,
+        suite=suite,
+        unit=unit,
+        weights=numbers("--weights", weights, int),
+        delta=delta,
+        epsilon=epsilon,
+        party_epsilons=numbers("--party-epsilons", party_epsilons, float),
+        pricing=pricing,
+        valid_votes=valid_votes,
+        max_answers=max_answers,
+        max_refusals=max_refusals,
+        batch_size=batch_size,
+        teacher_model=teacher,
+        student=student,
+        engine=engine,
+        seed=seed,
+    )
+    target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"
+    with progress(shown=output_format is Format.TEXT) as shown:
+        done = run(settings, target, progress=shown)
+    if output_format is Format.JSON:
+        print_json({"run_dir": str(done.run_dir), "metrics": done.metrics, "privacy": done.privacy})
+    else:
+        from pate_fed.report import render_summary  # noqa: PLC0415
+
+        print(render_summary(done.metrics, done.privacy, done.run_dir))
+    if done.stopped_by is not None:
+        raise done.stopped_by

@@ -1,0 +1,200 @@
+"""What machines may ask of a service, on loopback: is it alive, is it ready, how far is it.
+
+Counts and released values alone: nothing here follows from a vote that was not released.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, cast
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coordinator.errors import CoordinatorError, ServiceError
+from coordinator.home import LOOPBACK
+from coordinator.run_queue import Run, RunState
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What monitoring asks the service.
+
+    Attributes:
+        is_alive: Whether its parts run.
+        is_ready: Whether it can work on runs; by part, for people.
+        runs: All runs.
+        members: Number of hospitals by state.
+        restarts: Of the SuperLink.
+        certificate_days: For how long the server's certificate is valid still.
+    """
+
+    is_alive: Callable[[], bool]
+    is_ready: Callable[[], dict[str, bool]]
+    runs: Callable[[], list[Run]]
+    members: Callable[[], dict[str, int]]
+    restarts: Callable[[], int]
+    certificate_days: Callable[[], float]
+
+
+class Monitor:
+    """The two servers of monitoring.
+
+    Args:
+        probe: What it asks.
+        metrics_port: Of `/healthz`, `/readyz` and `/metrics`.
+        health_port: Of the standard gRPC health service.
+
+    Raises:
+        ServiceError: a port is taken.
+    """
+
+    def __init__(self, probe: Probe, *, metrics_port: int, health_port: int) -> None:
+        self._probe = probe
+        self._registry = CollectorRegistry()
+        self._registry.register(cast(Collector, _Collector(probe)))
+        self._exchanges = Histogram(
+            "pate_fed_exchange_seconds",
+            "How long exchanges with all hospitals took.",
+            registry=self._registry,
+            buckets=_BUCKETS,
+        )
+        self._stopped = threading.Event()
+        try:
+            self._web = ThreadingHTTPServer((LOOPBACK, metrics_port), _handler(self))
+        except OSError as error:
+            raise ServiceError(
+                f"port {metrics_port} must be free", error.strerror or "taken"
+            ) from error
+        self._health = health.HealthServicer()
+        self._grpc = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        try:
+            self._grpc.add_insecure_port(f"{LOOPBACK}:{health_port}")
+        except RuntimeError as error:
+            self._web.server_close()
+            raise ServiceError(f"port {health_port} must be free", "taken") from error
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._grpc.start()
+        for target in (self._web.serve_forever, self._follow):
+            threading.Thread(target=target, name="monitoring", daemon=True).start()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._stopped.set()
+        self._web.shutdown()
+        self._web.server_close()
+        self._grpc.stop(1).wait()
+
+    def note_exchange(self, seconds: float) -> None:
+        """Note how long an exchange took."""
+        self._exchanges.observe(seconds)
+
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Answer a request: status, type of content, content."""
+        if path == "/healthz":
+            alive = self._probe.is_alive()
+            return (200 if alive else 503), "application/json", _json({"alive": alive})
+        if path == "/readyz":
+            parts = _parts(self._probe)
+            return (200 if all(parts.values()) else 503), "application/json", _json(parts)
+        if path == "/metrics":
+            return 200, _CONTENT_TYPE, generate_latest(self._registry)
+        return 404, "text/plain", b""
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            ready = all(_parts(self._probe).values())
+            status = health_pb2.HealthCheckResponse.ServingStatus
+            state = status.SERVING if ready else status.NOT_SERVING
+            self._health.set("", state)
+            self._stopped.wait(1.0)
+
+
+def _parts(probe: Probe) -> dict[str, bool]:
+    try:
+        return probe.is_ready()
+    except CoordinatorError:
+        return {"database": False}
+
+
+def _json(content: dict[str, bool]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode() + b"\n"
+
+
+def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                status, kind, content = monitor.answer(self.path)
+            except CoordinatorError as error:
+                status, kind, content = 503, "text/plain", error.code.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Say nothing: monitoring asks often."""
+
+    return Handler
+
+
+class _Collector:
+    """Reads numbers off the database when they are asked for."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        runs = self._probe.runs()
+        by_state = GaugeMetricFamily("pate_fed_runs", "Runs by state.", labels=["state"])
+        for state in RunState:
+            by_state.add_metric([state.value], sum(run.state is state for run in runs))
+        yield by_state
+        for name, words in _BY_RUN.items():
+            family = GaugeMetricFamily(f"pate_fed_run_{name}", words, labels=["run"])
+            for run in runs:
+                family.add_metric([run.name], float(run.progress.get(name, 0)))
+            yield family
+        members = GaugeMetricFamily("pate_fed_members", "Hospitals by state.", labels=["state"])
+        for known, count in sorted(self._probe.members().items()):
+            members.add_metric([known], count)
+        yield members
+        yield GaugeMetricFamily(
+            "pate_fed_superlink_restarts",
+            "How often the SuperLink had to be started again.",
+            value=self._probe.restarts(),
+        )
+        yield GaugeMetricFamily(
+            "pate_fed_certificate_days",
+            "Days for which the server's certificate is valid still.",
+            value=self._probe.certificate_days(),
+        )
+
+
+_BY_RUN: Final = {
+    "queries": "Queries that are to be asked.",
+    "asked": "Queries that were looked at, of released batches.",
+    "answered": "Labels released.",
+    "refused": "Queries released without an answer.",
+    "batches": "Batches asked.",
+    "void": "Batches that are void.",
+    "exchanges": "Exchanges with all hospitals, of the last life of the service.",
+    "epsilon": "Epsilon charged or held, at the run's delta.",
+}

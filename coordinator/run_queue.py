@@ -1,0 +1,255 @@
+"""The runs of a federation: what was asked for, how far it is, and what the operator wants of it.
+
+The command line and the service meet here, in the database, and nowhere else: either may be away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from coordinator.database import Database, QueuedRunRow
+from coordinator.errors import RunQueueError, RunRequestError
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"  # nobody has begun
+    RUNNING = "running"
+    WAITING = "waiting"  # for hospitals: the reason says for whom and what
+    PAUSED = "paused"  # by the operator
+    STOPPING = "stopping"  # the operator wants it ended: what was released is kept
+    DONE = "done"
+    FAILED = "failed"  # the reason has a code
+    STOPPED = "stopped"  # by the operator
+
+
+OPEN: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
+"""What a service works on, and which first."""
+
+ENDED: Final = frozenset({RunState.DONE, RunState.FAILED, RunState.STOPPED})
+PAUSE: Final = "pause"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as the database knows it.
+
+    Attributes:
+        name: What the operator calls it.
+        state: Where it stands.
+        wanted: "pause" if it is to be paused after the exchange that is under way; else "".
+        reason: Why it is where it is.
+        request: What was asked, canonical JSON.
+        progress: Counts and released values.
+        created_at: When it was asked for.
+        updated_at: When that last changed.
+    """
+
+    name: str
+    state: RunState
+    wanted: str
+    reason: str
+    request: str
+    progress: Mapping[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+    def as_table(self) -> dict[str, Any]:
+        """Return what `status` shows."""
+        return {
+            "name": self.name,
+            "state": self.state.value,
+            "wanted": self.wanted,
+            "reason": self.reason,
+            "progress": dict(self.progress),
+            "created_at": self.created_at.isoformat(timespec="seconds"),
+            "updated_at": self.updated_at.isoformat(timespec="seconds"),
+        }
+
+
+class RunQueue:
+    """All runs of a federation.
+
+    Args:
+        database: Its database.
+        clock: The time, with its zone.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._clock = clock
+
+    # Anybody ----------------------------------------------------------------------------------
+
+    def all(self) -> list[Run]:
+        """Return all runs, in the order that they were asked for."""
+        with self._database.transaction() as session:
+            rows = session.scalars(
+                select(QueuedRunRow).order_by(QueuedRunRow.created_at, QueuedRunRow.name)
+            ).all()
+        return [_run(row) for row in rows]
+
+    def find(self, name: str) -> Run:
+        """Return a run.
+
+        Raises:
+            RunQueueError: there is none of this name.
+        """
+        with self._database.transaction() as session:
+            row = session.get(QueuedRunRow, name)
+        if row is None:
+            raise RunQueueError("a run must be of this name", f"none called {name}")
+        return _run(row)
+
+    # The operator -----------------------------------------------------------------------------
+
+    def add(self, name: str, request: str) -> Run:
+        """Queue a run.
+
+        Raises:
+            RunRequestError: there is one of this name.
+        """
+        now = self._clock()
+        with self._database.transaction() as session:
+            if session.get(QueuedRunRow, name) is not None:
+                raise RunRequestError("a run must have a name of its own", f"{name} again")
+            row = QueuedRunRow(
+                name=name,
+                state=RunState.QUEUED.value,
+                wanted="",
+                reason="",
+                request=request,
+                progress="{}",
+                created_at=now,
+                updated_at=now,
+            )
+            session.add(row)
+        return _run(row)
+
+    def pause(self, name: str) -> Run:
+        """Ask that a run rests: at once if nobody works on it, else after the exchange under way.
+
+        Raises:
+            RunQueueError: there is no such run, or it has ended or is being stopped.
+        """
+
+        def change(row: QueuedRunRow) -> None:
+            match RunState(row.state):
+                case RunState.QUEUED:
+                    row.state, row.reason = RunState.PAUSED.value, _BY_OPERATOR
+                case RunState.RUNNING | RunState.WAITING:
+                    row.wanted = PAUSE
+                case RunState.PAUSED:
+                    pass
+                case state:
+                    raise RunQueueError("a run that is paused must be open", state.value)
+
+        return self._change(name, change)
+
+    def resume(self, name: str) -> Run:
+        """Let a paused run go on.
+
+        Raises:
+            RunQueueError: there is no such run, or it is not paused.
+        """
+
+        def change(row: QueuedRunRow) -> None:
+            if row.wanted == PAUSE:
+                row.wanted = ""
+            elif row.state == RunState.PAUSED.value:
+                row.state, row.reason = RunState.QUEUED.value, ""
+            else:
+                raise RunQueueError("a run that is resumed must be paused", row.state)
+
+        return self._change(name, change)
+
+    def stop(self, name: str) -> Run:
+        """Ask that a run ends; what it released is kept.
+
+        Raises:
+            RunQueueError: there is no such run, or it has ended.
+        """
+
+        def change(row: QueuedRunRow) -> None:
+            if RunState(row.state) in ENDED:
+                raise RunQueueError("a run that is stopped must be open", row.state)
+            row.state, row.wanted, row.reason = RunState.STOPPING.value, "", _BY_OPERATOR
+
+        return self._change(name, change)
+
+    # The service ------------------------------------------------------------------------------
+
+    def next(self) -> Run | None:
+        """Return the run to work on: one that was begun before one that was not."""
+        runs = self.all()
+        for state in OPEN:
+            for run in runs:
+                if run.state is state:
+                    return run
+        return None
+
+    def enter(self, name: str, state: RunState, reason: str = "") -> Run:
+        """Note where a run stands; a run that the operator stops meanwhile stays so.
+
+        Args:
+            name: The run.
+            state: Where it is now.
+            reason: Why; no secret.
+        """
+
+        def change(row: QueuedRunRow) -> None:
+            # What the operator said meanwhile holds.
+            if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
+                row.reason = reason or row.reason
+                return
+            row.state, row.reason = state.value, reason
+            if state in ENDED or state is RunState.PAUSED:
+                row.wanted = ""
+
+        return self._change(name, change)
+
+    def note(self, name: str, progress: Mapping[str, Any]) -> None:
+        """Note how far a run is: counts and released values alone."""
+
+        def change(row: QueuedRunRow) -> None:
+            row.progress = json.dumps(dict(progress), sort_keys=True, allow_nan=False)
+
+        self._change(name, change)
+
+    def _change(self, name: str, change: Callable[[QueuedRunRow], None]) -> Run:
+        with self._database.transaction() as session:
+            row = session.get(QueuedRunRow, name)
+            if row is None:
+                raise RunQueueError("a run must be of this name", f"none called {name}")
+            change(row)
+            row.updated_at = self._clock()
+        return _run(row)
+
+
+_BY_OPERATOR: Final = "by the operator"
+
+
+def _run(row: QueuedRunRow) -> Run:
+    return Run(
+        name=row.name,
+        state=RunState(row.state),
+        wanted=row.wanted,
+        reason=row.reason,
+        request=row.request,
+        progress=json.loads(row.progress),
+        created_at=_utc(row.created_at),
+        updated_at=_utc(row.updated_at),
+    )
+
+
+def _utc(moment: datetime) -> datetime:
+    # SQLite keeps no zone: what was written was UTC.
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

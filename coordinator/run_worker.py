@@ -1,0 +1,617 @@
+"""Takes one queued run from its first offer to its run directory, over whatever lives it needs.
+
+All that counts is on disk before it is said: a worker that is killed anywhere is followed by one
+that goes on. A run whose setup had not finished is offered anew, in a fresh folder; one that was
+set up is resumed from its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator import results
+from coordinator.enrollment import EnrolledParty
+from coordinator.errors import (
+    CoordinatorError,
+    PartyFailedError,
+    PartyRefusedError,
+    RunRequestError,
+    RunStateError,
+    SetupError,
+    VoidBatchError,
+)
+from coordinator.home import FederationHome
+from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.results import Answers
+from coordinator.run_files import FileCoordinatorJournal, FileStore
+from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
+from coordinator.run_request import RunRequest
+from coordinator.stages import OnStage, pass_by
+from coordinator.transport import Silence, Transport
+from pate_fed.charging import RunLedger
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import RandomBytes
+from pate_fed.releases import Outcome
+from pate_fed.students import Student, make_student
+from pate_fed.votes import TeacherWeights
+from protocols.additive import AdditiveSum
+from protocols.errors import ProtocolError, UnfinishedSetupError
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.prg import fastest_keystream
+from protocols.secure_sum import SecureSum
+
+RUN_LIFETIME_S: Final = 7 * 24 * 3600
+OFFER_AGAIN_S: Final = 20.0
+"""Between two offers of a run that waits for hospitals."""
+
+_LOOK_S: Final = 1.0
+"""While waiting, how often to look whether the operator wants something else."""
+
+_APPROVALS: Final = ("PF-314", "PF-322")
+"""Codes with which a hospital says that a person there has not approved yet."""
+
+_KEYSTREAM = fastest_keystream(time.thread_time)
+_FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
+    form.name: form for form in (AdditiveSum, MaskedSum)
+}
+_log = logging.getLogger(__name__)
+
+OpenTransport = Callable[[int], AbstractContextManager[Transport]]
+"""Opens a way to so many nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker takes from the world.
+
+    Attributes:
+        open_transport: Opens a way to so many nodes.
+        random_bytes: Cryptographic random numbers.
+        noise_bytes: Source of the noise; the operating system's, outside of tests.
+        clock: Unix time, in seconds.
+        wait: Waits for so many seconds; returns early where the service ends.
+        on_stage: Called at every point where a coordinator may be stopped; for tests.
+        on_exchange: Told how long an exchange took.
+    """
+
+    open_transport: OpenTransport
+    random_bytes: RandomBytes
+    noise_bytes: RandomBytes
+    clock: Callable[[], float] = time.time
+    wait: Callable[[float], None] = time.sleep
+    on_stage: OnStage = pass_by
+    on_exchange: Callable[[float], None] = lambda _: None
+
+
+class _HaltedError(Exception):
+    """The operator wants a run paused or stopped: it rests where it is, or is taken up to end."""
+
+
+class RunWorker:
+    """Works on one run at a time.
+
+    Args:
+        home: The federation.
+        queue: Its runs.
+        parties: Gives all hospitals that ever asked to join.
+        surroundings: What it takes from the world.
+    """
+
+    def __init__(
+        self,
+        home: FederationHome,
+        queue: RunQueue,
+        *,
+        parties: Callable[[], list[EnrolledParty]],
+        surroundings: Surroundings,
+    ) -> None:
+        self._home = home
+        self._queue = queue
+        self._parties = parties
+        self._with = surroundings
+        self._identity: SigningIdentity = home.identity
+        self._waiting_since: dict[str, float] = {}
+
+    def work(self, run: Run) -> None:
+        """Work on a run until it ends, rests, or has to wait; its state says which.
+
+        Raises:
+            Exception: something that is no error of ours came in between; the run goes on from
+                disk with the next call.
+        """
+        try:
+            request = RunRequest.from_json(run.request)
+            task = self._task(request)
+            members = self._members(request)
+            open_run = _OpenRun(self._home, self._identity, request, task, members)
+            self._go_on(open_run)
+        except _HaltedError:
+            return
+        except (RunStateError, RunRequestError) as error:
+            self._fail(run.name, error)
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def _go_on(self, run: _OpenRun) -> None:
+        """Do what can be done now."""
+        name = run.request.name
+        if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
+            self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
+            return
+        self._enter(name, RunState.RUNNING)
+        start = time.monotonic()
+        with self._with.open_transport(len(run.members)) as carrier:
+            transport = _Watched(carrier, self._with.on_exchange)
+            with run.journal() as journal:
+                labeling = self._opened(run, transport, journal)
+                if labeling is None:
+                    return
+                self._waiting_since.pop(name, None)
+                self._enter(name, RunState.RUNNING)
+                stopped_by = self._ask_all(run, labeling, transport)
+                self._close(run, labeling, transport)
+                self._write(run, labeling, transport, seconds=time.monotonic() - start)
+        if stopped_by is None:
+            self._queue.enter(name, RunState.DONE)
+        elif isinstance(stopped_by, _HaltedError):
+            self._queue.enter(name, RunState.STOPPED, "by the operator")
+        else:
+            state = RunState.DONE if run.has_answers else RunState.FAILED
+            self._queue.enter(name, state, _said(stopped_by))
+
+    def _opened(
+        self, run: _OpenRun, transport: Transport, journal: FileCoordinatorJournal
+    ) -> LabelingRun | None:
+        """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
+        name = run.request.name
+        stopping = self._queue.find(name).state is RunState.STOPPING
+        sleep = self._sleep_of(name, stopping=stopping)
+        try:
+            if not journal.steps():
+                return self._offered(run, transport, journal, sleep)
+            # Who is told to stop waits for nobody.
+            labeling = run.resumed(
+                self._with, transport, journal, sleep, patience_s=0.0 if stopping else None
+            )
+        except UnfinishedSetupError:
+            run.give_up()
+            self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
+        except SetupError as error:
+            self._wait_for_hospitals(run, _said(error))
+        else:
+            self._finish(run, labeling)
+            return labeling
+        return None
+
+    def _offered(
+        self,
+        run: _OpenRun,
+        transport: Transport,
+        journal: FileCoordinatorJournal,
+        sleep: Callable[[float], None],
+    ) -> LabelingRun | None:
+        """Offer a run to all its hospitals."""
+        labeling = run.begun(self._with, transport, journal, sleep)
+        try:
+            labeling.set_up()
+        except PartyRefusedError as error:
+            run.give_up()
+            if error.cause not in _APPROVALS:
+                self._fail(run.request.name, error)
+                return None
+            self._wait_for_hospitals(
+                run, f"waits for the approval of {error.party} [{error.cause}]"
+            )
+            return None
+        except (SetupError, PartyFailedError) as error:
+            run.give_up()
+            if isinstance(error, PartyFailedError) and not error.is_silent:
+                self._fail(run.request.name, error)
+                return None
+            self._wait_for_hospitals(run, _said(error))
+            return None
+        except (ProtocolError, PateFedError, CoordinatorError) as error:
+            run.give_up()
+            self._fail(run.request.name, error)
+            return None
+        return labeling
+
+    def _finish(self, run: _OpenRun, labeling: LabelingRun) -> None:
+        """Bring the batch to its end that was open when an earlier life ended."""
+        try:
+            labeling.finish()
+        except VoidBatchError as error:
+            run.warnings.append(f"A batch is void: {error}")
+            _log.warning("run %s: %s", run.request.name, _said(error))
+
+    def _ask_all(
+        self, run: _OpenRun, labeling: LabelingRun, transport: Transport
+    ) -> Exception | None:
+        """Ask batch after batch; return what ended the run before all was asked."""
+        name, stopped_by = run.request.name, None
+        size = run.request.settings.batch_size or len(run.request.queries)
+        while True:
+            self._note(run, labeling, transport)
+            wanted = self._queue.find(name)
+            if wanted.state is RunState.STOPPING:
+                return _HaltedError()
+            if wanted.wanted == PAUSE:
+                self._queue.enter(name, RunState.PAUSED, "by the operator")
+                raise _HaltedError
+            asked = labeling.asked
+            left = [index for index in run.request.queries if index not in asked]
+            batch = tuple(left[:size][: labeling.asks_left])
+            if labeling.is_over or not batch:
+                return stopped_by
+            try:
+                labeling.ask(batch)
+            except BudgetExhaustedError as error:
+                return error
+            except VoidBatchError as error:
+                stopped_by = error
+                run.warnings.append(f"A batch is void: {error}")
+                self._enter(name, RunState.RUNNING, _said(error))
+
+    def _close(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+        try:
+            labeling.close()
+        except RunStateError:
+            raise
+        except (CoordinatorError, ProtocolError) as error:
+            run.warnings.append(f"The run could not be closed by all parties: {error}")
+            _log.warning("run %s could not be closed: %s", run.request.name, _said(error))
+        self._note(run, labeling, transport)
+
+    def _write(
+        self, run: _OpenRun, labeling: LabelingRun, transport: Transport, *, seconds: float
+    ) -> None:
+        """Train the student and write the run directory; nothing if it was written before."""
+        if not run.has_answers or run.results.exists():
+            return
+        run.results.parent.mkdir(mode=0o700, exist_ok=True)
+        run.write_results(labeling, transport, seconds=seconds, seed=self._with.random_bytes(32))
+
+    # Waiting ----------------------------------------------------------------------------------
+
+    def _wait_for_hospitals(self, run: _OpenRun, reason: str) -> None:
+        """Wait until a run is offered or taken up again, or give up once its patience is over."""
+        name = run.request.name
+        if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
+            self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
+            return
+        since = self._waiting_since.setdefault(name, self._with.clock())
+        if self._with.clock() - since > run.request.patience_s:
+            del self._waiting_since[name]
+            # What was begun may be taken up once hospitals are back.
+            state = RunState.FAILED if run.is_unbegun else RunState.PAUSED
+            self._queue.enter(name, state, f"its patience is over: {reason}")
+            return
+        self._wait(name, reason, OFFER_AGAIN_S)
+
+    def _wait(self, name: str, reason: str, seconds: float) -> None:
+        _log.info("run %s waits: %s", name, reason)
+        self._enter(name, RunState.WAITING, reason)
+        self._sleep_of(name, stopping=False)(seconds)
+
+    def _sleep_of(self, name: str, *, stopping: bool) -> Callable[[float], None]:
+        """Return how a run waits: the operator may call it off."""
+
+        def sleep(seconds: float) -> None:
+            left = seconds
+            while left > 0:
+                self._with.wait(min(left, _LOOK_S))
+                left -= _LOOK_S
+                if not stopping:
+                    self._require_wanted(name)
+
+        return sleep
+
+    def _require_wanted(self, name: str) -> None:
+        run = self._queue.find(name)
+        if run.wanted == PAUSE:
+            self._queue.enter(name, RunState.PAUSED, "by the operator")
+            raise _HaltedError
+        if run.state is RunState.STOPPING:
+            raise _HaltedError
+
+    def _enter(self, name: str, state: RunState, reason: str = "") -> None:
+        if self._queue.enter(name, state, reason).state is RunState.PAUSED:
+            raise _HaltedError
+
+    def _fail(self, name: str, error: Exception) -> None:
+        _log.error("run %s failed: %s", name, _said(error))
+        self._queue.enter(name, RunState.FAILED, _said(error))
+
+    # What it works on -------------------------------------------------------------------------
+
+    def _task(self, request: RunRequest) -> LearningTask:
+        try:
+            task = LearningTask.from_bytes(
+                self._home.path("pools", request.pool.hex()).read_bytes()
+            )
+        except OSError as error:
+            raise RunRequestError("the run's pool must be readable", error.strerror) from error
+        if task.pool.digest != request.pool:
+            raise RunRequestError("the run's pool must be as it was published", "another")
+        return task
+
+    def _members(self, request: RunRequest) -> list[Member]:
+        known = {one.identity.fingerprint: one for one in self._parties()}
+        members = []
+        for party in request.parties:
+            found = known.get(party.fingerprint)
+            if found is None or found.state != "member":
+                state = "unknown" if found is None else found.state
+                raise RunRequestError(f"{party.name} must be a member", state)
+            weights = TeacherWeights.equal(party.teachers)
+            members.append(Member(party.name, found.identity, weights))
+        return members
+
+    def _note(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+        self._queue.note(run.request.name, run.progress(labeling, transport))
+
+
+class _Watched(Transport):
+    """A transport whose exchanges are timed."""
+
+    def __init__(self, carrier: Transport, on_exchange: Callable[[float], None]) -> None:
+        super().__init__()
+        self._carrier = carrier
+        self._on_exchange = on_exchange
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return self._carrier.nodes()
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        start = time.monotonic()
+        answers = self._carrier.exchange(packets)
+        self._on_exchange(time.monotonic() - start)
+        return answers
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    """One run and its files."""
+
+    home: FederationHome
+    identity: SigningIdentity
+    request: RunRequest
+    task: LearningTask
+    members: list[Member]
+    warnings: list[str] = field(default_factory=list)
+    store: FileStore | None = None
+
+    @property
+    def _folder(self) -> Path:
+        return self.home.path("journals", self.request.name)
+
+    @property
+    def _attempts(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(int(one.name) for one in self._folder.iterdir() if one.name.isdecimal())
+
+    @property
+    def _attempt(self) -> Path:
+        """The folder of the newest offer that was not given up."""
+        attempts = self._attempts
+        number = attempts[-1] if attempts else 1
+        folder = self._folder / f"{number:04d}"
+        return self._folder / f"{number + 1:04d}" if (folder / _GIVEN_UP).exists() else folder
+
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether no hospital was offered it, but for offers that were given up."""
+        return not (self._attempt / "steps").exists()
+
+    @property
+    def results(self) -> Path:
+        """Its run directory."""
+        return results_of(self.home, self.request.name)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything was released."""
+        return self.store is not None and bool(self.store.releases())
+
+    def journal(self) -> FileCoordinatorJournal:
+        """Open the journal of the newest offer."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return FileCoordinatorJournal(self._attempt)
+
+    def give_up(self) -> None:
+        """Note that an offer came to nothing: the next one has a folder of its own."""
+        (self._attempt / _GIVEN_UP).touch(mode=0o600)
+
+    def begun(
+        self,
+        world: Surroundings,
+        transport: Transport,
+        journal: FileCoordinatorJournal,
+        sleep: Callable[[float], None],
+    ) -> LabelingRun:
+        """Open the run, before any hospital heard of it."""
+        return LabelingRun(
+            transport=transport,
+            identity=self.identity,
+            form=self._form(),
+            members=self.members,
+            pool=self.task.pool,
+            settings=self._settings(None),
+            store=self._open_store,
+            random_bytes=world.random_bytes,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=journal,
+            on_stage=world.on_stage,
+        )
+
+    def resumed(
+        self,
+        world: Surroundings,
+        transport: Transport,
+        journal: FileCoordinatorJournal,
+        sleep: Callable[[float], None],
+        *,
+        patience_s: float | None,
+    ) -> LabelingRun:
+        """Take the run up where an earlier life left it."""
+        return LabelingRun.resume(
+            transport=transport,
+            identity=self.identity,
+            form=self._form(),
+            members=self.members,
+            pool=self.task.pool,
+            settings=self._settings(patience_s),
+            store=self._open_store,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=journal,
+            on_stage=world.on_stage,
+        )
+
+    def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
+        """Return how far it is: counts and charges, nothing about votes."""
+        assert self.store is not None
+        outcomes = results.answers_of(self.store)
+        ledger = self.store.ledger()
+        return {
+            "queries": len(self.request.queries),
+            "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
+            "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
+            "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
+            "batches": len(ledger.states),
+            "void": labeling.voids,
+            "exchanges": transport.traffic.exchanges,
+            "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
+        }
+
+    def write_results(
+        self, labeling: LabelingRun, transport: Transport, *, seconds: float, seed: bytes
+    ) -> None:
+        """Train the student and write the run directory."""
+        assert self.store is not None
+        request, settings = self.request, self.request.settings
+        outcomes = results.answers_of(self.store)
+        student = self._student(outcomes, seed)
+        privacy = results.privacy_table(
+            run=labeling, settings=settings, store=self.store, simulated=False
+        )
+        asked = sum(entry["asked"] for entry in privacy["ledger"])
+        self.warnings += [
+            *results.slack_warnings(privacy),
+            *results.cap_warnings(
+                labeling.terms, left=labeling.left, asked=asked, queries=len(request.queries)
+            ),
+            *results.run_warnings(labeling),
+        ]
+        exchanges = transport.traffic.exchanges
+        metrics = results.metrics_table(
+            settings=settings,
+            truth=None,
+            pool=len(self.task.pool),
+            queries=request.queries,
+            outcomes=outcomes,
+            # What was asked and is in no release.
+            void=len(labeling.asked) - len(outcomes),
+            reinforced=0,
+            student_accuracy=None,
+            yardsticks={},
+            traffic=transport.traffic,
+            exchanges={"setup": 0, "batches": exchanges, "closing": 0},
+            batches=len(self.store.ledger().states),
+            seconds={"labeling": seconds},
+            warnings=self.warnings,
+        )
+        results.write_results(
+            self.results,
+            metrics=metrics,
+            privacy=privacy,
+            settings=self._settings_table(),
+            manifest=results.manifest_table(
+                settings=settings, partition=None, run=labeling, pool_digest=request.pool
+            ),
+            outcomes=outcomes,
+            class_names=request.class_names,
+            run=labeling,
+            student=student,
+        )
+
+    def _settings_table(self) -> dict[str, object]:
+        table = self.request.settings.as_table()
+        source = dict(table["source"])  # type: ignore[call-overload]
+        return {
+            **table,
+            "data": self.request.source,
+            "source": {**source, "classes": list(self.request.class_names)},
+        }
+
+    def _student(self, outcomes: Answers, seed: bytes) -> Student | None:
+        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
+        if not answered:
+            self.warnings.append("No query was answered: there is no student.")
+            return None
+        indices, classes = (
+            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
+        )
+        student = make_student(self.request.settings.student, self.task.kind)
+        student.fit(
+            self.task.pool.inputs,
+            indices,
+            classes,
+            classes=self.task.classes,
+            rng=np.random.default_rng(list(seed)),
+        )
+        return student
+
+    def _form(self) -> SecureSum:
+        form: Any = _FORMS[self.request.settings.form]
+        made: SecureSum = form(keystream=_KEYSTREAM)
+        return made
+
+    def _settings(self, patience_s: float | None) -> Settings:
+        patience = self.request.patience_s if patience_s is None else patience_s
+        return Settings(
+            self._terms,
+            simulated=False,
+            lifetime_s=RUN_LIFETIME_S,
+            suite=self.request.settings.suite,
+            patience_s=patience,
+        )
+
+    def _terms(self, members: tuple[Member, ...]) -> RunTerms:
+        names = tuple(one.name for one in self.request.parties)
+        return results.in_seat_order(self.request.terms, names=names, members=members)
+
+    def _open_store(self, ledger: RunLedger) -> FileStore:
+        statements = self.home.path("journals", "statements")
+        self.store = FileStore(self._attempt, ledger, statements=statements)
+        return self.store
+
+
+_GIVEN_UP: Final = "given up"
+
+
+def results_of(home: FederationHome, name: str) -> Path:
+    """Return where a run's directory is, or will be."""
+    return home.path("runs", name, "results")
+
+
+def _said(error: Exception) -> str:
+    """Say an error of ours in one line: its code, what must hold, what came."""
+    code = getattr(error, "code", type(error).__name__)
+    return f"{code}: {error}" if hasattr(error, "code") else str(code)

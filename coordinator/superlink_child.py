@@ -1,0 +1,137 @@
+"""Keeps the SuperLink's process alive: started, watched, started again, ended with us."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import IO, Final
+
+import httpx
+
+from coordinator.home import LOOPBACK, FederationHome
+
+QUIET: Final[Mapping[str, str]] = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Loopback goes through nobody's proxy.
+    "NO_PROXY": LOOPBACK,
+    "no_proxy": LOOPBACK,
+}
+"""Environment of every process: Flower calls nobody, and installs nothing."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_IS_STEADY_S: Final = 60.0
+_POLL_S: Final = 0.5
+_END_S: Final = 15.0
+_log = logging.getLogger(__name__)
+
+
+def quiet_environment(home: FederationHome) -> dict[str, str]:
+    """Return the environment of a process that runs Flower for a federation."""
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home.path("flower").absolute())}
+
+
+class SuperLinkChild:
+    """The SuperLink's process.
+
+    Args:
+        home: The federation.
+
+    Attributes:
+        restarts: How often it had to be started again.
+    """
+
+    def __init__(self, home: FederationHome) -> None:
+        self._home = home
+        self.restarts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
+        self._is_ready = False
+        self._thread = threading.Thread(target=self._watch, name="superlink", daemon=True)
+        context = ssl.create_default_context(cadata=home.ca_certificate.decode())
+        self._client = httpx.Client(
+            base_url=f"https://{LOOPBACK}:{home.settings.admin_port}",
+            verify=context,
+            timeout=5.0,
+            trust_env=False,
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answered when it was last asked."""
+        return self._is_ready
+
+    @property
+    def pid(self) -> int | None:
+        """Number of its process, if there is one."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def start(self) -> None:
+        """Start it, and keep it alive from now on."""
+        self._thread.start()
+
+    def wait_until_ready(self, timeout_s: float) -> bool:
+        """Wait until it answers; tell whether it did."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_ready and time.monotonic() < deadline and not self._stopped.is_set():
+            time.sleep(0.05)
+        return self._is_ready
+
+    def stop(self) -> None:
+        """End it: its standard input closes; what does not end then is killed."""
+        self._stopped.set()
+        self._thread.join(_END_S + 10)
+        self._client.close()
+
+    def _watch(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._stopped.is_set():
+            started = time.monotonic()
+            self._process = process = self._spawn()
+            while process.poll() is None and not self._stopped.is_set():
+                self._is_ready = self._answers()
+                self._stopped.wait(_POLL_S if self._is_ready else 0.1)
+            self._is_ready = False
+            self._end(process)
+            if self._stopped.is_set():
+                return
+            if time.monotonic() - started > _IS_STEADY_S:
+                pause = _FIRST_PAUSE_S
+            self.restarts += 1
+            _log.error("the SuperLink ended with %s; it is started again", process.returncode)
+            self._stopped.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "coordinator.superlink_process"]
+        return subprocess.Popen(  # noqa: S603 - our own program
+            [*command, str(self._home.folder.absolute())],
+            stdin=subprocess.PIPE,
+            env=quiet_environment(self._home),
+        )
+
+    def _answers(self) -> bool:
+        try:
+            return self._client.get("/health").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes]) -> None:
+        pipe: IO[bytes] | None = process.stdin
+        if pipe is not None:
+            pipe.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,50 @@
+"""The process that serves a federation's public port: SuperLink, gate and enrollment.
+
+`python -P -m coordinator.superlink_process HOME` is started by `coordinator.service`, whose end of
+its standard input keeps it alive.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+from coordinator import enrollment_app
+from coordinator.database import Database
+from coordinator.enrollment import Enrollment
+from coordinator.home import FederationHome, utc_now
+from coordinator.logs import write_logs_as_json
+from coordinator.superlink import SuperLinkSettings, serve
+
+
+def settings_of(home: FederationHome) -> SuperLinkSettings:
+    """Return what the SuperLink of a federation needs."""
+    return SuperLinkSettings(
+        host=home.settings.host,
+        port=home.settings.port,
+        admin_port=home.settings.admin_port,
+        certificate=home.path("server.crt"),
+        private_key=home.path("server.key"),
+        ca_certificate=home.path("ca.crt"),
+        secret=home.path("superlink.secret"),
+        database=home.path("superlink.db"),
+    )
+
+
+def main() -> None:
+    """Serve until our parent ends."""
+    # Our parent keeps signals back; we take them as they come.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    write_logs_as_json()
+    home = FederationHome.open(Path(sys.argv[1]))
+    enrollment = Enrollment(
+        home, Database(home.database_url), random_bytes=secrets.token_bytes, clock=utc_now
+    )
+    app = enrollment_app.build(enrollment, pools=home.path("pools"))
+    serve(settings_of(home), enrollment=app)
+
+
+if __name__ == "__main__":
+    main()

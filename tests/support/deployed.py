@@ -1,0 +1,311 @@
+"""A whole federation as real processes on loopback: service, SuperLink, SuperNodes.
+
+The hospitals' nodes are `PartyNode`s in this process, so that a test sees what they remember.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.home import FederationHome, FederationSettings
+from coordinator.service import Coordinator
+from party import flower_app
+from party.enrollment import CoordinatorDoor
+from party.flower_runtime import QUIET, Executor, SuperNodeSettings
+from party.guard import Guard, Policy
+from party.journal import MemoryJournal
+from party.node import MemoryLedgerStore, PartyNode
+from party.site import Site
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.data.task import LearningTask
+from pate_fed.queries import QueryBatch
+from pate_fed.votes import TeacherWeights
+from protocols.additive import AdditiveSum
+from protocols.fingerprint_words import spoken
+from protocols.masked import MaskedSum
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("North", "South", "West")
+TEACHERS = 10
+LABEL, CLASSES = "sick", ("no", "yes")
+_START_S = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def make_home(folder: Path) -> FederationHome:
+    """A federation on free ports of loopback."""
+    port, admin, metrics, health = free_ports(4)
+    settings = FederationSettings(
+        "lung study",
+        f"127.0.0.1:{port}",
+        host="127.0.0.1",
+        port=port,
+        admin_port=admin,
+        metrics_port=metrics,
+        health_port=health,
+    )
+    return FederationHome.create(folder, settings, now=datetime.now(UTC))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What every process gets; coverage and proxies of the machine it does not."""
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    return {**kept, **QUIET, "PYTHONPATH": str(ROOT), "FLWR_HOME": str(folder / "flower")}
+
+
+def write_public_table(path: Path, *, rows: int = 60) -> Path:
+    """Public inputs whose first column tells the class."""
+    rng = np.random.default_rng(6)
+    lines = ["age,weight"]
+    lines += [f"{rng.uniform(20, 80):.3f},{rng.uniform(50, 90):.3f}" for _ in range(rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def true_class(inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """What all teachers say."""
+    return (inputs[:, 0] > 0).astype(np.int64)
+
+
+@dataclass
+class Hospital:
+    """A hospital: its folder, its SuperNode, its node in this process.
+
+    Attributes:
+        asked: Every query that its teachers voted on, in order.
+    """
+
+    site: Site
+    node: PartyNode | None = None
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    ledger: Any = None
+    asked: list[int] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+    executor: Executor | None = None
+
+    def vote(self, batch: QueryBatch) -> NDArray[np.int64]:
+        self.asked += batch.indices
+        return np.tile(true_class(batch.inputs), (TEACHERS, 1))
+
+    def open(self, others: list[Hospital], task: LearningTask, *, approved: bool) -> None:
+        """Open its node, with all others pinned."""
+        pins = {one.site.identity.fingerprint: one.site.identity.public for one in others}
+        pools = frozenset({task.pool.digest} if approved else ())
+        policy = Policy(
+            approved_pools=pools,
+            least_checked_peers=2,
+            forms=frozenset({"additive", "masked"}),
+            most_near_queries=None,
+            most_epsilon=1000.0,
+        )
+        bodies = {one.site.identity.fingerprint: one.site.settings.party for one in others}
+        self.ledger = self.ledger or MemoryLedgerStore(PrivacyLedger(1000.0, 1e-5))
+        self.node = PartyNode(
+            identity=self.site.identity,
+            coordinator=self.site.coordinator,
+            pins=pins,
+            guard=Guard(policy, TeacherWeights.equal(TEACHERS), bodies),
+            pool=task.pool,
+            vote=self.vote,
+            forms={"additive": AdditiveSum(), "masked": MaskedSum()},
+            journal=self.journal,
+            ledger=self.ledger,
+            random_bytes=secrets.token_bytes,
+            clock=time.time,
+        )
+
+    def start(self) -> None:
+        """Start its SuperNode and take what comes."""
+        site = self.site
+        settings = SuperNodeSettings(
+            superlink=site.settings.address,
+            ca_certificate=site.path("ca.crt"),
+            private_key=site.path("node.key"),
+            secret=site.path("node.secret"),
+            port=site.settings.node_port,
+        )
+        log = site.path("log", "supernode").open("ab")
+        self.process = subprocess.Popen(
+            settings.command(),
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=environment(site.folder),
+        )
+        log.close()
+        app = flower_app.build(lambda _: self)
+        self.executor = Executor(
+            app,
+            address=f"127.0.0.1:{site.settings.node_port}",
+            secret=site.path("node.secret").read_bytes(),
+        )
+        self.thread = threading.Thread(target=self.executor.run, args=(self.stopped,), daemon=True)
+        self.thread.start()
+
+    def receive(self, packet: bytes) -> bytes:
+        """Answer as the node does."""
+        assert self.node is not None
+        return self.node.receive(packet)
+
+    def stop(self) -> None:
+        """End its SuperNode."""
+        self.stopped.set()
+        if self.process is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.thread is not None:
+            self.thread.join(5)
+        if self.executor is not None:
+            self.executor._tasks.close()
+
+
+@dataclass
+class Deployed:
+    """A federation and its processes."""
+
+    folder: Path
+    home: FederationHome
+    task: LearningTask
+    queries: Path
+    hospitals: list[Hospital] = field(default_factory=list)
+    service: subprocess.Popen[bytes] | None = None
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The operator's door."""
+        return Coordinator(self.home)
+
+    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run `pate-fed`."""
+        return subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env=environment(self.folder),
+            timeout=180,
+            check=False,
+        )
+
+    def serve(self, *, dies_at: str = "", passes: int = 1) -> None:
+        """Start the service; it kills itself at a stage if one is named."""
+        module = ["-m", "tests.support.mortal_service", str(self.home.folder)]
+        log = (self.folder / "service.log").open("ab")
+        self.service = subprocess.Popen(
+            [sys.executable, *module, dies_at, str(passes)],
+            stdout=log,
+            stderr=log,
+            env=environment(self.folder),
+        )
+        log.close()
+
+    def wait_until_served(self) -> None:
+        """Wait for the public port."""
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            assert self.service is None or self.service.poll() is None, self.log
+            with socket.socket() as probe:
+                if not probe.connect_ex(("127.0.0.1", self.home.settings.port)):
+                    return
+            time.sleep(0.1)
+        raise AssertionError(self.log)
+
+    def wait_for_death(self, timeout_s: float = 120.0) -> int:
+        """Wait until the service ended by itself."""
+        assert self.service is not None
+        return self.service.wait(timeout_s)
+
+    def stop_service(self) -> None:
+        """Tell the service to end."""
+        if self.service is not None and self.service.poll() is None:
+            self.service.send_signal(signal.SIGTERM)
+            self.service.wait(60)
+
+    @property
+    def log(self) -> str:
+        """What the service said."""
+        return (self.folder / "service.log").read_text(errors="replace")[-4000:]
+
+    def enroll(self, names: tuple[str, ...] = NAMES, *, approved: bool = True) -> None:
+        """Invite, join, approve by words, start all hospitals."""
+        coordinator = self.coordinator
+        ports = free_ports(len(names))
+        for name, port in zip(names, ports, strict=True):
+            invitation = coordinator.invite(name)
+            site = Site.create(self.folder / name, invitation)
+            site = site.save(replace(site.settings, node_port=port, teachers=TEACHERS))
+            door = CoordinatorDoor(site, clock=time.time)
+            assert door.join(invitation.token).state == "requested"
+            door.close()
+            words = spoken(site.identity.fingerprint)
+            coordinator.approve(name, words=words, teachers=TEACHERS)
+            self.hospitals.append(Hospital(site))
+        for one in self.hospitals:
+            others = [other for other in self.hospitals if other is not one]
+            one.open(others, self.task, approved=approved)
+            one.start()
+        coordinator.close()
+
+    def wait_for_run(self, name: str, *, states: tuple[str, ...], timeout_s: float = 240) -> Any:
+        """Wait until a run is in one of these states."""
+        coordinator = self.coordinator
+        deadline = time.monotonic() + timeout_s
+        try:
+            while time.monotonic() < deadline:
+                run = coordinator.queue.find(name)
+                if run.state.value in states:
+                    return run
+                time.sleep(0.3)
+        finally:
+            coordinator.close()
+        raise AssertionError(f"{run.state}: {run.reason}\n{self.log}")
+
+
+@contextmanager
+def deployed(folder: Path) -> Iterator[Deployed]:
+    """Make a federation in a folder; ends every process of its own."""
+    queries = write_public_table(folder / "public.csv")
+    task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
+    made = Deployed(folder, make_home(folder / "federation"), task, queries)
+    try:
+        yield made
+    finally:
+        for one in made.hospitals:
+            one.stop()
+        if made.service is not None and made.service.poll() is None:
+            made.service.send_signal(signal.SIGTERM)
+            try:
+                made.service.wait(60)
+            except subprocess.TimeoutExpired:
+                made.service.kill()
+                made.service.wait()

@@ -1,0 +1,32 @@
+"""`pate-fed serve` that kills itself: ``python -m tests.support.mortal_service HOME STAGE PASSES``.
+
+It dies by SIGKILL when it has passed the stage so often; it never does where no stage is named.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from coordinator.logs import write_logs_as_json
+from coordinator.service import serve
+from coordinator.stages import Stage
+
+
+def main(home: Path, stage: str, passes: int) -> None:
+    left = passes
+
+    def die(passed: Stage) -> None:
+        nonlocal left
+        left -= passed.value == stage
+        if passed.value == stage and not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    write_logs_as_json()
+    serve(home, on_stage=die)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

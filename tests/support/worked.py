@@ -1,0 +1,174 @@
+"""A federation whose worker and hospitals are in this process: no sockets, the same code."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from coordinator.config import SimulationSettings
+from coordinator.home import FederationHome, FederationSettings
+from coordinator.run_queue import Run
+from coordinator.run_request import source_of
+from coordinator.run_worker import RunWorker, Surroundings
+from coordinator.service import Coordinator
+from coordinator.stages import Stage
+from coordinator.transport import Silence, Transport
+from party.site import Site
+from pate_fed.data.task import LearningTask
+from protocols import wire
+from protocols.enrollment import Invitation
+from protocols.messages import JoinRequest
+from tests.support.deployed import (
+    CLASSES,
+    LABEL,
+    NAMES,
+    TEACHERS,
+    Hospital,
+    write_public_table,
+)
+
+QUERIES = 12
+
+
+class KilledError(BaseException):
+    """The service's process ends here."""
+
+
+class LocalTransport(Transport):
+    """Reaches hospitals that are in this process."""
+
+    def __init__(
+        self,
+        hospitals: Mapping[int, Hospital],
+        away: set[int],
+        on_exchange: Callable[[int], None],
+    ) -> None:
+        super().__init__()
+        self._hospitals, self._away, self._on_exchange = hospitals, away, on_exchange
+
+    def nodes(self) -> list[int]:
+        return [node for node in self._hospitals if node not in self._away]
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        self._on_exchange(self.traffic.exchanges)
+        return {
+            node: self._hospitals[node].receive(packet)
+            for node, packet in packets.items()
+            if node not in self._away
+        }
+
+
+class Worked:
+    """A federation, its coordinator's worker, and its hospitals.
+
+    Attributes:
+        away: Hospitals that cannot be reached now.
+        on_stage: Called at every stage.
+        on_exchange: Called before every exchange, with its number in this life.
+        on_wait: Called instead of waiting.
+    """
+
+    def __init__(
+        self, folder: Path, *, approved: bool = True, names: tuple[str, ...] = NAMES
+    ) -> None:
+        self.queries = write_public_table(folder / "public.csv")
+        self.task = LearningTask.from_public_table(self.queries, label=LABEL, classes=CLASSES)
+        settings = FederationSettings("lung study", "127.0.0.1:8443")
+        home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
+        self.coordinator = Coordinator(home)
+        self.hospitals: dict[int, Hospital] = {}
+        self.away: set[int] = set()
+        self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.on_exchange: Callable[[int], None] = lambda number: None
+        self.on_wait: Callable[[float], None] = lambda seconds: None
+        self.now = time.time()
+        for node, name in enumerate(names):
+            self.hospitals[node] = self._join(folder / name, self.coordinator.invite(name))
+        self.approve_pool(approved)
+
+    def join(self, name: str) -> Site:
+        """Let another hospital ask to join."""
+        return self._ask_to_join(self.queries.parent / name, self.coordinator.invite(name))
+
+    def _join(self, folder: Path, invitation: Invitation) -> Hospital:
+        site = self._ask_to_join(folder, invitation)
+        self.coordinator.enrollment.approve(
+            invitation.party,
+            fingerprint=site.identity.fingerprint,
+            door=None,
+            teachers=TEACHERS,
+        )
+        return Hospital(site)
+
+    def _ask_to_join(self, folder: Path, invitation: Invitation) -> Site:
+        site = Site.create(folder, invitation)
+        site = site.save(replace(site.settings, teachers=TEACHERS))
+        request = JoinRequest(
+            coordinator=site.coordinator.fingerprint,
+            token=invitation.token,
+            party_name=invitation.party,
+            identity_key=site.identity.public.key,
+            node_key=site.node_public_key,
+            asked_at=int(time.time()),
+        )
+        self.coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
+        return site
+
+    def approve_pool(self, approved: bool) -> None:
+        """Let all hospitals' owners approve the pool, or not."""
+        everybody = list(self.hospitals.values())
+        for one in everybody:
+            others = [other for other in everybody if other is not one]
+            one.open(others, self.task, approved=approved)
+
+    def ask(self, name: str = "first", *, patience_s: float = 3600, **changed: Any) -> Run:
+        """Queue a run."""
+        chosen: dict[str, Any] = {
+            "queries": QUERIES,
+            "batch_size": 4,
+            "mechanism": "gnmax",
+            "sigma2": 3.0,
+            "epsilon": 100.0,
+            "valid_votes": False,
+            **changed,
+        }
+        settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
+        return self.coordinator.ask(
+            name, self.task, settings, source="public.csv", patience_s=patience_s
+        )
+
+    def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:
+        """Let a worker work on a run: a fresh one, as after a start, unless one is given."""
+        (worker or self.worker()).work(self.coordinator.queue.find(name))
+        return self.coordinator.queue.find(name)
+
+    def worker(self) -> RunWorker:
+        """A worker as it is after a start."""
+        return RunWorker(
+            self.coordinator.home,
+            self.coordinator.queue,
+            parties=self.coordinator.enrollment.parties,
+            surroundings=Surroundings(
+                open_transport=self._open_transport,
+                random_bytes=secrets.token_bytes,
+                noise_bytes=secrets.token_bytes,
+                clock=lambda: self.now,
+                wait=self._wait,
+                on_stage=lambda stage: self.on_stage(stage),  # noqa: PLW0108 - it changes
+            ),
+        )
+
+    def _wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.on_wait(seconds)
+
+    @contextmanager
+    def _open_transport(self, nodes: int) -> Iterator[Transport]:
+        assert nodes == len(self.hospitals)
+        yield LocalTransport(self.hospitals, self.away, self.on_exchange)

@@ -1,0 +1,141 @@
+"""The operator's commands of a federation: words, invitations, runs, exit codes."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from coordinator.home import FederationHome
+from protocols.enrollment import Invitation
+from protocols.fingerprint_words import spoken
+from tests.support.command import Command, pate_fed
+from tests.support.deployed import CLASSES, LABEL, write_public_table
+from tests.support.worked import Worked
+
+__all__ = ["pate_fed"]
+
+
+@pytest.fixture
+def home(pate_fed: Command, tmp_path: Path) -> Path:
+    folder = tmp_path / "federation"
+    ended = pate_fed(
+        *("init", "--name", "lung study", "--address", "coordinator.example.org:8443"),
+        *("--home", folder),
+    )
+    assert ended.code == 0, ended.err
+    return folder
+
+
+def test_init_shows_the_words_of_the_federation_and_keeps_keys_to_itself(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "fed"
+    shown = pate_fed(
+        *("init", "--name", "x", "--address", "h.example.org:9000", "--home", folder),
+        *("--format", "json"),
+    ).json
+    made = FederationHome.open(folder)
+    assert shown["words"] == spoken(made.fingerprint)
+    assert made.settings.port == 9000
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("ca.key", "server.key", "identity.key", "superlink.secret"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+
+
+def test_init_refuses_to_overwrite(pate_fed: Command, home: Path) -> None:
+    before = (home / "identity.key").read_bytes()
+    ended = pate_fed("init", "--name", "other", "--address", "h.org:1", "--home", home)
+    assert (ended.code, ended.error_code) == (5, "PF-432")
+    assert (home / "identity.key").read_bytes() == before
+
+
+def test_an_invitation_is_a_secret_file_with_the_federations_words(
+    pate_fed: Command, home: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "north.json"
+    shown = pate_fed("invite", "North", "--out", out, "--home", home, "--format", "json").json
+    invitation = Invitation.from_json(out.read_text())
+    assert shown["words"] == spoken(invitation.fingerprint)
+    assert shown["words"] == spoken(FederationHome.open(home).fingerprint)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    again = pate_fed("invite", "North", "--out", out, "--home", home)
+    assert (again.code, again.error_code) == (2, "PF-401")
+
+
+def test_other_words_approve_nobody_and_the_right_ones_do(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    federation = Worked(tmp_path)
+    folder = federation.coordinator.home.folder
+    federation.join("East")
+    federation.coordinator.close()
+    words = {
+        one["name"]: one["words"]
+        for one in pate_fed("members", "--home", folder, "--format", "json").json["members"]
+    }
+    ended = pate_fed("approve", "East", "--words", words["North"], "--home", folder)
+    assert (ended.code, ended.error_code) == (3, "PF-433")
+    spelled = words["East"].upper().replace("  ", ", ")
+    approved = pate_fed(
+        *("approve", "East", "--words", spelled, "--teachers", 4, "--home", folder),
+        *("--format", "json"),
+    ).json
+    # Nobody serves here: its node is let in later.
+    assert (approved["state"], approved["teachers"], approved["is_let_in"]) == ("member", 4, False)
+    revoked = pate_fed("revoke", "East", "--home", folder, "--format", "json").json
+    assert revoked["state"] == "revoked"
+
+
+def test_a_run_without_members_is_refused(pate_fed: Command, home: Path, tmp_path: Path) -> None:
+    table = write_public_table(tmp_path / "public.csv")
+    ended = pate_fed(
+        *("run", "--queries", table, "--label", LABEL, "--classes", ",".join(CLASSES)),
+        *("--name", "first", "--home", home),
+    )
+    assert (ended.code, ended.error_code) == (3, "PF-240")
+    assert pate_fed("status", "--home", home, "--format", "json").json == {"runs": []}
+
+
+def test_a_run_is_queued_paused_resumed_and_stopped_without_a_service(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    federation = Worked(tmp_path)
+    folder = federation.coordinator.home.folder
+    federation.coordinator.close()
+    asked = pate_fed(
+        *("run", "--queries", federation.queries, "--label", LABEL, "--ask", 8),
+        *("--classes", ",".join(CLASSES), "--name", "first", "--home", folder, "--detach"),
+        *("--epsilon", 100, "--mechanism", "gnmax", "--sigma2", 3, "--format", "json"),
+    )
+    assert asked.json["state"] == "queued"
+    request = json.loads((folder / "runs" / "first" / "request.json").read_text())
+    assert len(request["queries"]) == 8
+    assert [one["teachers"] for one in request["parties"]] == [10, 10, 10]
+    assert (folder / "pools" / request["pool"]).read_bytes() == federation.task.to_bytes()
+    for command, state in (("pause", "paused"), ("resume", "queued"), ("stop", "stopping")):
+        shown = pate_fed(command, "first", "--home", folder, "--format", "json").json
+        assert shown["state"] == state
+    again = pate_fed("resume", "first", "--home", folder)
+    assert (again.code, again.error_code) == (2, "PF-446")
+    export = pate_fed("export", "first", "--out", tmp_path / "out", "--home", folder)
+    assert (export.code, export.error_code) == (2, "PF-446")
+
+
+def test_a_folder_that_is_no_federation_is_said_to_be_none(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    for command in (("status",), ("members",), ("invite", "North"), ("serve",), ("renew",)):
+        ended = pate_fed(*command, "--home", tmp_path)
+        assert (ended.code, "PF-432" in ended.err) == (5, True)
+
+
+def test_renew_keeps_what_hospitals_trust(pate_fed: Command, home: Path) -> None:
+    before = FederationHome.open(home)
+    certificate, fingerprint = before.server_certificate, before.fingerprint
+    assert pate_fed("renew", "--home", home).code == 0
+    after = FederationHome.open(home)
+    assert after.fingerprint == fingerprint
+    assert after.server_certificate != certificate

@@ -1,0 +1,110 @@
+"""A federation of real processes over TLS on loopback, from its first command to its labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pate_fed.accounting import EntryState
+from tests.support.deployed import CLASSES, LABEL, NAMES, Deployed, deployed, true_class
+
+pytestmark = pytest.mark.slow
+
+QUERIES = 12
+ASKED = (
+    *("--label", LABEL, "--classes", ",".join(CLASSES), "--ask", QUERIES, "--batch-size", 6),
+    *("--epsilon", 100, "--mechanism", "gnmax", "--sigma2", 3),
+)
+
+
+def released(federation: Deployed, out: Path) -> dict[int, str]:
+    with (out / "labels.csv").open() as file:
+        return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+
+
+def test_from_invitations_to_labels(tmp_path: Path) -> None:
+    with deployed(tmp_path) as federation:
+        home = ("--home", federation.home.folder)
+        federation.serve()
+        federation.wait_until_served()
+        federation.enroll()
+        shown = json.loads(federation.command("members", *home, "--format", "json").stdout)
+        assert [(one["name"], one["state"]) for one in shown["members"]] == [
+            (name, "member") for name in NAMES
+        ]
+        followed = federation.command(
+            *("run", "--name", "first", "--queries", federation.queries, *ASKED, *home),
+            *("--format", "json"),
+        )
+        assert followed.returncode == 0, followed.stderr + federation.log
+        run = json.loads(followed.stdout)
+        assert (run["state"], run["reason"]) == ("done", "")
+        assert run["progress"]["answered"] == QUERIES
+
+        out = tmp_path / "out"
+        exported = federation.command("export", "first", "--out", out, *home)
+        assert exported.returncode == 0, exported.stderr
+        assert {path.name for path in out.iterdir()} == {
+            *("labels.csv", "report.html", "transcript.jsonl", "student"),
+        }
+        labels = released(federation, out)
+        truth = true_class(federation.task.inputs)
+        right = sum(CLASSES[truth[index]] == label for index, label in labels.items())
+        assert len(labels) == QUERIES
+        assert right == QUERIES  # all teachers agree: the noise does not turn 30 votes to 0
+
+        metrics = httpx.get(
+            f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics", trust_env=False
+        ).text
+        assert 'pate_fed_runs{state="done"} 1.0' in metrics
+        assert f'pate_fed_run_answered{{run="first"}} {QUERIES}.0' in metrics
+        for hospital in federation.hospitals:
+            assert sorted(hospital.asked) == sorted(labels)
+
+
+@pytest.mark.parametrize("stage", ["planned", "opened", "stored"])
+def test_a_killed_service_is_followed_by_one_that_goes_on(tmp_path: Path, stage: str) -> None:
+    """SIGKILL of the service between two lines of it; its SuperLink ends with it."""
+    with deployed(tmp_path) as federation:
+        home = ("--home", federation.home.folder)
+        federation.serve(dies_at=stage)
+        federation.wait_until_served()
+        federation.enroll()
+        queued = federation.command(
+            *("run", "--name", "first", "--queries", federation.queries, *ASKED, *home, "--detach"),
+        )
+        assert queued.returncode == 0, queued.stderr
+        assert federation.wait_for_death(240) == -signal.SIGKILL, federation.log
+        run = federation.wait_for_run("first", states=("running",))
+        federation.serve()
+        federation.wait_until_served()
+        run = federation.wait_for_run("first", states=("done", "failed", "paused"))
+        assert (run.state.value, run.reason, run.progress["void"]) == ("done", "", 0)
+
+        out = tmp_path / "out"
+        federation.coordinator.export("first", out)
+        labels = released(federation, out)
+        truth = true_class(federation.task.inputs)
+        assert labels == {index: CLASSES[truth[index]] for index in labels}
+        assert len(labels) == QUERIES
+        for hospital in federation.hospitals:
+            assert sorted(hospital.asked) == sorted(labels)  # nothing was voted on twice
+            states = [entry.state for entry in hospital.ledger.load().entries]
+            assert states == [EntryState.COMMITTED] * 2  # no charge lost, none doubled
+
+
+def test_a_second_service_is_refused(tmp_path: Path) -> None:
+    with deployed(tmp_path) as federation:
+        federation.serve()
+        federation.wait_until_served()
+        second = federation.command("serve", "--home", federation.home.folder)
+        assert second.returncode == 4
+        assert "PF-448" in second.stderr
+        federation.stop_service()
+        assert federation.service is not None
+        assert federation.service.returncode == 0

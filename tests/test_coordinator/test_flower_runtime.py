@@ -1,0 +1,67 @@
+"""What we lean on inside Flower is still there; the stub is the one that hospitals have pinned."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+
+import pytest
+
+from coordinator.flower_runtime import stub
+from party.flower_runtime import STUB_DIGEST
+
+NAMES = {
+    "flwr.cli.build": ("build_fab_from_files",),
+    "flwr.common.constant": ("SubStatus",),
+    "flwr.common.serde": ("fab_to_proto", "run_from_proto", "user_config_to_proto"),
+    "flwr.proto.control_pb2": (
+        *("ListNodesRequest", "RegisterNodeRequest", "StartRunRequest", "StopRunRequest"),
+        "UnregisterNodeRequest",
+    ),
+    "flwr.proto.runtime_pb2": (
+        *("AcquireTaskRequest", "PullTaskInputRequest", "PushTaskOutputRequest"),
+    ),
+    "flwr.supercore.control": ("ControlHttpClient",),
+    "flwr.supercore.fab": ("Fab",),
+    "flwr.supercore.heartbeat": ("HeartbeatSender", "make_task_heartbeat_fn_http"),
+    "flwr.supercore.http_logging": ("get_uvicorn_log_config",),
+    "flwr.supercore.interceptors": (
+        "RuntimeVersionHttpInterceptor",
+        "SuperExecAuthHttpInterceptor",
+    ),
+    "flwr.supercore.runtime": ("RuntimeHttpClient",),
+    "flwr.supercore.task_identity": ("TaskIdentity",),
+    "flwr.superlink.cli.flower_superlink": (
+        "SuperLinkLifespan",
+        "_parse_superlink_lifespan_config",
+    ),
+    "flwr.superlink.grid": ("HttpGrid",),
+    "flwr.superlink.main": ("create_app",),
+}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_flower_still_has_what_we_lean_on(module: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in NAMES[module] if not hasattr(found, name)] == []
+
+
+def test_flower_is_called_as_we_call_it() -> None:
+    from flwr.supercore.control import ControlHttpClient  # noqa: PLC0415
+    from flwr.superlink.grid import HttpGrid  # noqa: PLC0415
+
+    grid = inspect.signature(HttpGrid.__init__).parameters
+    assert {"runtime_api_address", "insecure", "root_certificates", "token"} <= set(grid)
+    for call in ("RegisterNode", "UnregisterNode", "ListNodes", "StartRun", "StopRun"):
+        assert callable(getattr(ControlHttpClient, call))
+    for member in ("_runtime_client", "set_run", "close", "get_node_ids"):
+        assert hasattr(HttpGrid, member)
+
+
+def test_the_stub_is_the_one_that_hospitals_have_pinned() -> None:
+    assert hashlib.sha256(stub()).hexdigest() == STUB_DIGEST
+
+
+def test_the_stub_is_always_the_same_bytes() -> None:
+    assert stub() == stub()

@@ -1,0 +1,161 @@
+"""Monitoring on loopback: alive, ready, counts; nothing about votes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import grpc
+import httpx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from coordinator.errors import DatabaseError, ServiceError
+from coordinator.monitoring import Monitor, Probe
+from coordinator.run_queue import Run, RunState
+from tests.support.deployed import free_ports
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@dataclass
+class Asked:
+    """A service that monitoring can ask."""
+
+    alive: bool = True
+    parts: dict[str, bool] = field(default_factory=lambda: {"superlink": True, "worker": True})
+    is_broken: bool = False
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def probe(self) -> Probe:
+        return Probe(
+            is_alive=lambda: self.alive,
+            is_ready=self._ready,
+            runs=self._runs,
+            members=lambda: {"member": 3, "requested": 1, "revoked": 0},
+            restarts=lambda: 2,
+            certificate_days=lambda: 41.5,
+        )
+
+    def _ready(self) -> dict[str, bool]:
+        self._runs()
+        return self.parts
+
+    def _runs(self) -> list[Run]:
+        if self.is_broken:
+            raise DatabaseError("the database must be there", "nothing")
+        return self.runs
+
+
+@dataclass
+class Watched:
+    asked: Asked
+    monitor: Monitor
+    metrics_port: int
+    health_port: int
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self.metrics_port}{path}", trust_env=False)
+
+    def health(self) -> int:
+        with grpc.insecure_channel(f"127.0.0.1:{self.health_port}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status)
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    asked = Asked()
+    metrics, health = free_ports(2)
+    monitor = Monitor(asked.probe, metrics_port=metrics, health_port=health)
+    monitor.start()
+    yield Watched(asked, monitor, metrics, health)
+    monitor.stop()
+
+
+def run(name: str, state: RunState, **progress: float) -> Run:
+    return Run(name, state, "", "why", '{"secret":"request"}', progress, NOW, NOW)
+
+
+def test_alive_and_ready_are_told_apart(watched: Watched) -> None:
+    assert (watched.get("/healthz").status_code, watched.get("/readyz").status_code) == (200, 200)
+    watched.asked.parts["superlink"] = False
+    ready = watched.get("/readyz")
+    assert (ready.status_code, ready.json()) == (503, {"superlink": False, "worker": True})
+    assert watched.get("/healthz").status_code == 200
+    watched.asked.alive = False
+    assert watched.get("/healthz").status_code == 503
+
+
+def test_a_database_that_is_gone_is_not_ready_and_no_traceback(watched: Watched) -> None:
+    watched.asked.is_broken = True
+    ready, metrics = watched.get("/readyz"), watched.get("/metrics")
+    assert (ready.status_code, ready.json()) == (503, {"database": False})
+    assert (metrics.status_code, metrics.text) == (503, "PF-440")
+
+
+def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
+    watched.asked.runs = [
+        run("first", RunState.DONE, answered=7, refused=2, epsilon=1.5, void=1, batches=4),
+        run("second", RunState.WAITING),
+    ]
+    watched.monitor.note_exchange(4.2)
+    text = watched.get("/metrics").text
+    for line in (
+        'pate_fed_runs{state="done"} 1.0',
+        'pate_fed_runs{state="failed"} 0.0',
+        'pate_fed_run_answered{run="first"} 7.0',
+        'pate_fed_run_epsilon{run="first"} 1.5',
+        'pate_fed_run_answered{run="second"} 0.0',
+        'pate_fed_members{state="member"} 3.0',
+        "pate_fed_superlink_restarts 2.0",
+        "pate_fed_certificate_days 41.5",
+        "pate_fed_exchange_seconds_count 1.0",
+        "pate_fed_exchange_seconds_sum 4.2",
+    ):
+        assert line in text.splitlines()
+    assert "secret" not in text
+    assert "vote" not in text
+
+
+def test_other_paths_are_not_there(watched: Watched) -> None:
+    for path in ("/", "/metrics/../healthz/x", "/debug", "/metrics?x=1"):
+        assert watched.get(path).status_code == 404
+
+
+def test_the_standard_health_service_follows(watched: Watched) -> None:
+    status = health_pb2.HealthCheckResponse.ServingStatus
+    states = {watched.health()}
+    watched.asked.parts["worker"] = False
+    for _ in range(200):
+        states.add(watched.health())
+        if status.NOT_SERVING in states:
+            break
+        watched.monitor._stopped.wait(0.05)
+    assert states == {status.SERVING, status.NOT_SERVING}
+
+
+def test_ports_that_are_taken_are_said(watched: Watched) -> None:
+    (other,) = free_ports(1)
+    with pytest.raises(ServiceError, match=str(watched.metrics_port)):
+        Monitor(watched.asked.probe, metrics_port=watched.metrics_port, health_port=other)
+    with pytest.raises(ServiceError, match=str(watched.health_port)):
+        Monitor(watched.asked.probe, metrics_port=other, health_port=watched.health_port)
+
+
+def test_logs_are_json_and_hold_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    import logging  # noqa: PLC0415
+
+    from coordinator.logs import JsonFormatter  # noqa: PLC0415
+
+    try:
+        int("7919 votes of patient 4711")
+    except ValueError:
+        logging.getLogger("coordinator.test").exception("a run is %s", "interrupted")
+    line = JsonFormatter().format(caplog.records[-1])
+    assert "4711" not in line
+    assert json.loads(line)["exception"] == "ValueError"
+    assert json.loads(line)["message"] == "a run is interrupted"

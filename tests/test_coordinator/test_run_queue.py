@@ -1,0 +1,115 @@
+"""Runs in the database: what the operator may ask of them, and what a service works on next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.database import Database
+from coordinator.errors import RunQueueError, RunRequestError
+from coordinator.run_queue import ENDED, PAUSE, RunQueue, RunState
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[RunQueue]:
+    database = Database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+    yield RunQueue(database, clock=Clock())
+    database.close()
+
+
+def state(queue: RunQueue, name: str) -> RunState:
+    return queue.find(name).state
+
+
+def test_a_new_run_is_queued_and_keeps_what_was_asked(queue: RunQueue) -> None:
+    queue.add("first", '{"a":1}')
+    run = queue.find("first")
+    assert (run.state, run.request, run.reason) == (RunState.QUEUED, '{"a":1}', "")
+    assert run.created_at == NOW + timedelta(seconds=1)
+
+
+def test_a_name_is_taken_once(queue: RunQueue) -> None:
+    queue.add("first", "{}")
+    with pytest.raises(RunRequestError):
+        queue.add("first", "{}")
+
+
+def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
+    for call in (queue.find, queue.pause, queue.resume, queue.stop):
+        with pytest.raises(RunQueueError, match="none called nobody"):
+            call("nobody")
+
+
+def test_what_was_begun_comes_before_what_was_not_and_what_ends_before_that(
+    queue: RunQueue,
+) -> None:
+    for name in ("one", "two", "three"):
+        queue.add(name, "{}")
+    queue.enter("two", RunState.WAITING, "for North")
+    assert queue.next() == queue.find("two")
+    queue.stop("three")
+    assert queue.next() == queue.find("three")
+    for name in ("two", "three"):
+        queue.enter(name, RunState.DONE)
+    assert queue.next() == queue.find("one")
+    queue.pause("one")
+    assert queue.next() is None
+
+
+@pytest.mark.parametrize("ended", sorted(ENDED), ids=str)
+def test_what_has_ended_is_over(queue: RunQueue, ended: RunState) -> None:
+    queue.add("first", "{}")
+    queue.enter("first", ended, "why")
+    assert queue.next() is None
+    for call in (queue.pause, queue.resume, queue.stop):
+        with pytest.raises(RunQueueError):
+            call("first")
+    assert queue.find("first").reason == "why"
+
+
+def test_a_run_under_way_is_asked_to_pause_and_may_be_told_otherwise(queue: RunQueue) -> None:
+    queue.add("first", "{}")
+    queue.enter("first", RunState.RUNNING)
+    assert queue.pause("first").wanted == PAUSE
+    assert state(queue, "first") is RunState.RUNNING
+    assert queue.resume("first").wanted == ""
+    queue.pause("first")
+    queue.enter("first", RunState.PAUSED, "by the operator")
+    assert queue.find("first").wanted == ""
+    assert queue.resume("first").state is RunState.QUEUED
+
+
+def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
+    """The service read the run before, and writes after."""
+    queue.add("first", "{}")
+    queue.pause("first")
+    assert queue.enter("first", RunState.RUNNING).state is RunState.PAUSED
+    queue.resume("first")
+    queue.enter("first", RunState.RUNNING)
+    queue.stop("first")
+    queue.enter("first", RunState.WAITING, "South does not answer")
+    assert state(queue, "first") is RunState.STOPPING
+    assert queue.find("first").reason == "South does not answer"
+    assert queue.enter("first", RunState.STOPPED).state is RunState.STOPPED
+
+
+def test_progress_is_kept_as_it_was_noted(queue: RunQueue) -> None:
+    queue.add("first", "{}")
+    queue.note("first", {"answered": 3, "epsilon": 1.25})
+    assert queue.find("first").progress == {"answered": 3, "epsilon": 1.25}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        queue.note("first", {"epsilon": float("inf")})

@@ -1,0 +1,259 @@
+"""A queued run on its way to labels: approvals, pauses, stops, and a kill at every stage."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import RunQueueError, RunRequestError
+from coordinator.run_queue import RunState
+from coordinator.run_worker import results_of
+from coordinator.stages import Stage
+from pate_fed.accounting import EntryState
+from tests.support.deployed import CLASSES, NAMES, true_class
+from tests.support.worked import QUERIES, KilledError, Worked
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Worked]:
+    made = Worked(tmp_path)
+    yield made
+    made.coordinator.close()
+
+
+def labels(federation: Worked, name: str = "first") -> dict[int, str]:
+    folder = results_of(federation.coordinator.home, name)
+    with (folder / "labels.csv").open() as file:
+        return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+
+
+def charges(federation: Worked) -> list[list[EntryState]]:
+    """What became of every charge, by hospital."""
+    return [
+        [entry.state for entry in one.ledger.load().entries]
+        for one in federation.hospitals.values()
+    ]
+
+
+def require_sound(federation: Worked) -> None:
+    """Every label is right, every query was voted on once, every batch charged once."""
+    truth = true_class(federation.task.inputs)
+    assert labels(federation) == {index: CLASSES[truth[index]] for index in labels(federation)}
+    for one in federation.hospitals.values():
+        assert set(Counter(one.asked).values()) <= {1}
+        assert set(labels(federation)) <= set(one.asked)
+
+
+def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
+    federation.ask()
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert run.progress["answered"] == QUERIES
+    require_sound(federation)
+    assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
+    folder = results_of(federation.coordinator.home, "first")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    privacy = json.loads((folder / "privacy.json").read_text())
+    assert (metrics["simulated"], privacy["simulated"]) == (False, False)
+    assert metrics["queries"]["void"] == 0
+    assert metrics["accuracy"]["labels"] is None
+    assert not any("simulated" in line.lower() for line in privacy["not_protected"])
+
+
+def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask()
+    run = federation.work()
+    assert run.state is RunState.WAITING
+    assert any(name in run.reason for name in NAMES)
+    assert "approval" in run.reason
+    assert "PF-314" in run.reason
+    assert not any(one.asked for one in federation.hospitals.values())
+    federation.approve_pool(True)
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
+    federation.coordinator.close()
+
+
+def test_patience_has_an_end(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask(patience_s=30.0)
+    worker = federation.worker()  # how long it waited is in its memory
+    for _ in range(2):
+        assert federation.work(worker=worker).state is RunState.WAITING
+    run = federation.work(worker=worker)
+    assert run.state is RunState.FAILED
+    assert run.reason.startswith("its patience is over: waits for the approval of")
+    federation.coordinator.close()
+
+
+def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital(
+    federation: Worked,
+) -> None:
+    federation.ask(sigma2=0.5, epsilon=5000.0)  # below what hospitals' owners allow
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert "PF-413" in run.reason
+    assert "PF-315" in run.reason
+    assert any(name in run.reason for name in NAMES)
+    assert not any(one.asked for one in federation.hospitals.values())
+
+
+def test_a_silent_hospital_is_waited_for(federation: Worked) -> None:
+    federation.ask()
+    federation.away.add(1)
+    assert federation.work().state is RunState.WAITING
+    federation.away.clear()
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
+
+
+def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Worked) -> None:
+    federation.ask()
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            federation.coordinator.queue.pause("first")
+
+    federation.on_stage = pause
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.PAUSED, "by the operator")
+    assert run.progress["answered"] == 4
+    federation.on_stage = lambda stage: None
+    federation.coordinator.queue.resume("first")
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+
+
+def test_what_a_stopped_run_released_is_kept(federation: Worked, tmp_path: Path) -> None:
+    federation.ask()
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED and federation.coordinator.queue.find("first").state.value in (
+            "running"
+        ):
+            federation.coordinator.queue.stop("first")
+
+    federation.on_stage = stop
+    assert federation.work().state is RunState.STOPPED
+    require_sound(federation)
+    assert len(labels(federation)) == 4
+    federation.coordinator.export("first", tmp_path / "out")
+    assert (tmp_path / "out" / "labels.csv").is_file()
+    with pytest.raises(RunQueueError):
+        federation.coordinator.export("first", tmp_path / "out")
+
+
+def test_a_run_that_is_stopped_before_it_began_asks_nobody(federation: Worked) -> None:
+    federation.ask()
+    federation.coordinator.queue.stop("first")
+    assert federation.work().state is RunState.STOPPED
+    assert not any(one.asked for one in federation.hospitals.values())
+    with pytest.raises(RunQueueError, match="none yet"):
+        federation.coordinator.export("first", Path("nowhere"))
+
+
+def test_a_run_with_a_revoked_member_fails_before_it_begins(federation: Worked) -> None:
+    federation.ask()
+    federation.coordinator.enrollment.revoke("South", door=None)
+    run = federation.work()
+    assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
+
+
+def test_inputs_keep_the_task_that_they_were_published_with(federation: Worked) -> None:
+    federation.ask()
+    federation.task = type(federation.task).from_public_table(
+        federation.queries, label="dead", classes=CLASSES
+    )
+    with pytest.raises(RunRequestError, match="must keep their task"):
+        federation.ask("second")
+
+
+STAGES = (
+    *(Stage.RESERVED, Stage.PLANNED, Stage.HEARD, Stage.ANSWERED, Stage.REVEALED, Stage.OPENED),
+    *(Stage.DECIDED, Stage.STORED, Stage.SETTLED, Stage.CLOSING, Stage.COMPARING),
+    Stage.FINISHED,
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "stage"),
+    [
+        *(pytest.param("additive", stage, id=f"additive, {stage}") for stage in STAGES),
+        *(
+            pytest.param("masked", stage, id=f"masked, {stage}", marks=pytest.mark.slow)
+            for stage in (*STAGES, Stage.SURVIVORS_FIXED)
+        ),
+    ],
+)
+def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice(
+    tmp_path: Path, stage: Stage, form: str
+) -> None:
+    names = NAMES if form == "additive" else (*NAMES, "East", "Mid")
+    federation = Worked(tmp_path, names=names)
+    federation.ask(form=form)
+    passes = 5 if stage is Stage.HEARD else 1
+
+    def die(passed: Stage) -> None:
+        nonlocal passes
+        passes -= passed is stage
+        if passed is stage and not passes:
+            raise KilledError
+
+    federation.on_stage = die
+    with pytest.raises(KilledError):
+        federation.work()
+    before = charges(federation)
+    federation.on_stage = lambda passed: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+    after = charges(federation)
+    assert after == [[EntryState.COMMITTED] * 3] * len(names)
+    federation.coordinator.close()
+    assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("exchange", [0, 1, 2, 3])
+def test_a_run_whose_setup_was_cut_off_is_offered_anew(federation: Worked, exchange: int) -> None:
+    federation.ask()
+
+    def die(number: int) -> None:
+        if number == exchange:
+            raise KilledError
+
+    federation.on_exchange = die
+    with pytest.raises(KilledError):
+        federation.work()
+    federation.on_exchange = lambda number: None
+    run = federation.work()
+    if run.state is RunState.WAITING:
+        assert "offered anew" in run.reason
+        run = federation.work()
+    assert run.state is RunState.DONE, run.reason
+    require_sound(federation)
+
+
+def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) -> None:
+    """The SuperLink dies under an exchange: no batch is void for it."""
+    federation.ask()
+
+    def breaks(number: int) -> None:
+        if number == 5:
+            raise ConnectionError
+
+    federation.on_exchange = breaks
+    with pytest.raises(ConnectionError):
+        federation.work()
+    federation.on_exchange = lambda number: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0)
+    require_sound(federation)
+    assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
