@@ -30,7 +30,8 @@ from party.enrollment import CoordinatorDoor
 from party.flower_runtime import QUIET, Executor, SuperNodeSettings
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
-from party.node import MemoryLedgerStore, PartyNode
+from party.ledger_store import MemoryLedgerStore
+from party.node import PartyNode, PartyTask, tasks_of
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
@@ -131,8 +132,7 @@ class Hospital:
             coordinator=self.site.coordinator,
             pins=pins,
             guard=Guard(policy, TeacherWeights.equal(TEACHERS), bodies),
-            pool=task.pool,
-            vote=self.vote,
+            tasks=tasks_of(PartyTask(task.pool, self.vote)),
             forms={"additive": AdditiveSum(), "masked": MaskedSum()},
             journal=self.journal,
             ledger=self.ledger,
@@ -187,7 +187,7 @@ class Hospital:
         if self.thread is not None:
             self.thread.join(5)
         if self.executor is not None:
-            self.executor._tasks.close()
+            self.executor.close()
 
 
 @dataclass

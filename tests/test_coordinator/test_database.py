@@ -46,6 +46,7 @@ from coordinator.store import AskedBatch, MemoryStore
 from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import PlanOpened, RunClosed, SumOpened
 from tests.support.database_victim import (
     MEMBERS,
@@ -63,7 +64,7 @@ from tests.test_coordinator.test_resume import check
 
 ROOT = Path(__file__).parents[2]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-STEPS = [PlanOpened(b"p" * 40), SumOpened((b"d" * 32, b"")), RunClosed(b"c" * 99)]
+STEPS = [PlanOpened(b"p" * 40), SumOpened((Contribution(b"d" * 32), None)), RunClosed(b"c" * 99)]
 OpenDatabase = Callable[[str], Database]
 
 
@@ -93,7 +94,7 @@ class TestOpening:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
         engine.dispose()
-        assert database.version == "0002"
+        assert database.version == "0003"
 
     def test_many_that_open_it_at_once_upgrade_it_once(
         self, database_url: str, open_database: OpenDatabase
@@ -117,8 +118,9 @@ class TestOpening:
         with database.transaction() as session:
             for name in ("answers", "run_batches", "run_entries", "run_budgets", "run_steps"):
                 session.execute(text(f"DROP TABLE {name}"))
-            for name in ("statements", "runs"):
+            for name in ("statements", "runs", "run_queue"):
                 session.execute(text(f"DROP TABLE {name}"))
+            session.execute(text("ALTER TABLE members DROP COLUMN teachers"))
             session.execute(text("UPDATE alembic_version SET version_num = '0001'"))
             session.execute(
                 text(
