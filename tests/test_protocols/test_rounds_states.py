@@ -27,10 +27,14 @@ from protocols.messages import (
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
+    JoinRequest,
     KeyStatement,
     MaskedVector,
+    Membership,
+    MembershipQuery,
     Message,
     Plan,
+    PoolQuery,
     Ready,
     Refusal,
     Reveal,
@@ -108,6 +112,10 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Reveal: Reveal(fresh(), sender, (b"x",) * 5),
         BlameRequest: BlameRequest(run_id, fresh(), 0),
         StreamSums: StreamSums(fresh(), sender, 0, (1, 2, 3)),
+        JoinRequest: JoinRequest(fresh(), bytes(16), "North", fresh(), b"PEM", 1),
+        MembershipQuery: MembershipQuery(fresh(), sender, 1),
+        Membership: Membership(fresh(), "study", "member", 1, (), ()),
+        PoolQuery: PoolQuery(fresh(), sender, fresh(), 0, 1),
     }
     return made[kind]
 
