@@ -94,7 +94,7 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     if price_words.assumption(privacy) is not None:
         lines += _row("assumes", _ASSUMES, lines=1)
     if price_words.row_sums_kept(privacy) is not None:
-        lines += _row("holds if", _ROW_SUMS, lines=1)
+        lines += _row("holds if", _ROW_SUMS, lines=2)
     votes = wording.plural(privacy["unit_weight"], "vote")
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
     lines += _row("neighbors", privacy["neighbors"], lines=most)
