@@ -276,6 +276,10 @@ class Enrollment:
             else:
                 if invitation.used_at is not None or _utc(invitation.expires_at) <= now:
                     raise _refused()
+                # Nobody proves to hold it: else a hospital could name the node of another one.
+                same_node = select(MemberRow).where(MemberRow.node_key == request.node_key.decode())
+                if session.scalars(same_node).first() is not None:
+                    raise _refused()
                 invitation.used_at = now
                 known = MemberRow(
                     fingerprint=identity.fingerprint,
@@ -384,6 +388,9 @@ def _require_node_key(pem: bytes) -> None:
     except ValueError as error:
         raise _refused() from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
+        raise _refused()
+    # Written in one way only, so that two that are the same are known to be.
+    if pem != key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo):
         raise _refused()
 
 

@@ -112,6 +112,7 @@ class CoordinatorDoor:
             ) from error
         if answer.party != self._identity.fingerprint:
             raise EnrollmentError("the answer must be for us", "another's")
+        _require_sound(answer)
         return answer
 
     def _post(self, name: str, frame: bytes) -> bytes:
@@ -133,3 +134,12 @@ class CoordinatorDoor:
     def close(self) -> None:
         """Let go of the connection."""
         self._client.close()
+
+
+def _require_sound(answer: Membership) -> None:
+    """Refuse what no honest coordinator says: people would compare words of the wrong hospital."""
+    if answer.state not in ("requested", "member", "revoked"):
+        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'", "another state")
+    names, keys = answer.peer_names, answer.peer_keys
+    if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
+        raise EnrollmentError("every peer must have one name and one key", "others")

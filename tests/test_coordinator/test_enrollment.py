@@ -260,6 +260,21 @@ class TestWhoIsNotLetIn:
         with pytest.raises(BadSignatureError):
             federation.enrollment.answer_join(stolen)
 
+    @pytest.mark.parametrize("written", ["alike", "otherwise"])
+    def test_nobody_can_name_the_node_of_another_hospital(
+        self, federation: Federation, written: str
+    ) -> None:
+        """Else both would be let in as one node, and revoking one would put the other out."""
+        victim = Hospital()
+        federation.enrol(victim)
+        stolen = victim.node_key if written == "alike" else victim.node_key + b"\n"
+        thief = Hospital("South", node_key=stolen)
+        invitation = federation.enrollment.invite("South")
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.answer_join(thief.request(invitation, federation.clock))
+        assert list(federation.door.nodes.values()) == [victim.node_key]
+        assert federation.ask(victim).state == "member"
+
     def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
         thief, hospital = Hospital(), Hospital()

@@ -1,0 +1,100 @@
+"""A hospital at the coordinator's door: what a lying coordinator may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.certificates import make_ca
+from party.enrollment import CoordinatorDoor
+from party.errors import EnrollmentError
+from party.site import Site
+from protocols import wire
+from protocols.enrollment import Invitation
+from protocols.identity import SigningIdentity
+from protocols.messages import Membership
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+PEER = SigningIdentity.generate().public.key
+
+
+class Meeting:
+    """A hospital, and a coordinator that says what it likes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.coordinator = SigningIdentity.generate()
+        invitation = Invitation(
+            federation="lung study",
+            party="North",
+            address="coordinator.example.org:8443",
+            ca_certificate=make_ca("lung study", now=NOW).certificate.decode(),
+            coordinator_key=self.coordinator.public.key,
+            token=bytes(16),
+            expires_at=int(NOW.timestamp()) + 3600,
+        )
+        self.site = Site.create(folder / "site", invitation)
+        self.answer = Membership(
+            party=self.site.identity.fingerprint,
+            federation="lung study",
+            state="member",
+            answered_at=int(NOW.timestamp()),
+            peer_names=("South",),
+            peer_keys=(PEER,),
+        )
+
+    def ask(self, content: bytes) -> Membership:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+        door = CoordinatorDoor(self.site, clock=NOW.timestamp, transport=transport)
+        try:
+            return door.membership()
+        finally:
+            door.close()
+
+
+@pytest.fixture
+def meeting(tmp_path: Path) -> Meeting:
+    return Meeting(tmp_path)
+
+
+def test_a_good_answer_is_taken(meeting: Meeting) -> None:
+    assert meeting.ask(wire.sign(meeting.answer, meeting.coordinator).frame) == meeting.answer
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(lambda a: replace(a, peer_names=()), id="a key without a name"),
+        pytest.param(lambda a: replace(a, peer_keys=()), id="a name without a key"),
+        pytest.param(
+            lambda a: replace(a, peer_names=("South", "South"), peer_keys=(PEER, bytes(32))),
+            id="two keys for one name",
+        ),
+        pytest.param(
+            lambda a: replace(a, peer_names=("South", "West"), peer_keys=(PEER, PEER)),
+            id="two names for one key",
+        ),
+        pytest.param(lambda a: replace(a, party=bytes(32)), id="for another hospital"),
+        pytest.param(lambda a: replace(a, state="king"), id="a state that is none"),
+    ],
+)
+def test_a_lie_is_a_coded_error(meeting: Meeting, lie: Callable[[Membership], Membership]) -> None:
+    with pytest.raises(EnrollmentError):
+        meeting.ask(wire.sign(lie(meeting.answer), meeting.coordinator).frame)
+
+
+def test_another_signature_is_refused(meeting: Meeting) -> None:
+    with pytest.raises(EnrollmentError):
+        meeting.ask(wire.sign(meeting.answer, SigningIdentity.generate()).frame)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no frame", bytes(200_000)], ids=["none", "text", "long"]
+)
+def test_what_is_no_answer_is_a_coded_error(meeting: Meeting, content: bytes) -> None:
+    with pytest.raises(EnrollmentError):
+        meeting.ask(content)
