@@ -364,6 +364,7 @@ def test_a_party() -> None:
     run.set_up()
     corpus = [run.open_plan(4), run.coordinator.offer(), *FRAMES]
     me, rebuilt = run.coordinator.seats[0], 0
+    journals = [run.journals[me]]
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.5:
@@ -377,13 +378,15 @@ def test_a_party() -> None:
             run, rebuilt = MemoryRun(3), rebuilt + 1
             run.set_up()
             me = run.coordinator.seats[0]
+            journals.append(run.journals[me])
             corpus[:2] = [run.open_plan(4), run.coordinator.offer()]
         event = run.parties[me].receive(data, now=NOW).event
         if event is not None:  # a plan that the coordinator truly signed
             run.parties[me].refuse("PF-301")
 
     fuzz("a party", door, make)
-    assert run.journals[me].steps == []
+    # At most its signed promise not to serve a plan, and never a share of votes.
+    assert {step for journal in journals for step in journal.steps} <= {"abandon"}
     assert rebuilt
 
 
@@ -566,13 +569,14 @@ def test_sketches() -> None:
 
 def test_transcripts() -> None:
     vectors = read_vectors("written_transcripts")
-    good = vectors["good"].encode()
-    corpus = [good, *(item["text"].encode() for item in vectors["spoiled"].values())]
-    rows = [json.loads(line) for line in vectors["good"].splitlines()]
+    good = {text.encode() for text in vectors["good"].values()}
+    corpus = [*sorted(good), *(item["text"].encode() for item in vectors["spoiled"].values())]
+    written = [[json.loads(line) for line in text.splitlines()] for text in vectors["good"].values()]
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.5:
             return mutated(chance, corpus)
+        rows = chance.choice(written)
         place = chance.randrange(len(rows))
         changed = json.loads(json.dumps(rows))
         changed[place] = _json_of(mutated_value(chance, changed[place]))
@@ -580,7 +584,7 @@ def test_transcripts() -> None:
 
     def door(data: bytes) -> None:
         verdict = verify_transcript(data.decode("utf-8", errors="replace"))
-        assert verdict.is_good == (data == good)
+        assert verdict.is_good == (data in good)
 
     fuzz("transcripts", door, make)
 

@@ -511,15 +511,19 @@ class TestSecrets:
         assert findings_in_files(tmp_path, (MARKED_TEACHERS,))
 
     def test_nothing_from_outside_can_set_the_hook(self) -> None:
-        """It is an argument of the program's own code, without a name in any setting."""
-        sources = [
-            path.read_text(encoding="utf-8")
+        """It is an argument of the program's own code: no command line, setting or file names it."""
+        passes_it_on = {"labeling.py", "stages.py", "service.py", "run_worker.py"}
+        sources = {
+            path: path.read_text(encoding="utf-8")
             for package in ("coordinator", "party")
             for path in (Path(__file__).parents[2] / package).rglob("*.py")
-            if path.name not in {"labeling.py", "stages.py"}
-        ]
+        }
         assert len(sources) > 20
-        assert not [text for text in sources if "on_stage" in text or "OnStage" in text]
+        named = {path.name for path, text in sources.items() if re.search("on_?stage", text, re.I)}
+        assert named == passes_it_on
+        callers = [text for text in sources.values() if re.search(r"\b(serve|Service)\(", text)]
+        given = [call for text in callers for call in re.findall(r"on_stage=([\w.]+)", text)]
+        assert set(given) <= {"on_stage", "world.on_stage"}
         assert "environ" not in Path(stages.__file__).read_text(encoding="utf-8")
 
 
@@ -549,8 +553,7 @@ def restart_node(federation: MortalFederation, place: int) -> None:
         coordinator=old._coordinator,
         pins=old._pins,
         guard=old._guard,
-        pool=old._pool,
-        vote=old._vote,
+        tasks=old._tasks,
         forms=old._forms,
         journal=old._journal,
         ledger=old._ledger,
