@@ -257,6 +257,7 @@ class ProcessFederation:
 
     Attributes:
         kills: Processes that died by SIGKILL.
+        coordinator: What its operator does.
     """
 
     folder: Path
@@ -267,6 +268,7 @@ class ProcessFederation:
     tasks: dict[str, LearningTask] = field(default_factory=dict)
     lives: dict[int, BaseProcess] = field(default_factory=dict)
     coordinator_life: BaseProcess | None = None
+    coordinator: Coordinator = field(init=False)
 
     def __post_init__(self) -> None:
         settings = FederationSettings("lung study", "127.0.0.1:8443")
@@ -278,30 +280,33 @@ class ProcessFederation:
             coordinator=home.identity,
             ca=home.ca_certificate.decode(),
             ports=tuple(range(9094, 9094 + len(names))),
-            policy={"most_epsilon": 1000.0, "least_checked_peers": len(names) - 1},
+            policy={
+                "most_epsilon": 1000.0,
+                "least_checked_peers": len(names) - 1,
+                "forms": list(PARTIES),
+            },
         )
-        with closing(Coordinator(home)) as coordinator:
-            for place, site in enumerate(self.hospitals.sites):
-                changed = replace(site.settings, teachers=TEACHERS, lifetime_epsilon=1000.0)
-                self.hospitals.sites[place] = site.save(changed)
-                self.enroll(coordinator, site)
-                self._place(place).beside.mkdir()
-                self._place(place).witness.mkdir()
+        self.coordinator = Coordinator(home)
+        for place, site in enumerate(self.hospitals.sites):
+            changed = replace(site.settings, teachers=TEACHERS, lifetime_epsilon=1000.0)
+            self.hospitals.sites[place] = site.save(changed)
+            self._enroll(site)
+            self._place(place).beside.mkdir()
+            self._place(place).witness.mkdir()
 
-    @staticmethod
-    def enroll(coordinator: Coordinator, site: Site) -> None:
+    def _enroll(self, site: Site) -> None:
         """Let a hospital in, as if its people had been on the telephone."""
         name = site.settings.party
         request = JoinRequest(
             coordinator=site.coordinator.fingerprint,
-            token=coordinator.invite(name).token,
+            token=self.coordinator.invite(name).token,
             party_name=name,
             identity_key=site.identity.public.key,
             node_key=site.node_public_key,
             asked_at=int(time.time()),
         )
-        coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
-        coordinator.enrollment.approve(
+        self.coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
+        self.coordinator.enrollment.approve(
             name, fingerprint=site.identity.fingerprint, door=None, teachers=TEACHERS
         )
 
@@ -312,12 +317,6 @@ class ProcessFederation:
     def home(self) -> Path:
         """The coordinator's folder."""
         return self.folder / "federation"
-
-    @contextmanager
-    def coordinator(self) -> Iterator[Coordinator]:
-        """What the operator does; while no process of the coordinator is forked from this one."""
-        with closing(Coordinator.open(self.home)) as opened:
-            yield opened
 
     # Runs -------------------------------------------------------------------------------------
 
@@ -348,19 +347,13 @@ class ProcessFederation:
             **changed,
         }
         settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
-        with self.coordinator() as coordinator:
-            return coordinator.ask(
-                name,
-                self.tasks[task or name],
-                settings,
-                source="public.csv",
-                patience_s=patience_s,
-            )
+        return self.coordinator.ask(
+            name, self.tasks[task or name], settings, source="public.csv", patience_s=patience_s
+        )
 
     def run(self, name: str) -> Run:
         """Return a run as `status` shows it."""
-        with self.coordinator() as coordinator:
-            return coordinator.queue.find(name)
+        return self.coordinator.queue.find(name)
 
     # Lives ------------------------------------------------------------------------------------
 
@@ -445,7 +438,7 @@ class ProcessFederation:
         """Return hospitals that died and were not buried."""
         return [place for place, life in self.lives.items() if not life.is_alive()]
 
-    def close(self) -> None:
+    def end_processes(self) -> None:
         """End every process."""
         lives = [*self.lives.values(), self.coordinator_life]
         for life in lives:
@@ -459,9 +452,8 @@ class ProcessFederation:
 
     def look(self) -> Seen:
         """Read what both sides show; ends all hospitals' processes, for their folders."""
-        self.close()
-        with self.coordinator() as coordinator:
-            runs = tuple(_run_seen(coordinator, run) for run in coordinator.queue.all())
+        self.end_processes()
+        runs = tuple(_run_seen(self.coordinator, run) for run in self.coordinator.queue.all())
         hospitals = tuple(
             self._hospital_seen(place) for place in range(len(self.hospitals.sites))
         )
@@ -514,4 +506,5 @@ def process_federation(folder: Path, form: str, **more: Any) -> Iterator[Process
     try:
         yield made
     finally:
-        made.close()
+        made.end_processes()
+        made.coordinator.close()

@@ -51,23 +51,29 @@ class Schedule:
             assert time.monotonic() < deadline, self.told
             if run.state is RunState.PAUSED:  # its patience is over: the operator lets it go on
                 self.told.append(f"resumed: {run.reason}")
-                with federation.coordinator() as coordinator:
-                    coordinator.queue.resume(name)
-            self._live_once(is_calm=federation.kills - before >= MOST_KILLS_OF_A_RUN)
+                federation.coordinator.queue.resume(name)
+            self._live_once(kills=federation.kills - before)
         self.told.append(f"{run.state.value}: {run.reason}")
 
-    def _live_once(self, *, is_calm: bool) -> None:
-        """Let one coordinator live, and hospitals die beside it."""
+    def _live_once(self, *, kills: int) -> None:
+        """Let one coordinator live, and hospitals die beside it.
+
+        Args:
+            kills: In this run so far: with each of them lives grow longer, so that a slow machine
+                gets to its end, too.
+        """
         federation, chance = self._federation, self._chance
+        is_calm = kills >= MOST_KILLS_OF_A_RUN
         dies = never if is_calm or chance.random() < 0.4 else self._stage()
         federation.start_coordinator(dies)
         self.told.append(f"a coordinator that dies at {dies}")
-        kill_at = time.monotonic() + chance.expovariate(2.0)
+        rate = 3.0 / 1.3**kills
+        kill_at = time.monotonic() + chance.expovariate(rate)
         while federation.is_working:
             self._revive(is_calm=is_calm)
             if not is_calm and time.monotonic() >= kill_at:
                 self._kill()
-                kill_at = time.monotonic() + chance.expovariate(2.0)
+                kill_at = time.monotonic() + chance.expovariate(rate)
             time.sleep(0.005)
         federation.bury_coordinator()
 
