@@ -17,9 +17,9 @@ from typing import Any
 
 from coordinator.run_queue import ENDED, Run, RunState
 from coordinator.run_request import RunRequest
-from pate_fed.accounting import EntryState, PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
-from pate_fed.federation import BatchTerms
+from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
+from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
+from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.additive import AdditiveSum
@@ -243,21 +243,19 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
         mine = [plan for plan, terms in said.plans.items() if terms.run.pool_digest == one.request.pool]
         if not mine or pools[one.request.pool] > 1 or one.run.state not in ENDED:
             continue
-        least = RunLedger.of(said.plans[mine[0]].run)
-        for plan in mine:
-            worst = least.worst_case(len(said.plans[plan].indices))
-            if plan in releases:
-                least = least.reserve(plan.hex(), worst)
-                release = releases[plan]
-                least = least.commit(plan.hex(), outcomes_of(release), release.digest)
-            elif plan in shared:
-                least = least.reserve(plan.hex(), worst).forfeit(plan.hex())
-        most, size = least, max(len(said.plans[plan].indices) for plan in mine)
-        unshared = progress["void"] - sum(plan in shared and plan not in releases for plan in mine)
-        for number in range(unshared):
-            name = f"void {number}"
-            most = most.reserve(name, most.worst_case(size)).forfeit(name)
-        low, high = (_epsilon(ledger) for ledger in (least, most))
+        size = max(len(said.plans[plan].indices) for plan in mine)
+        paid = [
+            outcomes_of(releases[plan])
+            if plan in releases
+            else _worst(len(said.plans[plan].indices))
+            for plan in mine
+            if plan in releases or plan in shared
+        ]
+        # Where nobody is known to have shared, a void batch may have been charged, or not.
+        unsure = progress["void"] - sum(plan in shared and plan not in releases for plan in mine)
+        terms = said.plans[mine[0]].run
+        low = _epsilon(terms, paid)
+        high = _epsilon(terms, [*paid, *[_worst(size)] * unsure])
         if progress["epsilon"] < low * (1 - 1e-9):
             yield Violation(Fault.LOST, f"{one.run.name} says {progress['epsilon']}, cost {low}")
         if progress["epsilon"] > high * (1 + 1e-9):
@@ -269,8 +267,18 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
                 yield Violation(fault, f"{one.run.name} has {committed} released batches")
 
 
-def _epsilon(ledger: RunLedger) -> float:
-    return max((cost.charged_epsilon() for cost in ledger.costs), default=0.0)
+def _worst(queries: int) -> Outcomes:
+    return Outcomes(0, queries, queries)
+
+
+def _epsilon(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
+    """What a run costs, by its prices alone: no caps, no order of events."""
+    assert terms.mechanism == "gnmax", "of this mechanism the worst that a batch may cost is known"
+    ledger = ledger_of(terms, 0)
+    for number, outcomes in enumerate(paid):
+        charge = charge_of(terms, outcomes, weight=terms.unit_votes_at(0))
+        ledger = ledger.reserve(str(number), charge).forfeit(str(number))
+    return ledger.charged_epsilon()
 
 
 # Answers --------------------------------------------------------------------------------------
