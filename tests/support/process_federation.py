@@ -448,6 +448,25 @@ class ProcessFederation:
                 life.close()
         self.lives, self.coordinator_life = {}, None
 
+    # Backups ----------------------------------------------------------------------------------
+
+    def back_up(self, name: str) -> Path:
+        """Copy the coordinator's whole folder, while nobody works on it."""
+        assert not self.is_working
+        self.coordinator.close()
+        kept = self.folder / name
+        shutil.copytree(self.home, kept)
+        self.coordinator = Coordinator.open(self.home)
+        return kept
+
+    def restore(self, kept: Path) -> None:
+        """Put a copy in the place of the coordinator's folder."""
+        assert not self.is_working
+        self.coordinator.close()
+        shutil.rmtree(self.home)
+        shutil.copytree(kept, self.home)
+        self.coordinator = Coordinator.open(self.home)
+
     # What it comes to -------------------------------------------------------------------------
 
     def look(self) -> Seen:
@@ -467,6 +486,10 @@ class ProcessFederation:
         return HospitalSeen(
             site.settings.party, ledger, exchanges_in(witness), plans_voted_on(witness)
         )
+
+    def voted(self, place: int) -> tuple[bytes, ...]:
+        """Return the plans that a hospital's teachers were asked for so far."""
+        return plans_voted_on(self._place(place).witness)
 
     def require_true_labels(self, seen: Seen) -> None:
         """All teachers agree, so every label is what they say: no mask is left in a sum."""

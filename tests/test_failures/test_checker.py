@@ -15,7 +15,7 @@ from pate_fed.accounting import EntryState
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import MaskedVector, Plan, Reveal, Settlement
+from protocols.messages import MaskedVector, Plan, Reveal, Settlement, SurvivorSet
 from tests.support.federation import messages
 from tests.support.invariants import Fault, HospitalSeen, RunSeen, Seen, violations
 from tests.support.mortal_hospital import Fate, Moment
@@ -149,8 +149,7 @@ def a_query_is_opened_for_two_plans(seen: Seen) -> Seen:
     for one in seen.hospitals:
         said: list[tuple[bytes, bytes]] = []
         for received, sent in one.exchanges:
-            kinds = {type(message) for message in messages(sent)} if sent else set()
-            if kinds & {MaskedVector, Reveal}:
+            if sent and {MaskedVector, Reveal} & set(map(type, messages(sent))):
                 said.append((_moved(received, again), _moved(sent, again)))
         hospitals.append(replace(one, exchanges=(*one.exchanges, *said)))
     return replace(seen, hospitals=tuple(hospitals))
@@ -160,7 +159,9 @@ def _moved(packet: bytes, plan: Plan) -> bytes:
     """The same messages, for another plan."""
     digest, moved = wire.digest_of(plan), []
     for message in messages(packet):
-        if hasattr(message, "plan_digest") and not isinstance(message, Settlement):
+        if isinstance(message, Plan):
+            moved.append(plan)
+        elif isinstance(message, MaskedVector | SurvivorSet):
             moved.append(replace(message, plan_digest=digest))
         elif isinstance(message, Reveal):
             moved.append(message)
