@@ -7,6 +7,8 @@ hospitals write it down as it comes and before it goes, outside of anything that
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +19,8 @@ from typing import Any
 
 from coordinator.run_queue import ENDED, Run, RunState
 from coordinator.run_request import RunRequest
+from coordinator.run_worker import results_of
+from coordinator.service import Coordinator
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms
@@ -109,11 +113,13 @@ class Seen:
         form: Its secure sum.
         hospitals: All of them.
         runs: All of them; of one pool one, if their costs are to be looked at.
+        forgotten: Plans that a coordinator from a backup cannot know.
     """
 
     form: str
     hospitals: tuple[HospitalSeen, ...]
     runs: tuple[RunSeen, ...]
+    forgotten: frozenset[bytes] = frozenset()
 
     @cached_property
     def said(self) -> Said:
@@ -186,6 +192,28 @@ class Said:
         return [(terms.run.pool_digest, index) for index in terms.indices]
 
 
+def runs_seen(coordinator: Coordinator) -> tuple[RunSeen, ...]:
+    """Read what a coordinator shows of all its runs."""
+    return tuple(_run_seen(coordinator, run) for run in coordinator.queue.all())
+
+
+def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
+    folder = results_of(coordinator.home, run.name)
+    if not folder.is_dir():
+        return RunSeen(run)
+    names = RunRequest.from_json(run.request).class_names
+    with (folder / "labels.csv").open() as file:
+        rows = [(int(row["query_id"]), row["label"]) for row in csv.DictReader(file)]
+    labels = {index: names.index(label) for index, label in rows if label in names}
+    privacy = json.loads((folder / "privacy.json").read_text())
+    return RunSeen(
+        run,
+        labels,
+        tuple(entry["state"] for entry in privacy["ledger"]),
+        (folder / "transcript.jsonl").read_text(),
+    )
+
+
 def violations(seen: Seen) -> list[Violation]:
     """Look at everything; nothing is found where all is well."""
     return [
@@ -240,7 +268,11 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
     pools = Counter(one.request.pool for one in seen.runs)
     for one in seen.runs:
         progress = one.run.progress
-        mine = [plan for plan, terms in said.plans.items() if terms.run.pool_digest == one.request.pool]
+        mine = [
+            plan
+            for plan, terms in said.plans.items()
+            if terms.run.pool_digest == one.request.pool and plan not in seen.forgotten
+        ]
         if not mine or pools[one.request.pool] > 1 or one.run.state not in ENDED:
             continue
         size = max(len(said.plans[plan].indices) for plan in mine)
@@ -259,7 +291,9 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
         if progress["epsilon"] < low * (1 - 1e-9):
             yield Violation(Fault.LOST, f"{one.run.name} says {progress['epsilon']}, cost {low}")
         if progress["epsilon"] > high * (1 + 1e-9):
-            yield Violation(Fault.DOUBLED, f"{one.run.name} says {progress['epsilon']}, cost {high}")
+            yield Violation(
+                Fault.DOUBLED, f"{one.run.name} says {progress['epsilon']}, cost {high}"
+            )
         if one.labels is not None:
             committed = sum(state == EntryState.COMMITTED.value for state in one.batches)
             if committed != sum(plan in releases for plan in mine):
@@ -294,8 +328,10 @@ def _answers(seen: Seen) -> Iterator[Violation]:
             if times > 1:
                 yield Violation(Fault.AGAIN, f"{one.name} voted {times} times on {_short(plan)}")
     for plan, settled in said.settlements.items():
-        if len(settled) > 1:
-            yield Violation(Fault.AGAIN, f"{_short(plan)} was settled in {len(settled)} ways")
+        # Whoever forgot that a plan was released may call it void; nobody releases it again.
+        ways = {way for way in settled if way[0] == "released" or plan not in seen.forgotten}
+        if len(ways) > 1:
+            yield Violation(Fault.AGAIN, f"{_short(plan)} was settled in {len(ways)} ways")
     opened, released = defaultdict(set), defaultdict(set)
     for plan in said.plans:
         for query in said.queries(plan):
@@ -329,7 +365,9 @@ def _labels(seen: Seen) -> Iterator[Violation]:
             for (pool, index), label, outcome in zip(
                 said.queries(plan), release.labels, release.outcomes, strict=True
             )
-            if pool == one.request.pool and outcome == Outcome.ANSWERED
+            if pool == one.request.pool
+            and outcome == Outcome.ANSWERED
+            and plan not in seen.forgotten
         }
         if one.labels is None:
             continue
@@ -356,9 +394,7 @@ def _labels(seen: Seen) -> Iterator[Violation]:
 def _counters(seen: Seen) -> Iterator[Violation]:
     for one in seen.hospitals:
         signed = [
-            message.journal_counter
-            for message in one.sent
-            if hasattr(message, "journal_counter")
+            message.journal_counter for message in one.sent if hasattr(message, "journal_counter")
         ]
         if signed != sorted(signed):
             yield Violation(Fault.BACK, one.name)

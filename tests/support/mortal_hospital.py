@@ -72,7 +72,6 @@ class Witness:
 RECEIVED, SENT, VOTED = b"R", b"S", b"V"
 
 
-
 def exchanges_in(folder: Path) -> tuple[tuple[bytes, bytes], ...]:
     """Return what came and what it was answered with, over all lives."""
     found: list[tuple[bytes, bytes]] = []

@@ -8,11 +8,8 @@ imported, and that has no thread but one.
 
 from __future__ import annotations
 
-import csv
-import json
 import multiprocessing
 import os
-import random
 import secrets
 import shutil
 import socket
@@ -32,9 +29,9 @@ import numpy as np
 
 from coordinator.config import SimulationSettings
 from coordinator.home import FederationHome, FederationSettings
-from coordinator.run_queue import ENDED, Run, RunState
-from coordinator.run_request import RunRequest, source_of
-from coordinator.run_worker import RunWorker, Surroundings, results_of
+from coordinator.run_queue import Run
+from coordinator.run_request import source_of
+from coordinator.run_worker import RunWorker, Surroundings
 from coordinator.service import Coordinator
 from coordinator.stages import Stage
 from coordinator.transport import Silence, Transport
@@ -46,7 +43,7 @@ from protocols.messages import JoinRequest
 from tests.support.deployed import true_class
 from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL
-from tests.support.invariants import HospitalSeen, RunSeen, Seen
+from tests.support.invariants import HospitalSeen, Seen, runs_seen
 from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, plans_voted_on
 
 TEACHERS = 10
@@ -218,8 +215,7 @@ def live_as_coordinator(
 
 @dataclass
 class DiesAt:
-    """Dies when a stage is passed for the so many-th time; stages of all kinds where none is named.
-    """
+    """Dies when a stage is passed for the so many-th time; stages of all kinds where none is named."""
 
     stage: Stage | None = None
     number: int = 1
@@ -246,6 +242,23 @@ def _faults_in(log: Path) -> Iterator[None]:
     except BaseException:
         os.write(file, f"FAULT {traceback.format_exc()}".encode())
         raise
+
+
+def enroll(coordinator: Coordinator, site: Site) -> None:
+    """Let a hospital in, as if its people had been on the telephone; nobody serves."""
+    name = site.settings.party
+    request = JoinRequest(
+        coordinator=site.coordinator.fingerprint,
+        token=coordinator.invite(name).token,
+        party_name=name,
+        identity_key=site.identity.public.key,
+        node_key=site.node_public_key,
+        asked_at=int(time.time()),
+    )
+    coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
+    coordinator.enrollment.approve(
+        name, fingerprint=site.identity.fingerprint, door=None, teachers=TEACHERS
+    )
 
 
 # The test's side ------------------------------------------------------------------------------
@@ -290,25 +303,9 @@ class ProcessFederation:
         for place, site in enumerate(self.hospitals.sites):
             changed = replace(site.settings, teachers=TEACHERS, lifetime_epsilon=1000.0)
             self.hospitals.sites[place] = site.save(changed)
-            self._enroll(site)
+            enroll(self.coordinator, self.hospitals.sites[place])
             self._place(place).beside.mkdir()
             self._place(place).witness.mkdir()
-
-    def _enroll(self, site: Site) -> None:
-        """Let a hospital in, as if its people had been on the telephone."""
-        name = site.settings.party
-        request = JoinRequest(
-            coordinator=site.coordinator.fingerprint,
-            token=self.coordinator.invite(name).token,
-            party_name=name,
-            identity_key=site.identity.public.key,
-            node_key=site.node_public_key,
-            asked_at=int(time.time()),
-        )
-        self.coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
-        self.coordinator.enrollment.approve(
-            name, fingerprint=site.identity.fingerprint, door=None, teachers=TEACHERS
-        )
 
     def _place(self, place: int) -> _Place:
         return _Place(self.hospitals.sites[place].folder, self.folder / f"beside-{place}")
@@ -332,9 +329,7 @@ class ProcessFederation:
             self.hospitals.approve(place)
         return task
 
-    def ask(
-        self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any
-    ) -> Run:
+    def ask(self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
             "form": self.form,
@@ -472,10 +467,8 @@ class ProcessFederation:
     def look(self) -> Seen:
         """Read what both sides show; ends all hospitals' processes, for their folders."""
         self.end_processes()
-        runs = tuple(_run_seen(self.coordinator, run) for run in self.coordinator.queue.all())
-        hospitals = tuple(
-            self._hospital_seen(place) for place in range(len(self.hospitals.sites))
-        )
+        runs = runs_seen(self.coordinator)
+        hospitals = tuple(self._hospital_seen(place) for place in range(len(self.hospitals.sites)))
         return Seen(self.form, hospitals, runs)
 
     def _hospital_seen(self, place: int) -> HospitalSeen:
@@ -503,23 +496,6 @@ class ProcessFederation:
 def _nobody(site: Site, task: LearningTask) -> Any:
     """Who reads a hospital's books asks no teacher."""
     return lambda batch: None
-
-
-def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
-    folder = results_of(coordinator.home, run.name)
-    if not folder.is_dir():
-        return RunSeen(run)
-    names = RunRequest.from_json(run.request).class_names
-    with (folder / "labels.csv").open() as file:
-        rows = [(int(row["query_id"]), row["label"]) for row in csv.DictReader(file)]
-    labels = {index: names.index(label) for index, label in rows if label in names}
-    privacy = json.loads((folder / "privacy.json").read_text())
-    return RunSeen(
-        run,
-        labels,
-        tuple(entry["state"] for entry in privacy["ledger"]),
-        (folder / "transcript.jsonl").read_text(),
-    )
 
 
 @contextmanager

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from coordinator.run_queue import RunState
@@ -17,9 +15,8 @@ from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Reveal, Settlement, SurvivorSet
 from tests.support.federation import messages
-from tests.support.invariants import Fault, HospitalSeen, RunSeen, Seen, violations
-from tests.support.mortal_hospital import Fate, Moment
-from tests.support.process_federation import ProcessFederation, process_federation
+from tests.support.invariants import Fault, Seen, violations
+from tests.support.process_federation import process_federation
 
 ANYBODY = SigningIdentity.generate()
 """The checker looks at what was said, not at who signed it."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator.run_queue import RunState
 from coordinator.stages import Stage
+from pate_fed.accounting import EntryState
 from tests.support.invariants import Seen, require_sound
 from tests.support.process_federation import DiesAt, ProcessFederation, process_federation
 
@@ -32,7 +35,7 @@ def test_what_was_asked_after_the_backup_is_not_answered_again(tmp_path: Path, f
         federation.start_hospitals()
         federation.ask("first")
         federation.work()
-        yesterday = federation.back_up("yesterday")
+        yesterday, known = federation.back_up("yesterday"), plans(federation)
         federation.ask("second")
         federation.work()
         before = federation.look()
@@ -43,7 +46,7 @@ def test_what_was_asked_after_the_backup_is_not_answered_again(tmp_path: Path, f
         federation.start_hospitals()
         federation.ask("second")
         federation.work()
-        seen = federation.look()
+        seen = replace(federation.look(), forgotten=frozenset(before.said.plans.keys() - known))
         require_sound(seen)
         run = federation.run("second")
         assert run.state is RunState.FAILED
@@ -61,30 +64,34 @@ def test_a_run_that_ended_since_the_backup_does_not_go_on_from_it(
     with process_federation(tmp_path, form) as federation:
         federation.make_task("first", seed=1)
         federation.start_hospitals()
-        federation.ask("first")
+        federation.ask("first", patience_s=0.2)
         assert federation.work(DiesAt(Stage.STORED))
-        yesterday = federation.back_up("yesterday")
+        yesterday, known = federation.back_up("yesterday"), plans(federation)
         federation.work()
         assert federation.run("first").state is RunState.DONE
-        before = witnessed(federation)
+        made = plans(federation)
+        assert len(made) == 3
+        assert len(known) == 1
 
         federation.restore(yesterday)
         federation.work()
-        seen = federation.look()
-        run = federation.run("first")
-        assert run.state in (RunState.FAILED, RunState.DONE), run
-        assert run.reason
+        seen = replace(federation.look(), forgotten=frozenset(made - known))
         require_sound(seen)
-        assert before == [len(set(one.voted)) for one in seen.hospitals]
+        run = federation.run("first")
+        assert run.state is RunState.DONE
+        assert "PF-411" in run.reason  # the batches that it asked again are void
+        assert "PF-223" in run.reason  # since its history is not the hospitals'
+        assert plans(federation) == made  # no teacher was asked for anything else
+        assert len(federation_labels(seen, "first")) == 2
+        for one in seen.hospitals:
+            assert [entry.state for entry in one.ledger.entries] == [EntryState.COMMITTED] * 3
 
 
-def witnessed(federation: ProcessFederation) -> list[int]:
-    """How many plans each hospital's teachers were asked for so far."""
-    return [
-        len(set(federation.voted(place))) for place in range(len(federation.hospitals.sites))
-    ]
+def plans(federation: ProcessFederation) -> set[bytes]:
+    """The plans that teachers were asked for so far."""
+    return set(federation.voted(0))
 
 
-def federation_labels(seen: Seen, name: str) -> object:
+def federation_labels(seen: Seen, name: str) -> Any:
     [found] = [one for one in seen.runs if one.run.name == name]
     return found.labels

@@ -1,4 +1,4 @@
-"""One hospital runs another version: what speaks otherwise is refused before anything is charged."""
+"""One hospital has another version: what speaks otherwise is refused before any charge."""
 
 from __future__ import annotations
 
