@@ -220,6 +220,7 @@ def violations(seen: Seen) -> list[Violation]:
         *_hospital_charges(seen),
         *_coordinator_charges(seen),
         *_answers(seen),
+        *_openings(seen),
         *_labels(seen),
         *_counters(seen),
         *_states(seen),
@@ -332,6 +333,10 @@ def _answers(seen: Seen) -> Iterator[Violation]:
         ways = {way for way in settled if way[0] == "released" or plan not in seen.forgotten}
         if len(ways) > 1:
             yield Violation(Fault.AGAIN, f"{_short(plan)} was settled in {len(ways)} ways")
+
+
+def _openings(seen: Seen) -> Iterator[Violation]:
+    said = seen.said
     opened, released = defaultdict(set), defaultdict(set)
     for plan in said.plans:
         for query in said.queries(plan):

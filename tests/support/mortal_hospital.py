@@ -1,7 +1,7 @@
 """A hospital's service that writes down what goes through its door, and can be told when to die.
 
-Run it over SuperLink and SuperNode by ``python -m tests.support.mortal_hospital SITE WITNESS``, with
-the name of a moment and a number behind it if it is to kill itself there.
+Over SuperLink and SuperNode: ``python -m tests.support.mortal_hospital SITE WITNESS``, with the
+name of a moment and a number behind it if it is to kill itself there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Witness:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
 
     def note(self, kind: bytes, body: bytes) -> None:
-        """Write one record: of a packet received or about to be sent, or a plan that is voted on."""
+        """Write one record: a packet that came or is about to go, or a plan that is voted on."""
         os.write(self._file, _HEAD.pack(kind, len(body)) + body)
 
 

@@ -215,7 +215,7 @@ def live_as_coordinator(
 
 @dataclass
 class DiesAt:
-    """Dies when a stage is passed for the so many-th time; stages of all kinds where none is named."""
+    """Dies when a stage, or any where none is named, is passed for the so many-th time."""
 
     stage: Stage | None = None
     number: int = 1
