@@ -58,7 +58,7 @@ LABEL = "diagnosis"
 MOST_SECONDS, MOST_BYTES = 30.0, 1.5e9
 MIB = 2**20
 _EXCHANGES = 10
-_START_S, _RUN_S = 300.0, 600.0
+_START_S, _RUN_S = 900.0, 900.0
 
 
 @dataclass(slots=True)
@@ -384,10 +384,12 @@ def main() -> None:
         figures.append(Figure(f"first exchange; {parties} hospitals", first, "s"))
         figures.append(Figure(f"exchange, median; {parties} hospitals", median(exchanges), "s"))
         figures.append(Figure(f"exchange, longest; {parties} hospitals", max(exchanges), "s"))
+        print(*figures, sep="\n", file=sys.stderr, flush=True)
         for form in FORMS:
             more, seen = rows(form, parties, queries, federation.run(form, tasks[form]))
             bars += more
             figures += seen
+            print(*more, *seen, sep="\n", file=sys.stderr, flush=True)
     report(bars, as_json=options.format == "json", figures=figures)
 
 

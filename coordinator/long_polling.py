@@ -124,12 +124,13 @@ class LongPolling:
     ) -> None:
         loop = asyncio.get_running_loop()
         rung = asyncio.ensure_future(sent.wait())
+        either: set[asyncio.Future[Any]] = {rung, gone}
         try:
             while not (rung.done() or gone.done() or self._is_over()):
                 left = min(_TICK_S, deadline - loop.time())
                 if left <= 0:
                     return
-                await asyncio.wait({rung, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
             rung.cancel()
 

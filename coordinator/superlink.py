@@ -22,6 +22,7 @@ from pathlib import Path
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from flwr.supercore import sql_mixin
+from flwr.supercore.constant import SQLITE_PRAGMAS
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from flwr.superlink.cli.flower_superlink import (
     SuperLinkLifespan,
@@ -160,7 +161,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None
 
 def _wait_for_writers() -> None:
     """Let Flower's database wait longer than the 5 s that it would."""
-    pragmas = {**dict(sql_mixin.SQLITE_PRAGMAS), "busy_timeout": str(_BUSY_MS)}
+    pragmas = {**dict(SQLITE_PRAGMAS), "busy_timeout": str(_BUSY_MS)}
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
 
 
