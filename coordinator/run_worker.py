@@ -1,8 +1,8 @@
 """Takes one queued run from its first offer to its run directory, over whatever lives it needs.
 
 All that counts is on disk before it is said: a worker that is killed anywhere is followed by one
-that goes on. A run whose setup had not finished is offered anew, in a fresh folder; one that was
-set up is resumed from its own.
+that goes on. A run whose setup had not finished is offered anew, as another attempt; one that was
+set up is resumed from what the database has of it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from typing import Any, Final
 import numpy as np
 
 from coordinator import results
+from coordinator.database import OpenRun, SqlCoordinatorJournal, SqlRunStore
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CoordinatorError,
+    DatabaseError,
     PartyFailedError,
     PartyRefusedError,
+    RunLockedError,
     RunRequestError,
     RunStateError,
     SetupError,
@@ -31,7 +34,6 @@ from coordinator.errors import (
 from coordinator.home import FederationHome
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.results import Answers
-from coordinator.run_files import FileCoordinatorJournal, FileStore
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.stages import OnStage, pass_by
@@ -134,10 +136,14 @@ class RunWorker:
             request = RunRequest.from_json(run.request)
             task = self._task(request)
             members = self._members(request)
-            open_run = _OpenRun(self._home, self._identity, request, task, members)
+            rows = self._queue.take_up(run.name)
+            open_run = _OpenRun(self._home, self._identity, request, task, members, rows)
             self._go_on(open_run)
         except _HaltedError:
             return
+        except RunLockedError:
+            # Whoever took it over says how it goes on.
+            _log.warning("run %s was taken over by another service", run.name)
         except (RunStateError, RunRequestError) as error:
             self._fail(run.name, error)
 
@@ -153,15 +159,14 @@ class RunWorker:
         start = time.monotonic()
         with self._with.open_transport(len(run.members)) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
-            with run.journal() as journal:
-                labeling = self._opened(run, transport, journal)
-                if labeling is None:
-                    return
-                self._waiting_since.pop(name, None)
-                self._enter(name, RunState.RUNNING)
-                stopped_by = self._ask_all(run, labeling, transport)
-                self._close(run, labeling, transport)
-                self._write(run, labeling, transport, seconds=time.monotonic() - start)
+            labeling = self._opened(run, transport)
+            if labeling is None:
+                return
+            self._waiting_since.pop(name, None)
+            self._enter(name, RunState.RUNNING)
+            stopped_by = self._ask_all(run, labeling, transport)
+            self._close(run, labeling, transport)
+            self._write(run, labeling, transport, seconds=time.monotonic() - start)
         if stopped_by is None:
             self._queue.enter(name, RunState.DONE)
         elif isinstance(stopped_by, _HaltedError):
@@ -170,22 +175,20 @@ class RunWorker:
             state = RunState.DONE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, _said(stopped_by))
 
-    def _opened(
-        self, run: _OpenRun, transport: Transport, journal: FileCoordinatorJournal
-    ) -> LabelingRun | None:
+    def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
         name = run.request.name
         stopping = self._queue.find(name).state is RunState.STOPPING
         sleep = self._sleep_of(name, stopping=stopping)
         try:
-            if not journal.steps():
-                return self._offered(run, transport, journal, sleep)
+            if run.is_unbegun:
+                return self._offered(run, transport, sleep)
             # Who is told to stop waits for nobody.
             labeling = run.resumed(
-                self._with, transport, journal, sleep, patience_s=0.0 if stopping else None
+                self._with, transport, sleep, patience_s=0.0 if stopping else None
             )
         except UnfinishedSetupError:
-            run.give_up()
+            run.give_up("the setup was cut off")
             self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
             self._wait_for_hospitals(run, _said(error))
@@ -198,15 +201,14 @@ class RunWorker:
         self,
         run: _OpenRun,
         transport: Transport,
-        journal: FileCoordinatorJournal,
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
         """Offer a run to all its hospitals."""
-        labeling = run.begun(self._with, transport, journal, sleep)
+        labeling = run.begun(self._with, transport, sleep)
         try:
             labeling.set_up()
         except PartyRefusedError as error:
-            run.give_up()
+            run.give_up(_said(error))
             if error.cause not in _APPROVALS:
                 self._fail(run.request.name, error)
                 return None
@@ -215,14 +217,16 @@ class RunWorker:
             )
             return None
         except (SetupError, PartyFailedError) as error:
-            run.give_up()
+            run.give_up(_said(error))
             if isinstance(error, PartyFailedError) and not error.is_silent:
                 self._fail(run.request.name, error)
                 return None
             self._wait_for_hospitals(run, _said(error))
             return None
+        except (RunStateError, DatabaseError):
+            raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
-            run.give_up()
+            run.give_up(_said(error))
             self._fail(run.request.name, error)
             return None
         return labeling
@@ -266,7 +270,7 @@ class RunWorker:
     def _close(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
             labeling.close()
-        except RunStateError:
+        except (RunStateError, DatabaseError):
             raise
         except (CoordinatorError, ProtocolError) as error:
             run.warnings.append(f"The run could not be closed by all parties: {error}")
@@ -383,38 +387,33 @@ class _Watched(Transport):
 
 @dataclass(slots=True)
 class _OpenRun:
-    """One run and its files."""
+    """One run that was taken up, and what it left in an earlier life.
+
+    Attributes:
+        rows: Its newest attempt in the database.
+        journal: That attempt's steps.
+        store: That attempt's results, once it is opened.
+        warnings: For people.
+    """
 
     home: FederationHome
     identity: SigningIdentity
     request: RunRequest
     task: LearningTask
     members: list[Member]
+    rows: OpenRun
     warnings: list[str] = field(default_factory=list)
-    store: FileStore | None = None
+    store: SqlRunStore | None = None
+    journal: SqlCoordinatorJournal = field(init=False)
+    _is_given_up: bool = False
 
-    @property
-    def _folder(self) -> Path:
-        return self.home.path("journals", self.request.name)
-
-    @property
-    def _attempts(self) -> list[int]:
-        if not self._folder.is_dir():
-            return []
-        return sorted(int(one.name) for one in self._folder.iterdir() if one.name.isdecimal())
-
-    @property
-    def _attempt(self) -> Path:
-        """The folder of the newest offer that was not given up."""
-        attempts = self._attempts
-        number = attempts[-1] if attempts else 1
-        folder = self._folder / f"{number:04d}"
-        return self._folder / f"{number + 1:04d}" if (folder / _GIVEN_UP).exists() else folder
+    def __post_init__(self) -> None:
+        self.journal = SqlCoordinatorJournal(self.rows)
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether no hospital was offered it, but for offers that were given up."""
-        return not (self._attempt / "steps").exists()
+        """Whether no hospital was offered it, but for attempts that were given up."""
+        return self._is_given_up or not self.journal.steps()
 
     @property
     def results(self) -> Path:
@@ -426,20 +425,15 @@ class _OpenRun:
         """Whether anything was released."""
         return self.store is not None and bool(self.store.releases())
 
-    def journal(self) -> FileCoordinatorJournal:
-        """Open the journal of the newest offer."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        return FileCoordinatorJournal(self._attempt)
-
-    def give_up(self) -> None:
-        """Note that an offer came to nothing: the next one has a folder of its own."""
-        (self._attempt / _GIVEN_UP).touch(mode=0o600)
+    def give_up(self, reason: str) -> None:
+        """Note that an attempt came to nothing: the next one has rows of its own."""
+        self.rows.give_up(reason)
+        self._is_given_up = True
 
     def begun(
         self,
         world: Surroundings,
         transport: Transport,
-        journal: FileCoordinatorJournal,
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
@@ -455,7 +449,7 @@ class _OpenRun:
             noise_bytes=world.noise_bytes,
             clock=world.clock,
             sleep=sleep,
-            journal=journal,
+            journal=self.journal,
             on_stage=world.on_stage,
         )
 
@@ -463,7 +457,6 @@ class _OpenRun:
         self,
         world: Surroundings,
         transport: Transport,
-        journal: FileCoordinatorJournal,
         sleep: Callable[[float], None],
         *,
         patience_s: float | None,
@@ -480,7 +473,7 @@ class _OpenRun:
             noise_bytes=world.noise_bytes,
             clock=world.clock,
             sleep=sleep,
-            journal=journal,
+            journal=self.journal,
             on_stage=world.on_stage,
         )
 
@@ -597,13 +590,15 @@ class _OpenRun:
         names = tuple(one.name for one in self.request.parties)
         return results.in_seat_order(self.request.terms, names=names, members=members)
 
-    def _open_store(self, ledger: RunLedger) -> FileStore:
-        statements = self.home.path("journals", "statements")
-        self.store = FileStore(self._attempt, ledger, statements=statements)
+    def _open_store(self, ledger: RunLedger) -> SqlRunStore:
+        self.store = SqlRunStore(
+            self.rows,
+            ledger,
+            pool=self.task.pool,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
         return self.store
-
-
-_GIVEN_UP: Final = "given up"
 
 
 def results_of(home: FederationHome, name: str) -> Path:
