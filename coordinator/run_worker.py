@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,7 +19,13 @@ from typing import Any, Final
 import numpy as np
 
 from coordinator import results
-from coordinator.database import OpenRun, SqlCoordinatorJournal, SqlRunStore
+from coordinator.database import (
+    Answer,
+    OpenRun,
+    ReleasedAnswers,
+    SqlCoordinatorJournal,
+    SqlRunStore,
+)
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CoordinatorError,
@@ -43,7 +50,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.releases import Outcome
+from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.students import Student, make_student
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
@@ -157,6 +164,9 @@ class RunWorker:
             return
         self._enter(name, RunState.RUNNING)
         start = time.monotonic()
+        if run.is_unbegun and not run.left:
+            self._answer_from_store(run)
+            return
         with self._with.open_transport(len(run.members)) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
             labeling = self._opened(run, transport)
@@ -174,6 +184,14 @@ class RunWorker:
         else:
             state = RunState.DONE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, _said(stopped_by))
+
+    def _answer_from_store(self, run: _OpenRun) -> None:
+        """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
+        nobody = _Nobody()
+        labeling = run.begun(self._with, nobody, self._with.wait)
+        self._note(run, labeling, nobody)
+        self._write(run, labeling, nobody, seconds=0.0)
+        self._queue.enter(run.request.name, RunState.DONE)
 
     def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
@@ -254,7 +272,7 @@ class RunWorker:
                 self._queue.enter(name, RunState.PAUSED, "by the operator")
                 raise _HaltedError
             asked = labeling.asked
-            left = [index for index in run.request.queries if index not in asked]
+            left = [index for index in run.left if index not in asked]
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
@@ -385,6 +403,17 @@ class _Watched(Transport):
         return answers
 
 
+class _Nobody(Transport):
+    """The transport of a run that asks no hospital."""
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return []
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        raise SetupError("a run whose answers are all known must ask nobody", len(packets))
+
+
 @dataclass(slots=True)
 class _OpenRun:
     """One run that was taken up, and what it left in an earlier life.
@@ -392,6 +421,7 @@ class _OpenRun:
     Attributes:
         rows: Its newest attempt in the database.
         journal: That attempt's steps.
+        earlier: What earlier runs know of its queries, by position in the pool.
         store: That attempt's results, once it is opened.
         warnings: For people.
     """
@@ -405,10 +435,50 @@ class _OpenRun:
     warnings: list[str] = field(default_factory=list)
     store: SqlRunStore | None = None
     journal: SqlCoordinatorJournal = field(init=False)
+    earlier: dict[int, Answer] = field(init=False)
     _is_given_up: bool = False
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.rows)
+        self.earlier = self._find_earlier()
+
+    def _find_earlier(self) -> dict[int, Answer]:
+        queries, pool = self.request.queries, self.task.pool
+        digests = pool.ask(queries).digests
+        found = ReleasedAnswers(self.rows.database).find(
+            digests,
+            pool_digest=pool.digest,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+        return {
+            index: found[digest]
+            for index, digest in zip(queries, digests, strict=True)
+            if digest in found and found[digest].run != self.request.name
+        }
+
+    @property
+    def left(self) -> list[int]:
+        """Queries that no earlier run asked, in order."""
+        return [index for index in self.request.queries if index not in self.earlier]
+
+    @property
+    def outcomes(self) -> Answers:
+        """What is known of its queries: what earlier runs drew, and then its own."""
+        assert self.store is not None
+        drawn = [
+            (index, ABSTAIN, Outcome.REFUSED)
+            if answer.label is None
+            else (index, answer.label, Outcome.ANSWERED)
+            for index, answer in self.earlier.items()
+            if answer.was_looked_at
+        ]
+        return drawn + results.answers_of(self.store)
+
+    @property
+    def drawn_in(self) -> dict[int, str]:
+        """Which earlier run drew an answer, by position in the pool."""
+        return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
 
     @property
     def is_unbegun(self) -> bool:
@@ -423,7 +493,7 @@ class _OpenRun:
     @property
     def has_answers(self) -> bool:
         """Whether anything was released."""
-        return self.store is not None and bool(self.store.releases())
+        return bool(self.drawn_in) or (self.store is not None and bool(self.store.releases()))
 
     def give_up(self, reason: str) -> None:
         """Note that an attempt came to nothing: the next one has rows of its own."""
@@ -480,13 +550,14 @@ class _OpenRun:
     def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
         """Return how far it is: counts and charges, nothing about votes."""
         assert self.store is not None
-        outcomes = results.answers_of(self.store)
+        outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
             "queries": len(self.request.queries),
             "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
             "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
             "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
+            "from_store": len(self.drawn_in),
             "batches": len(ledger.states),
             "void": labeling.voids,
             "exchanges": transport.traffic.exchanges,
@@ -499,18 +570,23 @@ class _OpenRun:
         """Train the student and write the run directory."""
         assert self.store is not None
         request, settings = self.request, self.request.settings
-        outcomes = results.answers_of(self.store)
+        outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
         student = self._student(outcomes, seed)
         privacy = results.privacy_table(
-            run=labeling, settings=settings, store=self.store, simulated=False
+            run=labeling,
+            settings=settings,
+            store=self.store,
+            simulated=False,
+            asks_nothing=not self.left and not self.store.asked(),
         )
         asked = sum(entry["asked"] for entry in privacy["ledger"])
         self.warnings += [
             *results.slack_warnings(privacy),
             *results.cap_warnings(
-                labeling.terms, left=labeling.left, asked=asked, queries=len(request.queries)
+                labeling.terms, left=labeling.left, asked=asked, queries=len(self.left)
             ),
             *results.run_warnings(labeling),
+            *results.earlier_warnings(earlier_runs),
         ]
         exchanges = transport.traffic.exchanges
         metrics = results.metrics_table(
@@ -520,7 +596,7 @@ class _OpenRun:
             queries=request.queries,
             outcomes=outcomes,
             # What was asked and is in no release.
-            void=len(labeling.asked) - len(outcomes),
+            void=len(labeling.asked) - len(results.answers_of(self.store)),
             reinforced=0,
             student_accuracy=None,
             yardsticks={},
@@ -529,6 +605,7 @@ class _OpenRun:
             batches=len(self.store.ledger().states),
             seconds={"labeling": seconds},
             warnings=self.warnings,
+            earlier_runs=earlier_runs,
         )
         results.write_results(
             self.results,
@@ -542,6 +619,7 @@ class _OpenRun:
             class_names=request.class_names,
             run=labeling,
             student=student,
+            drawn_in=self.drawn_in,
         )
 
     def _settings_table(self) -> dict[str, object]:

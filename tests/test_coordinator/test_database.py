@@ -310,7 +310,7 @@ class TestResults:
         release_next(store, 0)
         other = RunLedger.of(Federation(budget=4.0).run.terms)
         with pytest.raises(RunDamagedError):
-            SqlRunStore(runs.take_up("run"), other, pool=POOL, members=MEMBERS)
+            SqlRunStore(runs.take_up("run"), other, pool=POOL, task_digest=TASK, members=MEMBERS)
 
     @pytest.mark.parametrize("harm", ["gap", "unreadable"])
     def test_a_ledger_that_does_not_fit_is_damage(
