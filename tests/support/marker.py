@@ -100,7 +100,7 @@ def _parts(item: Any) -> list[Any]:
 
 
 def held_in_memory(*roots: Any, rows: Iterable[tuple[int, ...]] = (MARKERS,)) -> list[str]:
-    """Name the arrays and byte strings reachable from `roots` that hold one of the rows of counts."""
+    """Name the arrays and bytes reachable from `roots` that hold one of the rows of counts."""
     wanted = [set(row) for row in rows]
     numbers = tuple(sorted(set().union(*wanted)))
     found = []
