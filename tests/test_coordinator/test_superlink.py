@@ -9,7 +9,6 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -130,7 +129,6 @@ def test_nodes_are_let_in_known_and_put_out(
 def test_a_node_that_asks_before_there_is_a_message_gets_it_as_its_answer(
     home: FederationHome,
     superlink: SuperLinkChild,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The whole way: gate, patience, Flower; a stock SuperNode's connection asks."""
@@ -144,7 +142,7 @@ def test_a_node_that_asks_before_there_is_a_message_gets_it_as_its_answer(
         http_request_response(
             f"127.0.0.1:{home.settings.port}",
             insecure=False,
-            root_certificates=str(home.path("ca.crt")),
+            root_certificates=home.ca_certificate,
             authentication_keys=(key, key.public_key()),
         ) as (_, receive, *_rest),
         inside.grid() as grid,
