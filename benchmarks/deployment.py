@@ -235,8 +235,10 @@ class Deployment:
         assert (ended.state.value, ended.progress["answered"]) == ("done", queries), ended
         metrics = json.loads((results_of(self.home, form) / "metrics.json").read_text())
         traffic = metrics["bytes"]
+        seconds, parts = self._times()
         return Measured(
-            **self._times(),
+            seconds,
+            parts,
             sent=traffic["to_parties"],
             received=traffic["from_parties"],
             memory={name: peak_memory(pid) for name, pid in pids.items()},
@@ -253,7 +255,7 @@ class Deployment:
         ]
         return {"service": pid, "SuperLink": child}
 
-    def _times(self) -> dict[str, object]:
+    def _times(self) -> tuple[float, dict[str, float]]:
         """Seconds of the last batch and of its parts, from the stages that the service passed."""
         lines = (self.folder / "stages").read_text().splitlines()
         passed = [(float(line.split(" ", 1)[0]), line.split(" ", 1)[1]) for line in lines]
@@ -264,7 +266,7 @@ class Deployment:
         order = ("reserved", "planned", "answered", "revealed", "opened", "decided", "stored")
         known = [name for name in order if name in at]
         parts = {f"{one} to {next_}": at[next_] - at[one] for one, next_ in pairwise(known)}
-        return {"seconds": at["stored"] - at["reserved"], "parts": parts}
+        return at["stored"] - at["reserved"], parts
 
     def _answers(self) -> bool:
         assert self.service is not None
