@@ -61,7 +61,7 @@ seconds: what follows a message soon is taken soon, and a night without one cost
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 """A part of a message that the SuperNode has not yet is under way; Flower would wait for 1 s."""
 
-_PATIENCE_S = 30.0
+_LONGEST_PAUSE_S, _PATIENCE_S = 1, 30.0
 """How long a SuperNode may be away while a message is answered: the next one brings its own."""
 
 _log = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ def _patience() -> RetryInvoker:
     longer: that would stop the hospital.
     """
     return RetryInvoker(
-        lambda: exponential(max_delay=_LONGEST_RETRY_S),
+        lambda: exponential(max_delay=_LONGEST_PAUSE_S),
         httpx.TransportError,
         max_tries=None,
         max_time=_PATIENCE_S,

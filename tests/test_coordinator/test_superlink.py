@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.supercore import sql_mixin
+from flwr.supercore.constant import SQLITE_PRAGMAS
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from coordinator import superlink as superlink_module
@@ -169,18 +170,21 @@ def test_a_node_that_asks_before_there_is_a_message_gets_it_as_its_answer(
 def test_flower_works_on_few_requests_at_once_and_waits_for_its_database() -> None:
     async def limited() -> float:
         app = superlink_module._with_few_threads(nothing)
-        await app({"type": "lifespan"}, nothing, nothing)
+        await app({"type": "lifespan"}, received, nothing)
         return current_default_thread_limiter().total_tokens
 
-    async def nothing(*_: object) -> dict[str, object]:
+    async def nothing(*_: object) -> None:
+        """Flower starts."""
+
+    async def received() -> dict[str, object]:
         return {}
 
     assert asyncio.run(limited()) == superlink_module._THREADS < 40
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
-        before = dict(sql_mixin.SQLITE_PRAGMAS)
+        before = dict(SQLITE_PRAGMAS)
+        patch.setattr(sql_mixin, "SQLITE_PRAGMAS", SQLITE_PRAGMAS)
         superlink_module._wait_for_writers()
-        after = dict(sql_mixin.SQLITE_PRAGMAS)
+        after = dict(vars(sql_mixin)["SQLITE_PRAGMAS"])
     assert int(before["busy_timeout"]) < int(after["busy_timeout"]) < 30_000
     assert {**before, "busy_timeout": ""} == {**after, "busy_timeout": ""}
 
