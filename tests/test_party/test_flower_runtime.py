@@ -203,12 +203,13 @@ class TestAnswer:
 
         class SlowDoor(Door):
             def receive(self, packet: bytes) -> bytes:
-                assert was_beaten.wait(60)
+                was_beaten.wait(20)
                 return super().receive(packet)
 
         monkeypatch.setattr(flower_runtime, "_beat", beat)
         executor(SlowDoor())._answer("token")
         assert pushed[-1] == ("task", SubStatus.COMPLETED, "")
+        assert was_beaten.is_set()
         count = len(beats)
         time.sleep(0.05)
         assert len(beats) == count  # and no longer than that
