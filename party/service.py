@@ -288,7 +288,12 @@ class PartyService:
 
     def _party_task(self, task: LearningTask, *, train: bool) -> PartyTask:
         if self._vote_of is not None:
-            return PartyTask(task.pool, self._vote_of(self._site, task), len(task.class_names))
+            return PartyTask(
+                task.pool,
+                self._vote_of(self._site, task),
+                len(task.class_names),
+                task.digest,
+            )
         if train:
             ensemble = ready_teachers(self._site, task, random_bytes=self._random_bytes)
         else:  # training takes long, and somebody may ask any moment

@@ -72,7 +72,7 @@ def load_task(site: Site, pool: bytes) -> LearningTask | None:
 
 def party_task(task: LearningTask, ensemble: TeacherEnsemble) -> PartyTask:
     """Put a task and its teachers together."""
-    return PartyTask(task.pool, partial(_vote, ensemble), len(task.class_names))
+    return PartyTask(task.pool, partial(_vote, ensemble), len(task.class_names), task.digest)
 
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:

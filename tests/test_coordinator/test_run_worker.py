@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from coordinator.run_request import RunRequest
 from coordinator.run_worker import results_of
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
-from tests.support.deployed import CLASSES, NAMES, true_class
+from pate_fed.data.task import LearningTask
+from pate_fed.federation import NO_TASK
+from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -393,3 +396,50 @@ def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
     assert [bool(one.run_id) for one in attempts] == [True, True]
     assert not federation.coordinator.home.path("journals").exists()
     federation.coordinator.close()
+
+
+# One task for all ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told_otherwise", [0, 2])
+def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
+    federation: Worked, told_otherwise: int
+) -> None:
+    """The attack: one pool, two orders of classes, each approved by the hospital that was told it.
+
+    Their votes for class 0 would be added, and mean different diagnoses. Whichever task the run is
+    of, somebody refuses it, and all of them learn that before any vote.
+    """
+    swapped = LearningTask.from_public_table(federation.queries, label=LABEL, classes=CLASSES[::-1])
+    assert swapped.pool.digest == federation.task.pool.digest
+    assert swapped.digest != federation.task.digest
+    everybody = list(federation.hospitals.values())
+    victim = everybody[told_otherwise]
+    victim.open([one for one in everybody if one is not victim], swapped, approved=True)
+    federation.ask()
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert f"{NAMES[told_otherwise]} [PF-324]" in run.reason
+    # The coordinator turns to the other task: now the others refuse.
+    home, request = federation.coordinator.home, RunRequest.from_json(run.request)
+    home.path("pools", request.pool.hex()).write_bytes(swapped.to_bytes())
+    turned = replace(request, name="second", task=swapped.digest, class_names=swapped.class_names)
+    federation.coordinator.queue.add("second", turned.to_json())
+    run = federation.work("second")
+    assert (run.state, "PF-324" in run.reason) == (RunState.FAILED, True)
+    assert NAMES[told_otherwise] not in run.reason
+    assert not any(one.asked for one in everybody)
+    assert charges(federation) == [[]] * 3
+
+
+def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.ask()
+    honest = RunRequest.terms.fget
+    monkeypatch.setattr(
+        RunRequest, "terms", property(lambda run: replace(honest(run), task_digest=NO_TASK))
+    )
+    run = federation.work()
+    assert (run.state, "PF-324" in run.reason) == (RunState.FAILED, True)
+    assert not any(one.asked for one in federation.hospitals.values())
