@@ -178,8 +178,11 @@ def leave(
     name = opened.settings.federation
     if not (yes or ask(f"Remove the keys of {opened.settings.party} in {name} for good?")):
         raise NotConfirmedError("a person must agree to leave", "no")
-    with opened_records(opened) as records:
-        records.records.note_left(by=decider(None))
+    try:
+        with opened_records(opened) as noted:
+            noted.records.note_left(by=decider(None))
+    except PartyError as error:  # whoever must leave can
+        tell(f"That you leave could not be put on record: {error.code}")
     opened.remove_keys()
     show(
         output_format,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqlalchemy import func, select
+from sqlalchemy import LargeBinary, cast, func, select
 from sqlalchemy.orm import Session
 
 from party.audit import DOMAIN, AuditKind, AuditRecord, Detail, SignedHead, is_plain
@@ -147,7 +147,12 @@ class AuditLog:
         while True:
             with self._database.transaction() as session:
                 part = session.execute(
-                    select(AuditRow.number, AuditRow.body, AuditRow.link)
+                    # As bytes, whatever somebody put there: what differs is then named.
+                    select(
+                        AuditRow.number,
+                        cast(AuditRow.body, LargeBinary).label("body"),
+                        cast(AuditRow.link, LargeBinary).label("link"),
+                    )
                     .where(AuditRow.number >= first)
                     .order_by(AuditRow.number)
                     .limit(_READ_AT_ONCE)
