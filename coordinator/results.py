@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,11 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
-from pate_fed.report import RunDirectory, render_model_card, render_report
-from pate_fed.students import Student
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.masked import MaskedSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 SCHEMA_VERSION = 1
 _SEALING: Mapping[str, str] = {
@@ -460,6 +461,13 @@ def write_results(
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
+    # What plots takes a second to load, and most commands write no report.
+    from pate_fed.report import (  # noqa: PLC0415
+        RunDirectory,
+        render_model_card,
+        render_report,
+    )
+
     with RunDirectory.open_new(out) as directory:
         directory.write_settings(settings)
         directory.write_json("metrics.json", metrics)

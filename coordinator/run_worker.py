@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.releases import Outcome
-from pate_fed.students import Student, make_student
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError, UnfinishedSetupError
@@ -50,6 +49,9 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.prg import fastest_keystream
 from protocols.secure_sum import SecureSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 OFFER_AGAIN_S: Final = 20.0
@@ -568,6 +570,8 @@ class _OpenRun:
         indices, classes = (
             np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
         )
+        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+
         student = make_student(self.request.settings.student, self.task.kind)
         student.fit(
             self.task.pool.inputs,
