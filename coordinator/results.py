@@ -67,9 +67,7 @@ _SEALING: Mapping[str, str] = {
 """What each sealing suite means, for people."""
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
-_RESTARTED = (
-    "not computed: the coordinator was restarted, and what it knew of the votes was written nowhere"
-)
+_DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
 _NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
@@ -254,7 +252,7 @@ def privacy_table(
             "coordinator": {"formal": _coordinator_view(terms, seat)},
         },
         "parties": _parties(run),
-        "per_instance": _per_instance(run),
+        "per_instance": _per_instance(run, simulated=simulated),
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
@@ -287,10 +285,11 @@ def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
     return {**_number(cost), "holds_for": cost.holds_for}
 
 
-def _per_instance(run: LabelingRun) -> dict[str, Any]:
-    instance = run.per_instance_cost
+def _per_instance(run: LabelingRun, *, simulated: bool) -> dict[str, Any]:
+    """Say what the votes that were met would have cost; a deployment writes no such thing down."""
+    instance = run.per_instance_cost if simulated else None
     if instance is None:
-        why = _NO_VOTES if run.terms.at_parties else _RESTARTED
+        why = _NO_VOTES if run.terms.at_parties else _DEPLOYED
         return {"epsilon": None, "order": None, "method": why, "releasable": False}
     return {
         "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,

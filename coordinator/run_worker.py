@@ -161,9 +161,18 @@ class RunWorker:
                     return
                 self._waiting_since.pop(name, None)
                 self._enter(name, RunState.RUNNING)
+                traffic = transport.traffic
+                set_up = traffic.exchanges
                 stopped_by = self._ask_all(run, labeling, transport)
+                asked = traffic.exchanges
                 self._close(run, labeling, transport)
-                self._write(run, labeling, transport, seconds=time.monotonic() - start)
+                exchanges = {
+                    "setup": set_up,
+                    "batches": asked - set_up,
+                    "closing": traffic.exchanges - asked,
+                }
+                seconds = time.monotonic() - start
+                self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             self._queue.enter(name, RunState.DONE)
         elif isinstance(stopped_by, _HaltedError):
@@ -276,13 +285,25 @@ class RunWorker:
         self._note(run, labeling, transport)
 
     def _write(
-        self, run: _OpenRun, labeling: LabelingRun, transport: Transport, *, seconds: float
+        self,
+        run: _OpenRun,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
     ) -> None:
         """Train the student and write the run directory; nothing if it was written before."""
         if not run.has_answers or run.results.exists():
             return
         run.results.parent.mkdir(mode=0o700, exist_ok=True)
-        run.write_results(labeling, transport, seconds=seconds, seed=self._with.random_bytes(32))
+        run.write_results(
+            labeling,
+            transport,
+            exchanges=exchanges,
+            seconds=seconds,
+            seed=self._with.random_bytes(32),
+        )
 
     # Waiting ----------------------------------------------------------------------------------
 
@@ -503,7 +524,13 @@ class _OpenRun:
         }
 
     def write_results(
-        self, labeling: LabelingRun, transport: Transport, *, seconds: float, seed: bytes
+        self,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
+        seed: bytes,
     ) -> None:
         """Train the student and write the run directory."""
         assert self.store is not None
@@ -521,7 +548,6 @@ class _OpenRun:
             ),
             *results.run_warnings(labeling),
         ]
-        exchanges = transport.traffic.exchanges
         metrics = results.metrics_table(
             settings=settings,
             truth=None,
@@ -534,7 +560,7 @@ class _OpenRun:
             student_accuracy=None,
             yardsticks={},
             traffic=transport.traffic,
-            exchanges={"setup": 0, "batches": exchanges, "closing": 0},
+            exchanges=exchanges,
             batches=len(self.store.ledger().states),
             seconds={"labeling": seconds},
             warnings=self.warnings,

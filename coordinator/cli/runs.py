@@ -307,7 +307,7 @@ def export(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy what a run gave: labels.csv, report.html, student/, transcript.jsonl."""
+    """Copy what a run gave, as a run directory: labels, report, student, transcript."""
     from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
 
     parts = Coordinator.open(home).export(name, out)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import re
 import shutil
 import signal
 import socket
 import sys
+import textwrap
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -167,8 +169,13 @@ class Demo:
 
     def prepare(self) -> None:
         """Register tables, and say what is allowed."""
-        ports = dict(zip((one.table.key for one in self.hospitals), free_ports(len(self.hospitals)),
-                         strict=True))
+        ports = dict(
+            zip(
+                (one.table.key for one in self.hospitals),
+                free_ports(len(self.hospitals)),
+                strict=True,
+            )
+        )
 
         def prepare(hospital: Hospital) -> None:
             own, table = hospital.terminal, hospital.table
@@ -183,7 +190,10 @@ class Demo:
                 "node_port": ports[table.key],
             }
             edit_settings(own.folder / "pate-party" / "party.toml", changed, POLICY)
-            for name, value in {**changed, **{f"[policy] {k}": v for k, v in POLICY.items()}}.items():
+            for name, value in {
+                **changed,
+                **{f"[policy] {k}": v for k, v in POLICY.items()},
+            }.items():
                 own.say(f"(party.toml, by its editor: {name} = {value})")
 
         self._each(prepare)
@@ -214,8 +224,9 @@ class Demo:
 
         self._each(start)
         for hospital in self.hospitals:
-            wait_until(f"{hospital.table.name}'s node", lambda h=hospital: is_up(h),
-                       seconds=_START_S)
+            wait_until(
+                f"{hospital.table.name}'s node", lambda h=hospital: is_up(h), seconds=_START_S
+            )
 
     def ask(self) -> None:
         """Ask for labels."""
@@ -225,8 +236,9 @@ class Demo:
             *("--label", self.study.label, "--classes", ",".join(self.study.classes)),
             *("--ask", QUERIES, "--delta", DELTA),
         )
-        wait_until("a hospital's refusal", lambda: self._says("waits for the approval"),
-                   seconds=_RUN_S)
+        wait_until(
+            "a hospital's refusal", lambda: self._says("waits for the approval"), seconds=_RUN_S
+        )
         self._show_run()
 
     def approve(self) -> None:
@@ -256,6 +268,7 @@ class Demo:
     def end(self) -> None:
         """Take the results, and let hospitals read their ledgers."""
         self.operator.type("pate-fed", "export", RUN, "--out", "../results")
+        self.operator.type("pate-fed", "transcript", "verify", "../results")
         self._each(lambda one: one.terminal.type("pate-party", "budget"))
 
     # Helpers ----------------------------------------------------------------------------------
@@ -351,7 +364,63 @@ def free_ports(count: int) -> list[int]:
 
 def summary(demo: Demo) -> str:
     """Say where the report is, what was learned, what it cost, and who had to be trusted."""
-    return str(demo.out)
+    results = demo.out / "results"
+    privacy = json.loads((results / "privacy.json").read_text(encoding="utf-8"))
+    formal = privacy["views"]["public"]["formal"]
+    right, released, student, others = scores(demo)
+    return "\n".join(
+        (
+            f"Report    {results / 'report.html'}",
+            "",
+            f"Learned   From {demo.study.source}, {len(demo.hospitals)} hospitals labelled "
+            f"{released} public records, {right} of them rightly, and the student that learned "
+            f"from these labels is right on {student} of the {others} public records that were "
+            "not asked about (counted with the truth, which nobody was given).",
+            f"Cost      For whoever sees the labels and the student, the odds of what was released "
+            f"depend on the records of any one patient by a factor of at most e^epsilon, "
+            f"epsilon = {ceiling(formal['epsilon'])} at delta = {privacy['delta']:g} (neighbors: "
+            "all records of one patient), and every hospital's own ledger was charged for it.",
+            "Trust     Every hospital had to trust the operator to add the noise that was "
+            "declared and to keep the exact sum of all votes to itself; nobody was shown its records "
+            "or its own votes (only a sum on which all teachers agree tells these); and here, where "
+            "one machine plays them all, whoever owns that machine.",
+        )
+    )
+
+
+def scores(demo: Demo) -> tuple[int, int, int, int]:
+    """Count right labels, labels, right predictions of the student, and what those were made on."""
+    # The libraries, to read the student as anybody may to whom it is given.
+    from pate_fed.data.task import LearningTask  # noqa: PLC0415 - takes seconds
+    from pate_fed.students import load_student  # noqa: PLC0415
+
+    study, results = demo.study, demo.out / "results"
+    with (results / "labels.csv").open(encoding="utf-8", newline="") as file:
+        asked = {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+    labels = {place: label for place, label in asked.items() if label}
+    right = sum(study.truth[place] == label for place, label in labels.items())
+    task = LearningTask.from_public_table(
+        demo.operator.folder / "public.csv", label=study.label, classes=study.classes
+    )
+    others = [place for place in range(len(study.public)) if place not in asked]
+    guessed = load_student(results / "student").predict(task.inputs[others])
+    known = zip(guessed, others, strict=True)
+    student = sum(study.classes[guess] == study.truth[place] for guess, place in known)
+    return right, len(labels), student, len(others)
+
+
+def ceiling(epsilon: float) -> str:
+    """Write an epsilon with three decimals, rounded up."""
+    return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
+
+
+def wrapped(text: str) -> str:
+    """Break long lines below their first column."""
+    lines = (
+        textwrap.fill(line, 96, subsequent_indent=" " * 10, break_long_words=False)
+        for line in text.splitlines()
+    )
+    return "\n".join(lines)
 
 
 def interrupted(number: int, _: object) -> None:
@@ -382,7 +451,7 @@ def main() -> int:
         stage.stop()
     print("\nEvery process that was started has ended.")
     if said:
-        print(said)
+        print(f"\n{wrapped(said)}")
     return code
 
 

@@ -6,6 +6,7 @@ Every process is one that was started here, and is known by its own number.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -24,6 +25,10 @@ END_S = 40.0
 
 _POLL_S = 0.1
 _LAST_LINES = 15
+
+
+_IS_COUNTING = re.compile(r"Teacher (\d+) of (?!\1 )\d+ is trained\.")
+"""Of a count the last line is shown."""
 
 
 class DemoError(Exception):
@@ -56,7 +61,8 @@ class Terminal:
         process = self._start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         printed = process.communicate()[0].decode(errors="replace")
         for line in printed.splitlines():
-            self.say(f"    {line}")
+            if not _IS_COUNTING.fullmatch(line):
+                self.say(f"    {line}")
         if process.returncode not in codes:
             raise DemoError(f"{self.who}: {shlex.join(command)} ended with {process.returncode}")
         return printed
