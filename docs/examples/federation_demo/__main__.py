@@ -24,7 +24,6 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -223,10 +222,8 @@ class Demo:
             hospital.node = hospital.terminal.leave_running("pate-party", "start")
 
         self._each(start)
-        for hospital in self.hospitals:
-            wait_until(
-                f"{hospital.table.name}'s node", lambda h=hospital: is_up(h), seconds=_START_S
-            )
+        nodes = [one.node for one in self.hospitals if one.node is not None]
+        wait_until("every node", lambda: all(map(is_up, nodes)), seconds=_START_S)
 
     def ask(self) -> None:
         """Ask for labels."""
@@ -280,25 +277,32 @@ class Demo:
             DemoError: one of them failed; its lines are shown in full.
         """
 
-        def do(hospital: Hospital) -> None:
+        def do(hospital: Hospital) -> DemoError | None:
             hospital.lines.clear()
-            self._require_alive()
-            step(hospital)
+            try:
+                self._require_alive()
+                step(hospital)
+            except DemoError as error:
+                return error
+            return None
 
         with ThreadPoolExecutor(AT_ONCE) as together:
-            done = [together.submit(do, one) for one in self.hospitals]
             try:
-                for place, (hospital, one) in enumerate(zip(self.hospitals, done, strict=True)):
-                    error = one.exception()
-                    for line in hospital.lines:
-                        if error or not place or not line.startswith("    "):
-                            print(f"   {line}", flush=True)
-                    if error:
-                        raise error
+                for hospital, error in zip(
+                    self.hospitals, together.map(do, self.hospitals), strict=True
+                ):
+                    self._show(hospital, error)
             except BaseException:
-                together.shutdown(wait=False, cancel_futures=True)
-                self.stage.stop()
+                self.stage.stop()  # so that nobody waits for a command of the others
                 raise
+
+    def _show(self, hospital: Hospital, error: DemoError | None) -> None:
+        in_full = error is not None or hospital is self.hospitals[0]
+        for line in hospital.lines:
+            if in_full or not line.startswith("    "):
+                print(f"   {line}", flush=True)
+        if error is not None:
+            raise error
 
     def _require_alive(self) -> None:
         for service in (self.service, *(one.node for one in self.hospitals)):
@@ -343,11 +347,10 @@ def edit_settings(path: Path, settings: dict[str, Any], policy: dict[str, Any]) 
     path.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
-def is_up(hospital: Hospital) -> bool:
+def is_up(node: Service) -> bool:
     """Tell whether a hospital's node has said that it is up."""
-    assert hospital.node is not None
-    hospital.node.require_alive()
-    return " is up; " in hospital.node.printed
+    node.require_alive()
+    return " is up; " in node.printed
 
 
 def free_ports(count: int) -> list[int]:
@@ -381,9 +384,9 @@ def summary(demo: Demo) -> str:
             f"epsilon = {ceiling(formal['epsilon'])} at delta = {privacy['delta']:g} (neighbors: "
             "all records of one patient), and every hospital's own ledger was charged for it.",
             "Trust     Every hospital had to trust the operator to add the noise that was "
-            "declared and to keep the exact sum of all votes to itself; nobody was shown its records "
-            "or its own votes (only a sum on which all teachers agree tells these); and here, where "
-            "one machine plays them all, whoever owns that machine.",
+            "declared and to keep the exact sum of all votes to itself; nobody was shown its "
+            "records or its own votes (only a sum on which all teachers agree tells these); and "
+            "here, where one machine plays them all, whoever owns that machine.",
         )
     )
 
