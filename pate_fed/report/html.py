@@ -77,7 +77,7 @@ def render_report(run: RunRecord) -> str:
         p=privacy,
         simulated=simulated,
         data=run.settings.get("data"),
-        measured=any(share is not None for share in metrics["accuracy"].values()),
+        measured=simulated or any(share is not None for share in metrics["accuracy"].values()),
         released=_released(run),
         secrecy=wording.secrecy_text(privacy, simulated=simulated),
         unit=wording.unit_text(privacy),
