@@ -16,10 +16,10 @@ federation-demo: $(VENV)/.installed  ## coordinator and hospitals as processes o
 	$(BIN)/python docs/examples/federation_demo --out $(FEDERATION_RUN)
 
 test: $(VENV)/.installed-dev  ## install and run the tests
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --durations 20 -m "not slow"
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --durations 20 -m slow
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json

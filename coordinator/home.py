@@ -25,7 +25,7 @@ SETTINGS_FILE = "federation.toml"
 LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
-_FOLDERS = ("journals", "pools", "runs")
+_FOLDERS = ("pools", "runs")
 
 
 @dataclass(frozen=True, slots=True)

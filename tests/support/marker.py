@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +99,15 @@ def _parts(item: Any) -> list[Any]:
     return [*values, *getattr(item, "__dict__", {}).values()]
 
 
-def held_in_memory(*roots: Any, numbers: tuple[int, ...] = MARKERS) -> list[str]:
-    """Name the arrays and byte strings reachable from `roots` that hold a row of the counts."""
+def held_in_memory(*roots: Any, rows: Iterable[tuple[int, ...]] = (MARKERS,)) -> list[str]:
+    """Name the arrays and bytes reachable from `roots` that hold one of the rows of counts."""
+    wanted = [set(row) for row in rows]
+    numbers = tuple(sorted(set().union(*wanted)))
     found = []
     for item in reachable(*roots):
         if isinstance(item, np.ndarray) and item.dtype.kind in "iuf" and item.ndim:
-            flat = item.ravel()
-            if all((flat == number).any() for number in numbers):
+            there = set(item.ravel()[np.isin(item.ravel(), numbers)].tolist())
+            if any(row <= there for row in wanted):
                 found.append(f"an array of shape {item.shape}")
         elif isinstance(item, bytes | bytearray) and findings(bytes(item), numbers):
             found.append(f"{len(item)} bytes")

