@@ -55,6 +55,7 @@ class RunRequest:
     Attributes:
         name: What the operator calls it.
         pool: Digest of its query pool, 32 bytes.
+        task: Digest of the task document, 32 bytes.
         source: Name of the file that the public queries came from.
         label: Column that is predicted.
         class_names: Names of the classes.
@@ -66,6 +67,7 @@ class RunRequest:
 
     name: str
     pool: bytes
+    task: bytes
     source: str
     label: str
     class_names: tuple[str, ...]
@@ -132,6 +134,7 @@ class RunRequest:
         request = cls(
             name=name,
             pool=pool.digest,
+            task=task.digest,
             source=source,
             label=task.label,
             class_names=task.class_names,
@@ -149,7 +152,9 @@ class RunRequest:
     @property
     def terms(self) -> RunTerms:
         """Terms of the run, its parties in the order of `parties`."""
-        return self.settings.terms(classes=len(self.class_names), pool_digest=self.pool)
+        return self.settings.terms(
+            classes=len(self.class_names), pool_digest=self.pool, task_digest=self.task
+        )
 
     def to_json(self) -> str:
         """Return its one form."""
@@ -157,6 +162,7 @@ class RunRequest:
             "schema_version": SCHEMA_VERSION,
             "name": self.name,
             "pool": self.pool.hex(),
+            "task": self.task.hex(),
             "source": self.source,
             "label": self.label,
             "class_names": list(self.class_names),
@@ -188,6 +194,7 @@ class RunRequest:
             request = cls(
                 name=record["name"],
                 pool=bytes.fromhex(record["pool"]),
+                task=bytes.fromhex(record["task"]),
                 source=record["source"],
                 label=record["label"],
                 class_names=tuple(record["class_names"]),

@@ -388,8 +388,8 @@ class RunWorker:
             )
         except OSError as error:
             raise RunRequestError("the run's pool must be readable", error.strerror) from error
-        if task.pool.digest != request.pool:
-            raise RunRequestError("the run's pool must be as it was published", "another")
+        if (task.pool.digest, task.digest) != (request.pool, request.task):
+            raise RunRequestError("the run's task must be as it was published", "another")
         return task
 
     def _members(self, request: RunRequest) -> list[Member]:

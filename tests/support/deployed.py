@@ -132,7 +132,7 @@ class Hospital:
             coordinator=self.site.coordinator,
             pins=pins,
             guard=Guard(policy, TeacherWeights.equal(TEACHERS), bodies),
-            tasks=tasks_of(PartyTask(task.pool, self.vote)),
+            tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
             forms={"additive": AdditiveSum(), "masked": MaskedSum()},
             journal=self.journal,
             ledger=self.ledger,

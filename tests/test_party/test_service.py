@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,11 @@ import pytest
 import party.flower_app
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from coordinator.labeling import LabelingRun
-from party.approvals import Approvals, Pause, State, Subject
-from party.audit_file import read_verified
-from party.errors import (
-    JournalLockedError,
-    LedgerFileError,
-    Reason,
-)
-from party.ledger_file import read_ledger
-from party.service import APPROVALS_FILE, AUDIT, LEDGER_FILE, PAUSE_FILE, PartyService
+from party.audit import AuditKind
+from party.errors import JournalLockedError, Reason, RecordError, StorageError
+from party.service import PartyService
+from party.site import DATABASE_FILE
+from party.site_records import Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed.data.task import LearningTask
@@ -33,7 +30,14 @@ from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.identity import SigningIdentity
 from tests.support.federation import MemoryTransport, holds_vector, kinds
-from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals
+from tests.support.hospital_services import (
+    TEACHERS,
+    Hospitals,
+    audit_of,
+    ledger_of,
+    make_hospitals,
+    records_of,
+)
 
 MARKER = 1
 
@@ -62,9 +66,7 @@ class Running:
 
     def restart(self, place: int, vote_of: object = votes) -> PartyService:
         """What a crash leaves is read by another process."""
-        old = self.services[place]
-        old._audit.close()
-        old._journal.close()
+        self.services[place]._database.close()
         self.services[place] = self.transport.doors[place] = self.open(place, vote_of)
         return self.services[place]
 
@@ -93,8 +95,14 @@ def running(tmp_path: Path, stack: ExitStack) -> Running:
 
 
 def charged(running: Running, place: int) -> list[str]:
-    ledger = read_ledger(running.file(place, LEDGER_FILE))
-    return [entry.state.value for entry in ledger.entries]
+    return [entry.state.value for entry in ledger_of(running.hospitals.sites[place]).entries]
+
+
+def tampered(running: Running, place: int, statement: str) -> None:
+    """Act as somebody who can write the database."""
+    with closing(sqlite3.connect(running.file(place, DATABASE_FILE))) as file:
+        file.execute(statement)
+        file.commit()
 
 
 class TestRun:
@@ -106,9 +114,12 @@ class TestRun:
         assert release.labels.tolist() == [MARKER] * 3
         for place in range(3):
             assert charged(running, place) == ["committed"]
-            kinds_noted = [r.kind for r in read_verified(running.file(place, *AUDIT))]
-            for kind in ("approved", "pins", "run accepted", "batch answered", "batch settled"):
-                assert kinds_noted.count(kind) == 1, (kind, kinds_noted)
+            told = [record.kind for record in audit_of(running.hospitals.sites[place])]
+            assert told == [
+                *(AuditKind.PIN_ADDED, AuditKind.PIN_ADDED, AuditKind.ASKED, AuditKind.APPROVED),
+                *(AuditKind.SETTINGS_CHANGED, AuditKind.DATA_CHANGED, AuditKind.RUN_ACCEPTED),
+                *(AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED),
+            ]
 
     def test_trained_teachers_are_ready_before_the_first_message(
         self, tmp_path: Path, stack: ExitStack
@@ -141,14 +152,19 @@ class TestApproval:
     def test_a_run_of_an_unknown_pool_is_refused_before_any_vote_and_waits_for_a_person(
         self, running: Running
     ) -> None:
-        approvals = Approvals(running.file(1, APPROVALS_FILE))
-        [known] = approvals.all()
-        running.file(1, APPROVALS_FILE).unlink()
-        with pytest.raises(PartyRefusedError, match=Reason.POOL):
-            running.run().set_up()
-        [asked] = approvals.pending()
-        assert (asked.subject, asked.digest) == (Subject.POOL, known.digest)
-        approvals.decide(asked, State.APPROVED, by="M. Curie", at=3.0)
+        site, pool = running.hospitals.sites[1], running.hospitals.task.pool.digest
+        tampered(running, 1, "DELETE FROM approvals")
+        for _ in range(3):
+            with pytest.raises(PartyRefusedError, match=Reason.POOL):
+                running.run().set_up()
+        with records_of(site) as records:
+            [asked] = records.approvals()
+            assert (asked.subject, asked.digest, asked.state.value) == ("pool", pool, "pending")
+            assert len(asked.seats) == 3
+            records.approve(asked.subject, asked.digest, by="M. Curie")
+        # However often it is offered, it is put on record once.
+        told = [record.kind for record in audit_of(site)]
+        assert told.count(AuditKind.RUN_REFUSED) == 1
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -164,11 +180,10 @@ class TestApproval:
             with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
                 running.run().set_up()
             for each in range(3):
-                approvals = Approvals(running.file(each, APPROVALS_FILE))
-                for asked in approvals.pending():
-                    assert asked.subject is Subject.RUN
-                    if each <= place:
-                        approvals.decide(asked, State.APPROVED, by="M. Curie", at=3.0)
+                with records_of(hospitals.sites[each]) as records:
+                    for asked in records.approvals():
+                        if asked.subject is Subject.RUN and each <= place:
+                            records.approve(asked.subject, asked.digest, by="M. Curie")
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -182,8 +197,8 @@ class TestApproval:
     ) -> None:
         run = running.run()
         run.set_up()
-        approvals = Approvals(running.file(2, APPROVALS_FILE))
-        approvals.decide(approvals.all()[0], State.REJECTED, by="M. Curie", at=4.0)
+        with records_of(running.hospitals.sites[2]) as records:
+            records.reject(Subject.POOL, running.hospitals.task.pool.digest, by="M. Curie")
         with pytest.raises(VoidBatchError, match=Reason.POOL):
             run.ask((0,))
         assert charged(running, 2) == []
@@ -191,21 +206,15 @@ class TestApproval:
             holds_vector(answer) for node, answer in running.transport.answers if node == 2
         )
 
-    def test_what_waits_does_not_fill_the_disk(self, tmp_path: Path) -> None:
-        approvals = Approvals(tmp_path / APPROVALS_FILE)
-        for number in range(60):
-            digest = number.to_bytes(32, "big")
-            approvals.ask(Subject.RUN, digest, terms=b"t", seats=(), at=1.0)
-        assert [one.digest[-1] for one in approvals.pending()] == list(range(40, 60))
-
 
 class TestPause:
     def test_a_paused_site_refuses_the_next_batch_before_any_vote(self, running: Running) -> None:
         run = running.run()
         run.set_up()
         run.ask((0,))
-        pause = Pause(running.file(0, PAUSE_FILE))
-        pause.set(True, by="M. Curie", at=5.0)
+        site = running.hospitals.sites[0]
+        with records_of(site) as records:
+            records.pause(by="M. Curie")
         answers = len(running.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.PAUSED):
             run.ask((1,))
@@ -215,18 +224,38 @@ class TestPause:
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
         assert (status.state, status.last_refusal) == ("paused", "PF-323")
-        pause.set(False, by="M. Curie", at=6.0)
+        with records_of(site) as records:
+            records.resume(by="M. Curie")
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
-    def test_a_pause_that_cannot_be_read_is_a_pause(self, running: Running) -> None:
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param("DROP TABLE standing", id="no table"),
+            pytest.param("DROP TABLE approvals", id="no approvals"),
+        ],
+    )
+    def test_where_what_people_decided_cannot_be_read_nothing_is_answered(
+        self, running: Running, spoil: str
+    ) -> None:
         run = running.run()
         run.set_up()
-        running.file(0, PAUSE_FILE).write_text("{", encoding="utf-8")
-        app = party.flower_app.build(lambda _: running.services[0])
-        assert app is not None
-        with pytest.raises(Exception, match=r"pause\.json"):
-            running.services[0].receive(b"")
+        tampered(running, 0, spoil)
+        answers = len(running.transport.answers)
+        with pytest.raises(StorageError):
+            running.services[0].receive(wire.pack([]))
+        assert len(running.transport.answers) == answers
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert status.last_fault == "PF-350"
+
+    def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
+        with records_of(running.hospitals.sites[0]) as records:
+            records.pause(by="M. Curie")
+        tampered(running, 0, "UPDATE standing SET value = 'no' WHERE name = 'pause'")
+        with pytest.raises(PartyRefusedError, match=Reason.PAUSED):
+            running.run().set_up()
 
 
 class TestRestart:
@@ -271,9 +300,20 @@ class TestRestart:
         run = running.run()
         run.set_up()
         run.ask((0,))
-        running.file(0, LEDGER_FILE).unlink()
-        with pytest.raises(LedgerFileError, match="must be there"):
+        tampered(running, 0, "DELETE FROM entries")
+        tampered(running, 0, "DELETE FROM budget")
+        with pytest.raises(RecordError, match="must be there"):
             running.restart(0)
+
+    def test_a_database_that_is_gone_is_not_made_anew(self, running: Running) -> None:
+        running.services[0].close()
+        for path in running.hospitals.sites[0].folder.glob(f"{DATABASE_FILE}*"):
+            path.unlink()
+        with pytest.raises(StorageError, match="must be there"):
+            running.open(0)
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert (status.state, status.trouble) == ("stopped", "PF-350")
 
 
 class TestOrder:
@@ -284,9 +324,8 @@ class TestOrder:
 
         def watching(*_: object) -> object:
             def vote(batch: QueryBatch) -> object:
-                records = read_verified(running.file(0, *AUDIT))
-                ledger = read_ledger(running.file(0, LEDGER_FILE))
-                seen.append([records[-1].kind, ledger.entries[-1].state.value])
+                records = audit_of(running.hospitals.sites[0])
+                seen.append([records[-1].kind, *charged(running, 0)])
                 return np.full((TEACHERS, len(batch)), MARKER)
 
             return vote
@@ -306,7 +345,7 @@ class TestOrder:
         running.restart(0, watching)
         run = running.run()
         run.set_up()
-        running.services[0]._audit.close()
+        tampered(running, 0, "DROP TABLE audit")
         with pytest.raises(VoidBatchError, match=Reason.FAULT):
             run.ask((0,))
         assert asked == []
@@ -376,6 +415,7 @@ class TestNothingLeaks:
             *("schema_version", "state", "at", "pid", "run", "round_state", "last_message_at"),
             *("last_refusal", "last_refusal_at", "runs_accepted", "batches_answered"),
             *("batches_refused", "tasks", "waiting", "trouble", "supernode_starts"),
+            *("last_fault", "last_fault_at"),
         }
         assert status["pid"] == os.getpid()
 
