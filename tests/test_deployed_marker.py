@@ -147,11 +147,10 @@ class Services:
 
     def stop(self) -> None:
         """End all, hospitals first."""
-        for process in self.hospitals:
-            assert process.stdin is not None
-            process.stdin.close()
         service = self.federation.service
         for process in (*self.hospitals, *([] if service is None else [service])):
+            assert process.stdin is not None
+            process.stdin.close()  # a hospital's service ends with it
             if process is service:
                 process.send_signal(signal.SIGTERM)
             try:

@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("North", "South", "West")
 TEACHERS = 10
 LABEL, CLASSES = "sick", ("no", "yes")
-_START_S = 60.0
+_START_S = 180.0
 
 
 def free_ports(count: int) -> list[int]:
