@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from party.approvals import Approvals, State, Subject
-from party.task_files import keep_task
+from party.site_records import SiteRecords, Subject
+from party.tasks import fetch_task
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
@@ -42,8 +42,6 @@ from coordinator.run_worker import results_of
 from coordinator.service import Coordinator
 from coordinator.superlink_child import QUIET
 from party.enrollment import CoordinatorDoor
-from party.peers import PINS_FILE, Pin, Pins
-from party.service import APPROVALS_FILE
 from party.site import Site
 from pate_fed.data.task import LearningTask
 from protocols import wire
@@ -77,6 +75,18 @@ class Process:
         except subprocess.TimeoutExpired:
             self.running.kill()
             self.running.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """Gives a task out, as the coordinator's door does."""
+
+    task: LearningTask
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """Return its bytes."""
+        assert digest == self.task.pool.digest
+        return self.task.to_bytes()
 
 
 @dataclass(slots=True)
@@ -182,17 +192,17 @@ class Deployment:
 
     def _approve(self, site: Site, tasks: list[LearningTask]) -> None:
         """Do what the people of a hospital do."""
-        pins = Pins(site.path(PINS_FILE))
-        for other in self.sites:
-            if other is not site:
-                name, now = other.settings.party, datetime.now(UTC)
-                pins.add(Pin(name, name, other.identity.public, "telephone", "benchmark", now))
-        approvals = Approvals(site.path(APPROVALS_FILE))
         for task in tasks:
-            keep_task(site, task)
-            digest = task.pool.digest
-            asked = approvals.ask(Subject.POOL, digest, terms=b"", seats=(), at=time.time())
-            approvals.decide(asked, State.APPROVED, by="benchmark", at=time.time())
+            fetch_task(site, _Published(task), task.pool.digest)
+        with site.open_database() as database:
+            records = SiteRecords(database, clock=time.time)
+            for other in self.sites:
+                if other is not site:
+                    name, key = other.settings.party, other.identity.public
+                    records.add_pin(name, key, how="telephone", by="benchmark")
+            for task in tasks:
+                records.ask(Subject.POOL, task.pool.digest)
+                records.approve(Subject.POOL, task.pool.digest, by="benchmark")
 
     def exchanges(self, count: int) -> list[float]:
         """Seconds of exchanges of next to nothing, one after the other."""
