@@ -29,8 +29,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from party.site_records import SiteRecords, Subject
-from party.tasks import fetch_task
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
@@ -43,6 +41,8 @@ from coordinator.service import Coordinator
 from coordinator.superlink_child import QUIET
 from party.enrollment import CoordinatorDoor
 from party.site import Site
+from party.site_records import SiteRecords, Subject
+from party.tasks import fetch_task
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken
