@@ -236,8 +236,8 @@ class PartyService:
                 "others",
                 number=decided.contradicted_at,
             )
-        if self._journal.halted_at:
-            self._records.note_halt(self._journal.halted_at)
+        if decided.halted_at:
+            self._records.note_halt(decided.halted_at)
         seen = (decided, len(self._tasks), frozenset(self._heard))
         if seen == self._seen:
             return
@@ -350,7 +350,7 @@ class PartyService:
     # Saying how it stands -----------------------------------------------------------------------
 
     def _standing_trouble(self) -> str:
-        return RestoredJournalError.code if self._journal.halted_at else self._task_trouble
+        return RestoredJournalError.code if self._decided.halted_at else self._task_trouble
 
     def _show_trouble(self, code: str) -> None:
         """Say at once what is new."""

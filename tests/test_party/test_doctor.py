@@ -99,6 +99,10 @@ class TestAllIsWell:
             "port",
             "data",
             "teacher",
+            "database",
+            "membership",
+            "CA",
+            "approved pools",
             *NAMES,
         ]
         assert failing(checks) == set()
