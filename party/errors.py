@@ -54,6 +54,7 @@ class Reason(StrEnum):
     PRICING = "PF-321"  # a way of charging that its policy does not trust
     APPROVAL = "PF-322"  # a person at the hospital has to approve the run first
     PAUSED = "PF-323"  # its people paused it
+    TASK = "PF-324"  # a task other than the one that it keeps for the pool
     NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
     ROW = "PF-338"  # a row whose stream sums may not be asked
 

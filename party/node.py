@@ -23,7 +23,7 @@ from party.ledger_store import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
-from pate_fed.federation import RunTerms
+from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
@@ -53,11 +53,14 @@ class PartyTask:
         pool: The public queries that its owner approved.
         vote: Its teachers for them.
         classes: Number of classes that they know; None where a run may say so.
+        digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
+            simulation, which has none.
     """
 
     pool: QueryPool
     vote: Vote = field(repr=False)
     classes: int | None = None
+    digest: bytes = NO_TASK
 
 
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
@@ -299,6 +302,12 @@ class PartyNode:
         task = self._tasks.get(terms.pool_digest)
         if task is None:
             raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+        if terms.task_digest != task.digest:
+            # Else hospitals could be told of one pool in two ways, and add up votes that mean
+            # different classes.
+            raise RefusalError(
+                Reason.TASK, "a run must be of the task that is kept here", "another"
+            )
         if task.classes not in (None, terms.classes):
             raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
         return task

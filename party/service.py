@@ -32,7 +32,7 @@ from party.decisions import (
 from party.enrollment import CoordinatorDoor
 from party.errors import BrokenAuditLogError, JournalLockedError, PartyError, Reason
 from party.flower_app import build
-from party.flower_runtime import QUIET, Executor, SuperNodeSettings
+from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.guard import Consent, Guard, run_digest
 from party.node import PartyNode, PartyTask, Vote
 from party.site import SETTINGS_FILE, Site
@@ -286,7 +286,12 @@ class PartyService:
 
     def _party_task(self, task: LearningTask, *, train: bool) -> PartyTask:
         if self._vote_of is not None:
-            return PartyTask(task.pool, self._vote_of(self._site, task), len(task.class_names))
+            return PartyTask(
+                task.pool,
+                self._vote_of(self._site, task),
+                len(task.class_names),
+                task.digest,
+            )
         if train:
             ensemble = ready_teachers(self._site, task, random_bytes=self._random_bytes)
         else:  # training takes long, and somebody may ask any moment
@@ -402,14 +407,16 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
         secret=site.path("node.secret"),
         port=site.settings.node_port,
     )
+    # The executor reads it too: Flower's clients ask the environment for a proxy.
+    os.environ.update(quiet_environment(os.environ))
     keeper = SuperNodeKeeper(
         settings.command(),
-        environment={**os.environ, **QUIET, "FLWR_HOME": str(site.path("flower"))},
+        environment={**os.environ, "FLWR_HOME": str(site.path("flower"))},
         log=site.path("log", "supernode.log"),
     )
     executor = Executor(
         build(lambda _: service),
-        address=f"127.0.0.1:{site.settings.node_port}",
+        address=f"{LOOPBACK}:{site.settings.node_port}",
         secret=site.node_secret,
     )
     site.path("flower").mkdir(mode=0o700, exist_ok=True)

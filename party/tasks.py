@@ -68,7 +68,7 @@ def read_task(site: Site, digest: bytes) -> LearningTask:
 
 def party_task(task: LearningTask, ensemble: TeacherEnsemble) -> PartyTask:
     """Put a task and its teachers together."""
-    return PartyTask(task.pool, partial(_vote, ensemble), len(task.class_names))
+    return PartyTask(task.pool, partial(_vote, ensemble), len(task.class_names), task.digest)
 
 
 def _require_digest(digest: bytes) -> None:

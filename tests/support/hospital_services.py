@@ -55,6 +55,7 @@ class Hospitals:
         """Terms under which labels are what most teachers say in nearly all runs."""
         fields: dict[str, Any] = {
             "pool_digest": self.task.pool.digest,
+            "task_digest": self.task.digest,
             "classes": len(self.task.class_names),
             "weights": tuple(member.weights for member in members),
             "mechanism": "gnmax",
