@@ -397,6 +397,17 @@ class TestPeers:
         assert stranger.fingerprint not in service._node._guard.checked_peers
         assert len(service._node._guard.checked_peers) == 2
 
+    @pytest.mark.parametrize("state", ["member", "revoked"])
+    def test_the_status_says_how_we_stand_with_the_coordinator(
+        self, running: Running, state: str
+    ) -> None:
+        service = running.services[0]
+        service.hear(membership_of(running.hospitals.sites[0], state=state))
+        service.receive(wire.pack([]))
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert (status.membership, status.heard_at) == (state, running.now)
+
 
 class TestWitness:
     """The coordinator holds the head that the site signed last, and gives it back."""

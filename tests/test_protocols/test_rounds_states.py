@@ -18,8 +18,8 @@ from protocols.errors import (
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
-    AuditHead,
     MESSAGE_TYPES,
+    AuditHead,
     BlameRequest,
     Closing,
     Confirmations,
