@@ -29,6 +29,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from party.approvals import Approvals, State, Subject
+from party.task_files import keep_task
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
@@ -39,12 +41,10 @@ from coordinator.run_request import source_of
 from coordinator.run_worker import results_of
 from coordinator.service import Coordinator
 from coordinator.superlink_child import QUIET
-from party.approvals import Approvals, State, Subject
 from party.enrollment import CoordinatorDoor
 from party.peers import PINS_FILE, Pin, Pins
 from party.service import APPROVALS_FILE
 from party.site import Site
-from party.task_files import keep_task
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken

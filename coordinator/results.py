@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,11 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
-from pate_fed.report import RunDirectory, render_model_card, render_report
-from pate_fed.students import Student
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.masked import MaskedSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 SCHEMA_VERSION = 1
 _SEALING: Mapping[str, str] = {
@@ -66,9 +67,7 @@ _SEALING: Mapping[str, str] = {
 """What each sealing suite means, for people."""
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
-_RESTARTED = (
-    "not computed: the coordinator was restarted, and what it knew of the votes was written nowhere"
-)
+_DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
 _NOTHING_ASKED = FormalCost(0.0, "no hospital was asked: every answer is an earlier run's")
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
@@ -282,7 +281,7 @@ def privacy_table(
             {**row, **_number(formal), "epsilon_without_trust": 0.0} if asks_nothing else row
             for row in _parties(run)
         ],
-        "per_instance": _per_instance(run),
+        "per_instance": _per_instance(run, simulated=simulated),
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
@@ -315,10 +314,11 @@ def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
     return {**_number(cost), "holds_for": cost.holds_for}
 
 
-def _per_instance(run: LabelingRun) -> dict[str, Any]:
-    instance = run.per_instance_cost
+def _per_instance(run: LabelingRun, *, simulated: bool) -> dict[str, Any]:
+    """Say what the votes that were met would have cost; a deployment writes no such thing down."""
+    instance = run.per_instance_cost if simulated else None
     if instance is None:
-        why = _NO_VOTES if run.terms.at_parties else _RESTARTED
+        why = _NO_VOTES if run.terms.at_parties else _DEPLOYED
         return {"epsilon": None, "order": None, "method": why, "releasable": False}
     return {
         "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
@@ -503,6 +503,13 @@ def write_results(
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
+    # What plots takes a second to load, and most commands write no report.
+    from pate_fed.report import (  # noqa: PLC0415
+        RunDirectory,
+        render_model_card,
+        render_report,
+    )
+
     with RunDirectory.open_new(out) as directory:
         directory.write_settings(settings)
         directory.write_json("metrics.json", metrics)

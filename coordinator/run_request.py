@@ -23,7 +23,6 @@ from pate_fed.charging import RunLedger
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
-from pate_fed.students import select_queries
 
 SCHEMA_VERSION = 1
 MECHANISMS = ("confident", "gnmax")
@@ -127,6 +126,8 @@ class RunRequest:
         if select == "all":
             chosen: tuple[int, ...] = tuple(range(count))
         else:
+            from pate_fed.students import select_queries  # noqa: PLC0415 - takes seconds
+
             inputs = pool.inputs[list(distinct)]
             rng = np.random.default_rng(seed)
             chosen = select_queries(inputs, count, method="medoids", rng=rng)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,7 +51,6 @@ from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.students import Student, make_student
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError, UnfinishedSetupError
@@ -59,6 +58,9 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.prg import fastest_keystream
 from protocols.secure_sum import SecureSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 OFFER_AGAIN_S: Final = 20.0
@@ -174,9 +176,18 @@ class RunWorker:
                 return
             self._waiting_since.pop(name, None)
             self._enter(name, RunState.RUNNING)
+            traffic = transport.traffic
+            set_up = traffic.exchanges
             stopped_by = self._ask_all(run, labeling, transport)
+            asked = traffic.exchanges
             self._close(run, labeling, transport)
-            self._write(run, labeling, transport, seconds=time.monotonic() - start)
+            exchanges = {
+                "setup": set_up,
+                "batches": asked - set_up,
+                "closing": traffic.exchanges - asked,
+            }
+            seconds = time.monotonic() - start
+            self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             self._queue.enter(name, RunState.DONE)
         elif isinstance(stopped_by, _HaltedError):
@@ -190,7 +201,8 @@ class RunWorker:
         nobody = _Nobody()
         labeling = run.begun(self._with, nobody, self._with.wait)
         self._note(run, labeling, nobody)
-        self._write(run, labeling, nobody, seconds=0.0)
+        none = dict.fromkeys(("setup", "batches", "closing"), 0)
+        self._write(run, labeling, nobody, exchanges=none, seconds=0.0)
         self._queue.enter(run.request.name, RunState.DONE)
 
     def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
@@ -296,13 +308,25 @@ class RunWorker:
         self._note(run, labeling, transport)
 
     def _write(
-        self, run: _OpenRun, labeling: LabelingRun, transport: Transport, *, seconds: float
+        self,
+        run: _OpenRun,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
     ) -> None:
         """Train the student and write the run directory; nothing if it was written before."""
         if not run.has_answers or run.results.exists():
             return
         run.results.parent.mkdir(mode=0o700, exist_ok=True)
-        run.write_results(labeling, transport, seconds=seconds, seed=self._with.random_bytes(32))
+        run.write_results(
+            labeling,
+            transport,
+            exchanges=exchanges,
+            seconds=seconds,
+            seed=self._with.random_bytes(32),
+        )
 
     # Waiting ----------------------------------------------------------------------------------
 
@@ -565,7 +589,13 @@ class _OpenRun:
         }
 
     def write_results(
-        self, labeling: LabelingRun, transport: Transport, *, seconds: float, seed: bytes
+        self,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
+        seed: bytes,
     ) -> None:
         """Train the student and write the run directory."""
         assert self.store is not None
@@ -588,7 +618,6 @@ class _OpenRun:
             *results.run_warnings(labeling),
             *results.earlier_warnings(earlier_runs),
         ]
-        exchanges = transport.traffic.exchanges
         metrics = results.metrics_table(
             settings=settings,
             truth=None,
@@ -601,7 +630,7 @@ class _OpenRun:
             student_accuracy=None,
             yardsticks={},
             traffic=transport.traffic,
-            exchanges={"setup": 0, "batches": exchanges, "closing": 0},
+            exchanges=exchanges,
             batches=len(self.store.ledger().states),
             seconds={"labeling": seconds},
             warnings=self.warnings,
@@ -639,6 +668,8 @@ class _OpenRun:
         indices, classes = (
             np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
         )
+        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+
         student = make_student(self.request.settings.student, self.task.kind)
         student.fit(
             self.task.pool.inputs,

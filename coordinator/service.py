@@ -68,7 +68,6 @@ _POLL_S: Final = 0.5
 _READY_S: Final = 60.0
 _FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
-_EXPORTED: Final = ("labels.csv", "report.html", "transcript.jsonl", "student")
 _log = logging.getLogger(__name__)
 
 
@@ -244,12 +243,7 @@ class Coordinator:
         if not source.is_dir():
             raise RunQueueError("a run that is exported must have ended with labels", "none yet")
         try:
-            out.mkdir(parents=True)
-            for part in _EXPORTED:
-                if (source / part).is_dir():
-                    shutil.copytree(source / part, out / part)
-                elif (source / part).exists():
-                    shutil.copyfile(source / part, out / part)
+            shutil.copytree(source, out)
         except OSError as error:
             raise RunQueueError("--out must be a new folder", error.strerror) from error
         return sorted(one.name for one in out.iterdir())

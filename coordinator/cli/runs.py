@@ -300,7 +300,7 @@ def export(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy what a run gave: labels.csv, report.html, student/, transcript.jsonl."""
+    """Copy what a run gave, as a run directory: labels, report, student, transcript."""
     parts = open_coordinator(home).export(name, out)
     if output_format is Format.JSON:
         print_json({"out": str(out), "parts": parts})

@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("North", "South", "West")
 TEACHERS = 10
 LABEL, CLASSES = "sick", ("no", "yes")
-_START_S = 60.0
+_START_S = 180.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -223,9 +223,9 @@ class Deployed:
         """Start the service; it kills itself at a stage if one is named."""
         self._serve("tests.support.mortal_service", dies_at, passes)
 
-    def serve_with_noise(self, seed: str) -> None:
-        """Start the service with noise from a seed."""
-        self._serve("tests.support.seeded_service", seed)
+    def serve_with_noise(self, key: bytes) -> None:
+        """Start the service with noise from a key of 32 bytes."""
+        self._serve("tests.support.seeded_service", key.hex())
 
     def _serve(self, module: str, *arguments: object) -> None:
         log = (self.folder / "service.log").open("ab")

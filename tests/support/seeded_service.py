@@ -1,4 +1,7 @@
-"""`pate-fed serve` with noise from a seed: ``python -m tests.support.seeded_service HOME SEED``."""
+"""`pate-fed serve` whose noise is a test's: ``python -m tests.support.seeded_service HOME KEY``.
+
+The noise goes as an argument into the service's own object; KEY is 32 bytes, in hexadecimal.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,16 @@ from coordinator.service import serve
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 
 
-def noise_of(seed: str) -> RandomBytes:
+def noise_of(key: bytes) -> RandomBytes:
     """Return the source of a service's noise, from its first byte on."""
-    return keyed_stream(seed.encode(), tag="served noise")
+    return keyed_stream(key, tag="coordinator noise")
+
+
+def main(home: Path, key: bytes) -> None:
+    """Serve a federation with this noise."""
+    write_logs_as_json()
+    serve(home, noise_bytes=noise_of(key))
 
 
 if __name__ == "__main__":
-    write_logs_as_json()
-    serve(Path(sys.argv[1]), noise_bytes=noise_of(sys.argv[2]))
+    main(Path(sys.argv[1]), bytes.fromhex(sys.argv[2]))

@@ -19,7 +19,7 @@ from tests.support.seeded_service import noise_of
 
 pytestmark = pytest.mark.slow
 
-QUERIES, SIGMA, SEED = 10_000, 40.0, "large batch"
+QUERIES, SIGMA, KEY = 10_000, 40.0, bytes(range(32))
 CLASSES = tuple(f"class {place}" for place in range(10))
 
 
@@ -40,7 +40,7 @@ def teachers_of(place: int) -> Vote:
 
 def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
     with deployed(tmp_path, rows=QUERIES, classes=CLASSES) as federation:
-        federation.serve_with_noise(SEED)
+        federation.serve_with_noise(KEY)
         federation.wait_until_served()
         federation.enroll()
         for place, hospital in enumerate(federation.hospitals):
@@ -67,7 +67,7 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
     for place in range(len(federation.hospitals)):
         for votes in votes_of(place):
             np.add.at(counts, (np.arange(QUERIES), votes), 1)
-    noise = sample_gaussian(counts.shape, sigma=SIGMA, random_bytes=noise_of(SEED))
+    noise = sample_gaussian(counts.shape, sigma=SIGMA, random_bytes=noise_of(KEY))
     labels = (counts[asked] + noise).argmax(axis=1)
     with (tmp_path / "out" / "labels.csv").open() as file:
         released = {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
