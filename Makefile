@@ -3,18 +3,23 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+NOW := $(shell date +%Y%m%d-%H%M%S)
+DEMO_RUN := runs/demo-$(NOW)
+FEDERATION_RUN := runs/federation-demo-$(NOW)
 
-.PHONY: demo test test-slow bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
 
+federation-demo: $(VENV)/.installed  ## coordinator and hospitals as processes over TLS on loopback
+	$(BIN)/python docs/examples/federation_demo --out $(FEDERATION_RUN)
+
 test: $(VENV)/.installed-dev  ## install and run the tests
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --durations 20 -m "not slow"
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --durations 20 -m slow
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json

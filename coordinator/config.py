@@ -17,7 +17,7 @@ from pate_fed.accounting import Outcomes
 from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
-from pate_fed.federation import Pricing, RunTerms
+from pate_fed.federation import NO_TASK, Pricing, RunTerms
 from pate_fed.mechanisms import DistributedNoise, usual_vote_threshold
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
@@ -413,15 +413,16 @@ class SimulationSettings:
             )
         return settled
 
-    def terms(self, *, classes: int, pool_digest: bytes) -> RunTerms:
+    def terms(self, *, classes: int, pool_digest: bytes, task_digest: bytes = NO_TASK) -> RunTerms:
         """Return the terms of the run, hospitals in the data's order, with the price chosen.
 
         Args:
             classes: Number of classes.
             pool_digest: Of the query pool, 32 bytes.
+            task_digest: Of the task document, 32 bytes; a simulation has none.
         """
         draft = self._draft(classes, self._caps(self.queries or 0, None))
-        return replace(self._priced(draft), pool_digest=pool_digest)
+        return replace(self._priced(draft), pool_digest=pool_digest, task_digest=task_digest)
 
     def _parties(self, dataset: Dataset, known: Defaults, scheme: PartitionScheme) -> int:
         if scheme == "column" and dataset.private.hospitals is not None:
@@ -576,13 +577,14 @@ class SimulationSettings:
         return Outcomes(refusals, answers, min(queries, answers + refusals - 1))
 
     def _draft(self, classes: int, caps: Outcomes) -> RunTerms:
-        """Return terms whose pool and pricing are still open."""
+        """Return terms whose pool, task and pricing are still open."""
         unpriced: Pricing = self._rule.pricings[0]
         orders = [2.0] * (self.parties or 0) if unpriced == "renyi" else []
         try:
             return RunTerms.from_record(
                 {
                     "pool_digest": bytes(32),
+                    "task_digest": NO_TASK,
                     "classes": classes,
                     "weights": [[list(team)] for team in self._teams],
                     "mechanism": self.mechanism,

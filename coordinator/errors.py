@@ -27,7 +27,6 @@ A message says what must hold and what came, and holds no secret::
     |- ServiceError           PF-448  a service that cannot be started
     |- DatabaseError            PF-440  a database that cannot be opened or written
     |  `- DatabaseVersionError   PF-441  a newer version of this program wrote it
-    |- RunNameError             PF-442  a run that is not there, or is there already
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -221,12 +220,6 @@ class DatabaseVersionError(DatabaseError):
     """A newer version of this program wrote the database."""
 
     code = "PF-441"
-
-
-class RunNameError(CoordinatorError, ValueError):
-    """A run that is not there, is there already, or is past what was asked of it."""
-
-    code = "PF-442"
 
 
 class RunRequestError(CoordinatorError):

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from coordinator.errors import (
     CoordinatorError,
+    DatabaseError,
     PartyFailedError,
     PartyRefusedError,
     RunDamagedError,
@@ -547,7 +548,7 @@ class LabelingRun:
                 release = self._ask_in_two_phases(asked, asked.rule)
             else:
                 release = self._decide(asked, self._open_first(asked))
-        except RunStateError as error:
+        except (RunStateError, DatabaseError) as error:
             # Nobody knows what is on disk: only a restart tells. The batch stays as it is.
             traceback.clear_frames(error.__traceback__)
             raise

@@ -193,6 +193,7 @@ _BY_RUN: Final = {
     "asked": "Queries that were looked at, of released batches.",
     "answered": "Labels released.",
     "refused": "Queries released without an answer.",
+    "from_store": "Answers drawn in earlier runs, at no cost.",
     "batches": "Batches asked.",
     "void": "Batches that are void.",
     "exchanges": "Exchanges with all hospitals, of the last life of the service.",

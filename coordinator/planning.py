@@ -25,7 +25,7 @@ from pate_fed.charging import (
     tightest_cost,
 )
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
-from pate_fed.federation import Pricing, RunTerms
+from pate_fed.federation import NO_TASK, Pricing, RunTerms
 from pate_fed.mechanisms.preview import (
     ASSUMED_ACCURACY,
     Preview,
@@ -443,6 +443,7 @@ def _terms(choice: Choice, request: PlanRequest, queries: int) -> RunTerms:
     try:
         return RunTerms(
             pool_digest=bytes(32),
+            task_digest=NO_TASK,
             classes=request.classes,
             weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
             mechanism="confident",

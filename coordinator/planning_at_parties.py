@@ -34,7 +34,7 @@ from pate_fed.charging import (
     tightest_cost,
 )
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
-from pate_fed.federation import RunTerms
+from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import (
     DistributedNoise,
     flat_row,
@@ -277,6 +277,7 @@ def _terms(
     try:
         return RunTerms(
             pool_digest=bytes(32),
+            task_digest=NO_TASK,
             classes=request.classes,
             weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
             mechanism=offer.mechanism,  # type: ignore[arg-type]  # one of two

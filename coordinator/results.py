@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,11 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
-from pate_fed.report import RunDirectory, render_model_card, render_report
-from pate_fed.students import Student
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.masked import MaskedSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 SCHEMA_VERSION = 1
 _SEALING: Mapping[str, str] = {
@@ -66,9 +67,8 @@ _SEALING: Mapping[str, str] = {
 """What each sealing suite means, for people."""
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
-_RESTARTED = (
-    "not computed: the coordinator was restarted, and what it knew of the votes was written nowhere"
-)
+_DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
+_NOTHING_ASKED = FormalCost(0.0, "no hospital was asked: every answer is an earlier run's")
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
 _NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
@@ -134,6 +134,7 @@ def metrics_table(
     batches: int,
     seconds: Mapping[str, float],
     warnings: list[str],
+    earlier_runs: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the content of `metrics.json`.
 
@@ -152,7 +153,9 @@ def metrics_table(
         batches: How many were asked.
         seconds: How long each stage took.
         warnings: For people.
+        earlier_runs: How many of the outcomes were drawn in which earlier run.
     """
+    earlier = dict(earlier_runs or {})
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
     refused = [index for index, _, outcome in outcomes if outcome is Outcome.REFUSED]
     looked_at = len(answered) + len(refused)
@@ -174,7 +177,9 @@ def metrics_table(
             "not_asked": len(queries) - looked_at - void,
             "void": void,
             "reinforced": reinforced,
+            "from_store": sum(earlier.values()),
         },
+        "earlier_runs": earlier,
         "parties": settings.parties,
         "teachers": settings.all_teachers,
         "batches": batches,
@@ -216,11 +221,21 @@ def privacy_table(
     settings: SimulationSettings,
     store: RunStore,
     simulated: bool,
+    asks_nothing: bool = False,
 ) -> dict[str, Any]:
-    """Return the content of `privacy.json`."""
+    """Return the content of `privacy.json`.
+
+    Args:
+        run: The run.
+        settings: What was done.
+        store: Its ledger and releases.
+        simulated: Whether it was a simulation.
+        asks_nothing: Whether all its answers are earlier runs'. That was known before any vote, so
+            it costs nothing, whatever its caps allowed.
+    """
     terms = run.terms
     seat = _most_exposed(terms)
-    formal = public_cost_at(terms, seat)
+    formal = _NOTHING_ASKED if asks_nothing else public_cost_at(terms, seat)
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": simulated,
@@ -238,7 +253,11 @@ def privacy_table(
         "noise": {
             "place": terms.noise_place,
             "source": noise_source(settings.seed),
-            "delta_slack": delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon),
+            "delta_slack": (
+                0.0
+                if asks_nothing
+                else delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon)
+            ),
         },
         "budget": {
             "epsilon": terms.epsilon,
@@ -248,12 +267,21 @@ def privacy_table(
         "views": {
             "public": {
                 "formal": _public_view(terms, formal),
-                "bounds": _bounds(terms, seat, valid_votes=settings.valid_votes),
+                "bounds": (
+                    {"formal": _number(formal)}
+                    if asks_nothing
+                    else _bounds(terms, seat, valid_votes=settings.valid_votes)
+                ),
             },
-            "coordinator": {"formal": _coordinator_view(terms, seat)},
+            "coordinator": {
+                "formal": _number(formal) if asks_nothing else _coordinator_view(terms, seat)
+            },
         },
-        "parties": _parties(run),
-        "per_instance": _per_instance(run),
+        "parties": [
+            {**row, **_number(formal), "epsilon_without_trust": 0.0} if asks_nothing else row
+            for row in _parties(run)
+        ],
+        "per_instance": _per_instance(run, simulated=simulated),
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(terms, seat, store),
         "ledger": _ledger(store),
@@ -286,10 +314,11 @@ def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
     return {**_number(cost), "holds_for": cost.holds_for}
 
 
-def _per_instance(run: LabelingRun) -> dict[str, Any]:
-    instance = run.per_instance_cost
+def _per_instance(run: LabelingRun, *, simulated: bool) -> dict[str, Any]:
+    """Say what the votes that were met would have cost; a deployment writes no such thing down."""
+    instance = run.per_instance_cost if simulated else None
     if instance is None:
-        why = _NO_VOTES if run.terms.at_parties else _RESTARTED
+        why = _NO_VOTES if run.terms.at_parties else _DEPLOYED
         return {"epsilon": None, "order": None, "method": why, "releasable": False}
     return {
         "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
@@ -427,6 +456,17 @@ def cap_warnings(terms: RunTerms, *, left: Outcomes, asked: int, queries: int) -
     return []
 
 
+def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
+    """Say so where answers were drawn in earlier runs: what they cost is said there."""
+    if not earlier_runs:
+        return []
+    named = ", ".join(f"{name} ({count})" for name, count in earlier_runs.items())
+    return [
+        f"{sum(earlier_runs.values())} queries had been asked before: their answers were drawn in "
+        f"{named} and cost nothing here; those runs' reports say what they cost."
+    ]
+
+
 def run_warnings(run: LabelingRun) -> list[str]:
     """Say which hospitals were lost, in a batch or at the closing."""
     found = [
@@ -454,24 +494,38 @@ def write_results(
     class_names: tuple[str, ...],
     run: LabelingRun,
     student: Student | None,
+    drawn_in: Mapping[int, str] | None = None,
 ) -> None:
     """Write a run directory: all of it, or nothing.
+
+    A run that asked nobody has no transcript.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
+    # What plots takes a second to load, and most commands write no report.
+    from pate_fed.report import (  # noqa: PLC0415
+        RunDirectory,
+        render_model_card,
+        render_report,
+    )
+
     with RunDirectory.open_new(out) as directory:
         directory.write_settings(settings)
         directory.write_json("metrics.json", metrics)
         directory.write_json("privacy.json", privacy)
         directory.write_json("manifest.json", manifest)
         directory.write_labels(
-            (index, class_names[label] if outcome is Outcome.ANSWERED else "")
-            for index, label, outcome in outcomes
-            if outcome is not Outcome.NOT_ASKED
+            (
+                (index, class_names[label] if outcome is Outcome.ANSWERED else "")
+                for index, label, outcome in outcomes
+                if outcome is not Outcome.NOT_ASKED
+            ),
+            drawn_in=drawn_in,
         )
-        lines = run.round.signed_transcript()
-        directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
+        if run.round.run_id:
+            lines = run.round.signed_transcript()
+            directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from coordinator.database import Database, QueuedRunRow
+from coordinator.database import Database, OpenRun, RunRow
 from coordinator.errors import RunQueueError, RunRequestError
 
 
@@ -92,9 +93,7 @@ class RunQueue:
     def all(self) -> list[Run]:
         """Return all runs, in the order that they were asked for."""
         with self._database.transaction() as session:
-            rows = session.scalars(
-                select(QueuedRunRow).order_by(QueuedRunRow.created_at, QueuedRunRow.name)
-            ).all()
+            rows = session.scalars(select(RunRow).order_by(RunRow.number)).all()
         return [_run(row) for row in rows]
 
     def find(self, name: str) -> Run:
@@ -104,10 +103,7 @@ class RunQueue:
             RunQueueError: there is none of this name.
         """
         with self._database.transaction() as session:
-            row = session.get(QueuedRunRow, name)
-        if row is None:
-            raise RunQueueError("a run must be of this name", f"none called {name}")
-        return _run(row)
+            return _run(_row(session, name))
 
     # The operator -----------------------------------------------------------------------------
 
@@ -119,15 +115,16 @@ class RunQueue:
         """
         now = self._clock()
         with self._database.transaction() as session:
-            if session.get(QueuedRunRow, name) is not None:
+            if session.scalar(select(RunRow.number).where(RunRow.name == name)) is not None:
                 raise RunRequestError("a run must have a name of its own", f"{name} again")
-            row = QueuedRunRow(
+            row = RunRow(
                 name=name,
                 state=RunState.QUEUED.value,
                 wanted="",
                 reason="",
                 request=request,
                 progress="{}",
+                fence=0,
                 created_at=now,
                 updated_at=now,
             )
@@ -141,7 +138,7 @@ class RunQueue:
             RunQueueError: there is no such run, or it has ended or is being stopped.
         """
 
-        def change(row: QueuedRunRow) -> None:
+        def change(row: RunRow) -> None:
             match RunState(row.state):
                 case RunState.QUEUED:
                     row.state, row.reason = RunState.PAUSED.value, _BY_OPERATOR
@@ -161,7 +158,7 @@ class RunQueue:
             RunQueueError: there is no such run, or it is not paused.
         """
 
-        def change(row: QueuedRunRow) -> None:
+        def change(row: RunRow) -> None:
             if row.wanted == PAUSE:
                 row.wanted = ""
             elif row.state == RunState.PAUSED.value:
@@ -178,7 +175,7 @@ class RunQueue:
             RunQueueError: there is no such run, or it has ended.
         """
 
-        def change(row: QueuedRunRow) -> None:
+        def change(row: RunRow) -> None:
             if RunState(row.state) in ENDED:
                 raise RunQueueError("a run that is stopped must be open", row.state)
             row.state, row.wanted, row.reason = RunState.STOPPING.value, "", _BY_OPERATOR
@@ -196,6 +193,17 @@ class RunQueue:
                     return run
         return None
 
+    def take_up(self, name: str) -> OpenRun:
+        """Become the one who works on a run. Whoever took it up before can store nothing more.
+
+        Raises:
+            RunQueueError: there is none of this name.
+            DatabaseError: it could not be stored.
+        """
+        with self._database.transaction() as session:
+            row = _row(session, name)
+            return OpenRun.take_up(self._database, row, session, now=self._clock())
+
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
         """Note where a run stands; a run that the operator stops meanwhile stays so.
 
@@ -205,7 +213,7 @@ class RunQueue:
             reason: Why; no secret.
         """
 
-        def change(row: QueuedRunRow) -> None:
+        def change(row: RunRow) -> None:
             # What the operator said meanwhile holds.
             if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
                 row.reason = reason or row.reason
@@ -219,16 +227,14 @@ class RunQueue:
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
         """Note how far a run is: counts and released values alone."""
 
-        def change(row: QueuedRunRow) -> None:
+        def change(row: RunRow) -> None:
             row.progress = json.dumps(dict(progress), sort_keys=True, allow_nan=False)
 
         self._change(name, change)
 
-    def _change(self, name: str, change: Callable[[QueuedRunRow], None]) -> Run:
+    def _change(self, name: str, change: Callable[[RunRow], None]) -> Run:
         with self._database.transaction() as session:
-            row = session.get(QueuedRunRow, name)
-            if row is None:
-                raise RunQueueError("a run must be of this name", f"none called {name}")
+            row = _row(session, name)
             change(row)
             row.updated_at = self._clock()
         return _run(row)
@@ -237,7 +243,15 @@ class RunQueue:
 _BY_OPERATOR: Final = "by the operator"
 
 
-def _run(row: QueuedRunRow) -> Run:
+def _row(session: Session, name: str) -> RunRow:
+    # Locked: what is read is what is changed, on a server, too.
+    row = session.scalar(select(RunRow).where(RunRow.name == name).with_for_update())
+    if row is None:
+        raise RunQueueError("a run must be of this name", f"none called {name}")
+    return row
+
+
+def _run(row: RunRow) -> Run:
     return Run(
         name=row.name,
         state=RunState(row.state),

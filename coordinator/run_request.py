@@ -23,7 +23,6 @@ from pate_fed.charging import RunLedger
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
-from pate_fed.students import select_queries
 
 SCHEMA_VERSION = 1
 MECHANISMS = ("confident", "gnmax")
@@ -56,6 +55,7 @@ class RunRequest:
     Attributes:
         name: What the operator calls it.
         pool: Digest of its query pool, 32 bytes.
+        task: Digest of the task document, 32 bytes.
         source: Name of the file that the public queries came from.
         label: Column that is predicted.
         class_names: Names of the classes.
@@ -67,6 +67,7 @@ class RunRequest:
 
     name: str
     pool: bytes
+    task: bytes
     source: str
     label: str
     class_names: tuple[str, ...]
@@ -125,12 +126,15 @@ class RunRequest:
         if select == "all":
             chosen: tuple[int, ...] = tuple(range(count))
         else:
+            from pate_fed.students import select_queries  # noqa: PLC0415 - takes seconds
+
             inputs = pool.inputs[list(distinct)]
             rng = np.random.default_rng(seed)
             chosen = select_queries(inputs, count, method="medoids", rng=rng)
         request = cls(
             name=name,
             pool=pool.digest,
+            task=task.digest,
             source=source,
             label=task.label,
             class_names=task.class_names,
@@ -148,7 +152,9 @@ class RunRequest:
     @property
     def terms(self) -> RunTerms:
         """Terms of the run, its parties in the order of `parties`."""
-        return self.settings.terms(classes=len(self.class_names), pool_digest=self.pool)
+        return self.settings.terms(
+            classes=len(self.class_names), pool_digest=self.pool, task_digest=self.task
+        )
 
     def to_json(self) -> str:
         """Return its one form."""
@@ -156,6 +162,7 @@ class RunRequest:
             "schema_version": SCHEMA_VERSION,
             "name": self.name,
             "pool": self.pool.hex(),
+            "task": self.task.hex(),
             "source": self.source,
             "label": self.label,
             "class_names": list(self.class_names),
@@ -187,6 +194,7 @@ class RunRequest:
             request = cls(
                 name=record["name"],
                 pool=bytes.fromhex(record["pool"]),
+                task=bytes.fromhex(record["task"]),
                 source=record["source"],
                 label=record["label"],
                 class_names=tuple(record["class_names"]),

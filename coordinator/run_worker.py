@@ -1,28 +1,38 @@
 """Takes one queued run from its first offer to its run directory, over whatever lives it needs.
 
 All that counts is on disk before it is said: a worker that is killed anywhere is followed by one
-that goes on. A run whose setup had not finished is offered anew, in a fresh folder; one that was
-set up is resumed from its own.
+that goes on. A run whose setup had not finished is offered anew, as another attempt; one that was
+set up is resumed from what the database has of it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from coordinator import results
+from coordinator.database import (
+    Answer,
+    OpenRun,
+    ReleasedAnswers,
+    SqlCoordinatorJournal,
+    SqlRunStore,
+)
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CoordinatorError,
+    DatabaseError,
     PartyFailedError,
     PartyRefusedError,
+    RunLockedError,
     RunRequestError,
     RunStateError,
     SetupError,
@@ -31,7 +41,6 @@ from coordinator.errors import (
 from coordinator.home import FederationHome
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.results import Answers
-from coordinator.run_files import FileCoordinatorJournal, FileStore
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.stages import OnStage, pass_by
@@ -41,8 +50,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.releases import Outcome
-from pate_fed.students import Student, make_student
+from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError, UnfinishedSetupError
@@ -50,6 +58,9 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.prg import fastest_keystream
 from protocols.secure_sum import SecureSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 OFFER_AGAIN_S: Final = 20.0
@@ -134,10 +145,14 @@ class RunWorker:
             request = RunRequest.from_json(run.request)
             task = self._task(request)
             members = self._members(request)
-            open_run = _OpenRun(self._home, self._identity, request, task, members)
+            rows = self._queue.take_up(run.name)
+            open_run = _OpenRun(self._home, self._identity, request, task, members, rows)
             self._go_on(open_run)
         except _HaltedError:
             return
+        except RunLockedError:
+            # Whoever took it over says how it goes on.
+            _log.warning("run %s was taken over by another service", run.name)
         except (RunStateError, RunRequestError) as error:
             self._fail(run.name, error)
 
@@ -151,17 +166,28 @@ class RunWorker:
             return
         self._enter(name, RunState.RUNNING)
         start = time.monotonic()
+        if run.is_unbegun and not run.left:
+            self._answer_from_store(run)
+            return
         with self._with.open_transport(len(run.members)) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
-            with run.journal() as journal:
-                labeling = self._opened(run, transport, journal)
-                if labeling is None:
-                    return
-                self._waiting_since.pop(name, None)
-                self._enter(name, RunState.RUNNING)
-                stopped_by = self._ask_all(run, labeling, transport)
-                self._close(run, labeling, transport)
-                self._write(run, labeling, transport, seconds=time.monotonic() - start)
+            labeling = self._opened(run, transport)
+            if labeling is None:
+                return
+            self._waiting_since.pop(name, None)
+            self._enter(name, RunState.RUNNING)
+            traffic = transport.traffic
+            set_up = traffic.exchanges
+            stopped_by = self._ask_all(run, labeling, transport)
+            asked = traffic.exchanges
+            self._close(run, labeling, transport)
+            exchanges = {
+                "setup": set_up,
+                "batches": asked - set_up,
+                "closing": traffic.exchanges - asked,
+            }
+            seconds = time.monotonic() - start
+            self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             self._queue.enter(name, RunState.DONE)
         elif isinstance(stopped_by, _HaltedError):
@@ -170,22 +196,29 @@ class RunWorker:
             state = RunState.DONE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, _said(stopped_by))
 
-    def _opened(
-        self, run: _OpenRun, transport: Transport, journal: FileCoordinatorJournal
-    ) -> LabelingRun | None:
+    def _answer_from_store(self, run: _OpenRun) -> None:
+        """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
+        nobody = _Nobody()
+        labeling = run.begun(self._with, nobody, self._with.wait)
+        self._note(run, labeling, nobody)
+        none = dict.fromkeys(("setup", "batches", "closing"), 0)
+        self._write(run, labeling, nobody, exchanges=none, seconds=0.0)
+        self._queue.enter(run.request.name, RunState.DONE)
+
+    def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
         name = run.request.name
         stopping = self._queue.find(name).state is RunState.STOPPING
         sleep = self._sleep_of(name, stopping=stopping)
         try:
-            if not journal.steps():
-                return self._offered(run, transport, journal, sleep)
+            if run.is_unbegun:
+                return self._offered(run, transport, sleep)
             # Who is told to stop waits for nobody.
             labeling = run.resumed(
-                self._with, transport, journal, sleep, patience_s=0.0 if stopping else None
+                self._with, transport, sleep, patience_s=0.0 if stopping else None
             )
         except UnfinishedSetupError:
-            run.give_up()
+            run.give_up("the setup was cut off")
             self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
             self._wait_for_hospitals(run, _said(error))
@@ -198,15 +231,14 @@ class RunWorker:
         self,
         run: _OpenRun,
         transport: Transport,
-        journal: FileCoordinatorJournal,
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
         """Offer a run to all its hospitals."""
-        labeling = run.begun(self._with, transport, journal, sleep)
+        labeling = run.begun(self._with, transport, sleep)
         try:
             labeling.set_up()
         except PartyRefusedError as error:
-            run.give_up()
+            run.give_up(_said(error))
             if error.cause not in _APPROVALS:
                 self._fail(run.request.name, error)
                 return None
@@ -215,14 +247,16 @@ class RunWorker:
             )
             return None
         except (SetupError, PartyFailedError) as error:
-            run.give_up()
+            run.give_up(_said(error))
             if isinstance(error, PartyFailedError) and not error.is_silent:
                 self._fail(run.request.name, error)
                 return None
             self._wait_for_hospitals(run, _said(error))
             return None
+        except (RunStateError, DatabaseError):
+            raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
-            run.give_up()
+            run.give_up(_said(error))
             self._fail(run.request.name, error)
             return None
         return labeling
@@ -250,7 +284,7 @@ class RunWorker:
                 self._queue.enter(name, RunState.PAUSED, "by the operator")
                 raise _HaltedError
             asked = labeling.asked
-            left = [index for index in run.request.queries if index not in asked]
+            left = [index for index in run.left if index not in asked]
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
@@ -266,7 +300,7 @@ class RunWorker:
     def _close(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
             labeling.close()
-        except RunStateError:
+        except (RunStateError, DatabaseError):
             raise
         except (CoordinatorError, ProtocolError) as error:
             run.warnings.append(f"The run could not be closed by all parties: {error}")
@@ -274,13 +308,25 @@ class RunWorker:
         self._note(run, labeling, transport)
 
     def _write(
-        self, run: _OpenRun, labeling: LabelingRun, transport: Transport, *, seconds: float
+        self,
+        run: _OpenRun,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
     ) -> None:
         """Train the student and write the run directory; nothing if it was written before."""
         if not run.has_answers or run.results.exists():
             return
         run.results.parent.mkdir(mode=0o700, exist_ok=True)
-        run.write_results(labeling, transport, seconds=seconds, seed=self._with.random_bytes(32))
+        run.write_results(
+            labeling,
+            transport,
+            exchanges=exchanges,
+            seconds=seconds,
+            seed=self._with.random_bytes(32),
+        )
 
     # Waiting ----------------------------------------------------------------------------------
 
@@ -342,8 +388,8 @@ class RunWorker:
             )
         except OSError as error:
             raise RunRequestError("the run's pool must be readable", error.strerror) from error
-        if task.pool.digest != request.pool:
-            raise RunRequestError("the run's pool must be as it was published", "another")
+        if (task.pool.digest, task.digest) != (request.pool, request.task):
+            raise RunRequestError("the run's task must be as it was published", "another")
         return task
 
     def _members(self, request: RunRequest) -> list[Member]:
@@ -381,40 +427,87 @@ class _Watched(Transport):
         return answers
 
 
+class _Nobody(Transport):
+    """The transport of a run that asks no hospital."""
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return []
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        raise SetupError("a run whose answers are all known must ask nobody", len(packets))
+
+
 @dataclass(slots=True)
 class _OpenRun:
-    """One run and its files."""
+    """One run that was taken up, and what it left in an earlier life.
+
+    Attributes:
+        rows: Its newest attempt in the database.
+        journal: That attempt's steps.
+        earlier: What earlier runs know of its queries, by position in the pool.
+        store: That attempt's results, once it is opened.
+        warnings: For people.
+    """
 
     home: FederationHome
     identity: SigningIdentity
     request: RunRequest
     task: LearningTask
     members: list[Member]
+    rows: OpenRun
     warnings: list[str] = field(default_factory=list)
-    store: FileStore | None = None
+    store: SqlRunStore | None = None
+    journal: SqlCoordinatorJournal = field(init=False)
+    earlier: dict[int, Answer] = field(init=False)
+    _is_given_up: bool = False
+
+    def __post_init__(self) -> None:
+        self.journal = SqlCoordinatorJournal(self.rows)
+        self.earlier = self._find_earlier()
+
+    def _find_earlier(self) -> dict[int, Answer]:
+        queries, pool = self.request.queries, self.task.pool
+        digests = pool.ask(queries).digests
+        found = ReleasedAnswers(self.rows.database).find(
+            digests,
+            pool_digest=pool.digest,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+        return {
+            index: found[digest]
+            for index, digest in zip(queries, digests, strict=True)
+            if digest in found and found[digest].run != self.request.name
+        }
 
     @property
-    def _folder(self) -> Path:
-        return self.home.path("journals", self.request.name)
+    def left(self) -> list[int]:
+        """Queries that no earlier run asked, in order."""
+        return [index for index in self.request.queries if index not in self.earlier]
 
     @property
-    def _attempts(self) -> list[int]:
-        if not self._folder.is_dir():
-            return []
-        return sorted(int(one.name) for one in self._folder.iterdir() if one.name.isdecimal())
+    def outcomes(self) -> Answers:
+        """What is known of its queries: what earlier runs drew, and then its own."""
+        assert self.store is not None
+        drawn = [
+            (index, ABSTAIN, Outcome.REFUSED)
+            if answer.label is None
+            else (index, answer.label, Outcome.ANSWERED)
+            for index, answer in self.earlier.items()
+            if answer.was_looked_at
+        ]
+        return drawn + results.answers_of(self.store)
 
     @property
-    def _attempt(self) -> Path:
-        """The folder of the newest offer that was not given up."""
-        attempts = self._attempts
-        number = attempts[-1] if attempts else 1
-        folder = self._folder / f"{number:04d}"
-        return self._folder / f"{number + 1:04d}" if (folder / _GIVEN_UP).exists() else folder
+    def drawn_in(self) -> dict[int, str]:
+        """Which earlier run drew an answer, by position in the pool."""
+        return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether no hospital was offered it, but for offers that were given up."""
-        return not (self._attempt / "steps").exists()
+        """Whether no hospital was offered it, but for attempts that were given up."""
+        return self._is_given_up or not self.journal.steps()
 
     @property
     def results(self) -> Path:
@@ -424,22 +517,17 @@ class _OpenRun:
     @property
     def has_answers(self) -> bool:
         """Whether anything was released."""
-        return self.store is not None and bool(self.store.releases())
+        return bool(self.drawn_in) or (self.store is not None and bool(self.store.releases()))
 
-    def journal(self) -> FileCoordinatorJournal:
-        """Open the journal of the newest offer."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        return FileCoordinatorJournal(self._attempt)
-
-    def give_up(self) -> None:
-        """Note that an offer came to nothing: the next one has a folder of its own."""
-        (self._attempt / _GIVEN_UP).touch(mode=0o600)
+    def give_up(self, reason: str) -> None:
+        """Note that an attempt came to nothing: the next one has rows of its own."""
+        self.rows.give_up(reason)
+        self._is_given_up = True
 
     def begun(
         self,
         world: Surroundings,
         transport: Transport,
-        journal: FileCoordinatorJournal,
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
@@ -455,7 +543,7 @@ class _OpenRun:
             noise_bytes=world.noise_bytes,
             clock=world.clock,
             sleep=sleep,
-            journal=journal,
+            journal=self.journal,
             on_stage=world.on_stage,
         )
 
@@ -463,7 +551,6 @@ class _OpenRun:
         self,
         world: Surroundings,
         transport: Transport,
-        journal: FileCoordinatorJournal,
         sleep: Callable[[float], None],
         *,
         patience_s: float | None,
@@ -480,20 +567,21 @@ class _OpenRun:
             noise_bytes=world.noise_bytes,
             clock=world.clock,
             sleep=sleep,
-            journal=journal,
+            journal=self.journal,
             on_stage=world.on_stage,
         )
 
     def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
         """Return how far it is: counts and charges, nothing about votes."""
         assert self.store is not None
-        outcomes = results.answers_of(self.store)
+        outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
             "queries": len(self.request.queries),
             "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
             "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
             "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
+            "from_store": len(self.drawn_in),
             "batches": len(ledger.states),
             "void": labeling.voids,
             "exchanges": transport.traffic.exchanges,
@@ -501,25 +589,35 @@ class _OpenRun:
         }
 
     def write_results(
-        self, labeling: LabelingRun, transport: Transport, *, seconds: float, seed: bytes
+        self,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
+        seed: bytes,
     ) -> None:
         """Train the student and write the run directory."""
         assert self.store is not None
         request, settings = self.request, self.request.settings
-        outcomes = results.answers_of(self.store)
+        outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
         student = self._student(outcomes, seed)
         privacy = results.privacy_table(
-            run=labeling, settings=settings, store=self.store, simulated=False
+            run=labeling,
+            settings=settings,
+            store=self.store,
+            simulated=False,
+            asks_nothing=not self.left and not self.store.asked(),
         )
         asked = sum(entry["asked"] for entry in privacy["ledger"])
         self.warnings += [
             *results.slack_warnings(privacy),
             *results.cap_warnings(
-                labeling.terms, left=labeling.left, asked=asked, queries=len(request.queries)
+                labeling.terms, left=labeling.left, asked=asked, queries=len(self.left)
             ),
             *results.run_warnings(labeling),
+            *results.earlier_warnings(earlier_runs),
         ]
-        exchanges = transport.traffic.exchanges
         metrics = results.metrics_table(
             settings=settings,
             truth=None,
@@ -527,15 +625,16 @@ class _OpenRun:
             queries=request.queries,
             outcomes=outcomes,
             # What was asked and is in no release.
-            void=len(labeling.asked) - len(outcomes),
+            void=len(labeling.asked) - len(results.answers_of(self.store)),
             reinforced=0,
             student_accuracy=None,
             yardsticks={},
             traffic=transport.traffic,
-            exchanges={"setup": 0, "batches": exchanges, "closing": 0},
+            exchanges=exchanges,
             batches=len(self.store.ledger().states),
             seconds={"labeling": seconds},
             warnings=self.warnings,
+            earlier_runs=earlier_runs,
         )
         results.write_results(
             self.results,
@@ -549,6 +648,7 @@ class _OpenRun:
             class_names=request.class_names,
             run=labeling,
             student=student,
+            drawn_in=self.drawn_in,
         )
 
     def _settings_table(self) -> dict[str, object]:
@@ -568,6 +668,8 @@ class _OpenRun:
         indices, classes = (
             np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
         )
+        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+
         student = make_student(self.request.settings.student, self.task.kind)
         student.fit(
             self.task.pool.inputs,
@@ -597,13 +699,15 @@ class _OpenRun:
         names = tuple(one.name for one in self.request.parties)
         return results.in_seat_order(self.request.terms, names=names, members=members)
 
-    def _open_store(self, ledger: RunLedger) -> FileStore:
-        statements = self.home.path("journals", "statements")
-        self.store = FileStore(self._attempt, ledger, statements=statements)
+    def _open_store(self, ledger: RunLedger) -> SqlRunStore:
+        self.store = SqlRunStore(
+            self.rows,
+            ledger,
+            pool=self.task.pool,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
         return self.store
-
-
-_GIVEN_UP: Final = "given up"
 
 
 def results_of(home: FederationHome, name: str) -> Path:

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Self
 
@@ -33,6 +33,7 @@ from coordinator.enrollment import (
     Enrollment,
 )
 from coordinator.errors import (
+    CertificateError,
     CoordinatorError,
     EnrollmentError,
     RunQueueError,
@@ -65,8 +66,8 @@ NODES_S: Final = 60.0
 PATIENCE_S: Final = 24 * 3600.0
 _POLL_S: Final = 0.5
 _READY_S: Final = 60.0
+_FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
-_EXPORTED: Final = ("labels.csv", "report.html", "transcript.jsonl", "student")
 _log = logging.getLogger(__name__)
 
 
@@ -242,12 +243,7 @@ class Coordinator:
         if not source.is_dir():
             raise RunQueueError("a run that is exported must have ended with labels", "none yet")
         try:
-            out.mkdir(parents=True)
-            for part in _EXPORTED:
-                if (source / part).is_dir():
-                    shutil.copytree(source / part, out / part)
-                elif (source / part).exists():
-                    shutil.copyfile(source / part, out / part)
+            shutil.copytree(source, out)
         except OSError as error:
             raise RunQueueError("--out must be a new folder", error.strerror) from error
         return sorted(one.name for one in out.iterdir())
@@ -443,7 +439,10 @@ def serve(
     Raises:
         ServiceError: another service has the folder, a port is taken, or the SuperLink does not
             start.
+        CertificateError: the server's certificate has ended: no hospital would believe it.
     """
+    home = FederationHome.open(folder.absolute())
+    require_certificate(home, now=utc_now())
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     coordinator = Coordinator.open(folder)
@@ -465,6 +464,22 @@ def serve(
     finally:
         coordinator.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_certificate(home: FederationHome, *, now: datetime) -> None:
+    """Refuse a certificate that has ended, and warn of one that soon will.
+
+    Raises:
+        CertificateError: it has ended, or cannot be read.
+    """
+    left = days_left(home.server_certificate, now=now)
+    if left <= 0:
+        raise CertificateError(
+            "the server's certificate must be valid: `pate-fed renew` issues another",
+            f"one that ended {-left:.0f} days ago",
+        )
+    if left < _FEW_DAYS:
+        _log.warning("the server's certificate ends in %.0f days: `pate-fed renew`", left)
 
 
 def _lock(home: FederationHome) -> int:

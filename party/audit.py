@@ -1,13 +1,20 @@
-"""What a node writes down of its own doing: the kinds of records, and whoever keeps them.
+"""What a site writes down of its own doing: records, and heads that commit to all of them.
 
-`NoAudit` keeps none, for simulations and tests.
+A record holds codes, digests and prices: never a vote, a cell or a key. Who keeps the records is
+`party.storage.audit_log`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from protocols import wire
+from protocols.errors import MalformedMessageError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import AuditHead
 
 Detail: TypeAlias = str | int | bytes
 """What a record may hold; a price is written as text, so that it is read as it was written."""
@@ -20,32 +27,91 @@ class AuditKind(StrEnum):
     LEFT = "left"
     RUN_ACCEPTED = "run accepted"
     RUN_REFUSED = "run refused"
+    BATCH_ANSWERED = "batch answered"
     BATCH_REFUSED = "batch refused"
     CHARGED = "charged"
-    BATCH_ANSWERED = "batch answered"
     SETTLED = "settled"
     ASKED = "approval asked"
     APPROVED = "approved"
     REJECTED = "rejected"
-    POLICY_CHANGED = "policy changed"
+    SETTINGS_CHANGED = "settings changed"
     DATA_CHANGED = "data changed"
     PIN_ADDED = "pin added"
     PIN_REMOVED = "pin removed"
-    SETTING_CHANGED = "setting changed"
+    PAUSED = "paused"
+    RESUMED = "resumed"
     JOURNAL_HALTED = "journal halted"
-    JOURNAL_RESUMED = "journal resumed"
+    CONTRADICTED = "log contradicted"
 
 
-class Audit(ABC):
-    """Keeps what a node decided and sent. Whoever keeps it on disk syncs before returning."""
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One record.
 
-    @abstractmethod
-    def note(self, kind: AuditKind, **detail: Detail) -> None:
-        """Add a record: codes, digests, prices; never a vote, a cell or a key."""
+    Attributes:
+        number: From 1.
+        at: When, Unix time in milliseconds.
+        kind: What it is about.
+        detail: What there is to say.
+    """
+
+    number: int
+    at: int
+    kind: AuditKind
+    detail: Mapping[str, Detail] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """Return its canonical CBOR."""
+        return wire.encode_value([self.number, self.at, self.kind.value, dict(self.detail)])
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> AuditRecord:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            MalformedMessageError: it is no record.
+        """
+        match wire.decode_value(body):
+            case [int(number), int(at), str(kind), dict(detail)] if is_plain(detail):
+                if kind in {each.value for each in AuditKind}:
+                    return cls(number, at, AuditKind(kind), detail)
+        raise MalformedMessageError("an audit record must be of a known kind", "another")
 
 
-class NoAudit(Audit):
-    """Keeps nothing."""
+def sign_head(count: int, head: bytes, identity: SigningIdentity) -> bytes:
+    """Sign where a log stands, to be given away.
 
-    def note(self, kind: AuditKind, **detail: Detail) -> None:
-        """See `Audit.note`."""
+    Args:
+        count: Number of records.
+        head: Link of the last of them, 32 bytes.
+        identity: The site's.
+
+    Returns:
+        The frame of an `AuditHead`.
+    """
+    return wire.sign(AuditHead(identity.fingerprint, count, head), identity).frame
+
+
+def read_head(frame: bytes, identity: PublicIdentity) -> tuple[int, bytes]:
+    """Read a head that the site gave away: number of records, link of the last of them.
+
+    Args:
+        frame: As others hold it.
+        identity: The site's.
+
+    Raises:
+        ProtocolError: it is none, or another's.
+    """
+    signed = wire.decode(frame)
+    signed.verify(identity)
+    head = wire.expect(signed, AuditHead)
+    if head.party != identity.fingerprint:
+        raise MalformedMessageError("an audit head must be of its signer", "another's")
+    return head.records, head.head
+
+
+def is_plain(detail: Mapping[Any, Any]) -> bool:
+    """Tell whether a record may hold this."""
+    return all(
+        type(name) is str and type(value) in (str, int, bytes) for name, value in detail.items()
+    )

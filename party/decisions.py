@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from party.audit import AuditKind, Detail
 from party.errors import Reason
-from pate_fed.accounting import PrivacyEvent
+from party.guard import run_digest
 from pate_fed.federation import RunTerms
 
 
@@ -44,17 +46,17 @@ class RunRefused:
 
 @dataclass(frozen=True, slots=True)
 class BatchAccepted:
-    """The party is charged for a batch and is about to answer it, or to be silent.
+    """The party was charged for a batch and is about to answer it, or to be silent.
 
     Attributes:
         plan_digest: Its plan.
         queries: How many it asks.
-        charge: What is reserved in the ledger for life; None where there is no price.
+        phase: Of the batch, from 0; it is charged with the first.
     """
 
     plan_digest: bytes
     queries: int
-    charge: PrivacyEvent | None
+    phase: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,31 @@ class BatchRefused:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSettled:
-    """The party heard what became of a batch, and has settled its ledger.
+Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused
 
-    Attributes:
-        plan_digest: Its plan.
-        state: "released" or another word of the settlement.
+
+def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
+    """Return what the audit log says of a decision.
+
+    Of a run that is refused it says the same however often it is offered: its id is left out.
     """
-
-    plan_digest: bytes
-    state: str
-
-
-Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | BatchSettled
+    match decision:
+        case RunAccepted(run_id, terms, seats):
+            return AuditKind.RUN_ACCEPTED, {
+                "run": run_id,
+                "terms": run_digest(terms, seats),
+                "parties": len(seats),
+                "mechanism": terms.mechanism,
+                "delta": repr(terms.delta),
+            }
+        case RunRefused(_, reason, content, _):
+            digest = hashlib.sha256(content).digest()
+            return AuditKind.RUN_REFUSED, {"code": reason.value, "terms": digest}
+        case BatchAccepted(plan_digest, queries, phase):
+            return AuditKind.BATCH_ANSWERED, {
+                "plan": plan_digest,
+                "queries": queries,
+                "phase": phase,
+            }
+        case BatchRefused(plan_digest, reason):
+            return AuditKind.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}

@@ -24,9 +24,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |  `- StorageDamagedError   PF-352  it does not fit itself
     |- BrokenAuditLogError      PF-353  an audit log that somebody changed or cut (`number`)
     |- RecordError       PF-354  a record that contradicts those before it
-    |- LedgerFileError   PF-370  the ledger for life cannot be read, written, or goes back
     |- ApprovalError     PF-371  something to decide on that is not there, or not as it was asked
-    |- AuditLogError     PF-372  the audit log cannot be used, or does not fit itself
     |- ServiceError      PF-373  the node cannot be started
     |- NotReadyError     PF-374  the doctor found what must be mended first
     `- RefusalError      the code of its `Reason`
@@ -56,6 +54,7 @@ class Reason(StrEnum):
     PRICING = "PF-321"  # a way of charging that its policy does not trust
     APPROVAL = "PF-322"  # a person at the hospital has to approve the run first
     PAUSED = "PF-323"  # its people paused it
+    TASK = "PF-324"  # a task other than the one that it keeps for the pool
     NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
@@ -211,22 +210,10 @@ class RecordError(PartyError):
     code = "PF-354"
 
 
-class LedgerFileError(PartyError):
-    """What was charged cannot be read or written, or would be forgotten."""
-
-    code = "PF-370"
-
-
 class ApprovalError(PartyError):
     """Something to decide on that is not there, or not as it was asked."""
 
     code = "PF-371"
-
-
-class AuditLogError(PartyError):
-    """The audit log cannot be used, or does not fit itself."""
-
-    code = "PF-372"
 
 
 class ServiceError(PartyError):

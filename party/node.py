@@ -15,23 +15,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from party.audit import Audit, AuditKind, NoAudit
-from party.decisions import (
-    BatchAccepted,
-    BatchRefused,
-    BatchSettled,
-    Decision,
-    RunAccepted,
-    RunRefused,
-)
-from party.errors import Reason, RefusalError
+from party.decisions import BatchAccepted, BatchRefused, Decision, RunAccepted, RunRefused
+from party.errors import PartyError, Reason, RefusalError
 from party.guard import Guard
 from party.journal import Journal
 from party.ledger_store import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
-from pate_fed.federation import RunTerms
+from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
@@ -61,11 +53,14 @@ class PartyTask:
         pool: The public queries that its owner approved.
         vote: Its teachers for them.
         classes: Number of classes that they know; None where a run may say so.
+        digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
+            simulation, which has none.
     """
 
     pool: QueryPool
     vote: Vote = field(repr=False)
     classes: int | None = None
+    digest: bytes = NO_TASK
 
 
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
@@ -130,10 +125,9 @@ class PartyNode:
         ledger: Where it keeps what it was charged.
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
-        tell: Told of every decision; what it raises becomes a refusal.
+        tell: Told of every decision; nothing is done that it cannot take note of.
         noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
             comes from `random_bytes`.
-        audit: Where it writes down what it decided and sent; nowhere by default.
 
     Raises:
         InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
@@ -154,7 +148,6 @@ class PartyNode:
         clock: Callable[[], float],
         tell: Tell = lambda _: None,
         noise_bytes: Callable[[int], bytes] | None = None,
-        audit: Audit | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
             raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
@@ -169,18 +162,23 @@ class PartyNode:
         self._random_bytes = random_bytes
         self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
         self._clock = clock
-        self._audit = audit or NoAudit()
         self._tell = tell
         self._round = self._new_round()
         self._run: _Run | None = None
         self._asked: _Asked | None = None
         self._offers: set[bytes] = set()
+        self._fault = ""
         journal.sweep(now=clock())
 
     @property
     def ledger(self) -> PrivacyLedger:
         """What this party was charged."""
         return self._ledger.load()
+
+    @property
+    def fault(self) -> str:
+        """Code of what went wrong here with the last packet; empty if nothing did."""
+        return self._fault
 
     @property
     def state(self) -> PartyState:
@@ -219,6 +217,7 @@ class PartyNode:
         """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
         replies: list[bytes] = []
         frame = b""
+        self._fault = ""
         try:
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
@@ -226,6 +225,7 @@ class PartyNode:
             _log.warning("a message was refused: %s", error.code)
             replies.append(self._refusal(error.code, of=frame))
         except Exception as error:
+            self._note_fault(error)
             _log.error("something unexpected went wrong: %s", type(error).__name__)
             replies.append(self._refusal(Reason.FAULT.value, of=frame))
         return wire.pack(replies)
@@ -290,18 +290,10 @@ class PartyNode:
             run = _Run(terms, seat, RunLedger.of(terms, seat=seat), self._task_for(terms))
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
             self._guard.review_consent(terms, seats=seats)
-            self._audit.note(
-                AuditKind.RUN_ACCEPTED,
-                run=run_id,
-                parties=len(seats),
-                mechanism=terms.mechanism,
-                budget=repr(terms.budgets[seat]),
-                delta=repr(terms.delta),
-            )
+            self._tell(RunAccepted(run_id, terms, seats))
         except Exception as error:
-            self._tell(RunRefused(run_id, _reason_of(error), record.terms, seats))
-            return self._refuse(error, AuditKind.RUN_REFUSED, run=run_id)
-        self._tell(RunAccepted(run_id, terms, seats))
+            reason = self._reason_of(error)
+            return self._refuse(RunRefused(run_id, reason, record.terms, seats))
         self._run = run
         return self._round.accept_run()
 
@@ -309,6 +301,12 @@ class PartyNode:
         task = self._tasks.get(terms.pool_digest)
         if task is None:
             raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+        if terms.task_digest != task.digest:
+            # Else hospitals could be told of one pool in two ways, and add up votes that mean
+            # different classes.
+            raise RefusalError(
+                Reason.TASK, "a run must be of the task that is kept here", "another"
+            )
         if task.classes not in (None, terms.classes):
             raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
         return task
@@ -336,14 +334,14 @@ class PartyNode:
             )
             sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
-            return self._refuse_batch(self._asked.plan_digest, error)
+            return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
         # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
-        run.ledger = run.ledger.reserve(entry_id, worst)
+        reserved = run.ledger.reserve(entry_id, worst)
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
-        self._note_charge(self._asked)
+        run.ledger = reserved  # what could not be stored was not charged here either
         self._journal.keep_sketches(sketched)
         self._journal.claim(
             batch.digests,
@@ -351,20 +349,15 @@ class PartyNode:
             seats=seats,
         )
         self._asked = replace(self._asked, batch=batch)
-        self._tell(BatchAccepted(self._asked.plan_digest, len(batch), charge))
+        self._tell(BatchAccepted(self._asked.plan_digest, len(batch)))
         return self._contribute(plan, batch)
-
-    def _refuse_batch(self, plan_digest: bytes, error: Exception) -> tuple[bytes, ...]:
-        self._tell(BatchRefused(plan_digest, _reason_of(error)))
-        return self._refuse(error, AuditKind.BATCH_REFUSED, plan=plan_digest)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Open the rows that passed; they were charged, at the worst, with the first phase."""
         run, asked = self._agreed_run, self._asked
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
-            refusal = RefusalError(Reason.TERMS, "a phase must follow one that was served", "none")
-            return self._refuse_batch(wire.digest_of(plan), refusal)
+            return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
         try:
             batch = self._guard.review_phase(
                 plan,
@@ -374,8 +367,9 @@ class PartyNode:
                 pool=run.task.pool,
                 classes=run.terms.classes,
             )
+            self._tell(BatchAccepted(wire.digest_of(plan), len(batch), plan.phase))
         except Exception as error:
-            return self._refuse_batch(wire.digest_of(plan), error)
+            return self._refuse(BatchRefused(wire.digest_of(plan), self._reason_of(error)))
         return self._contribute(plan, batch)
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -389,7 +383,7 @@ class PartyNode:
                 return self._round.state_sums(row_words=terms.classes)
             reason = Reason.ROW
         except Exception as error:
-            reason = Reason.ROW if isinstance(error, BlameError) else _reason_of(error)
+            reason = Reason.ROW if isinstance(error, BlameError) else self._reason_of(error)
         _log.warning("the sums of a row were refused: %s", reason.value)
         return self._round.refuse(reason.value)
 
@@ -400,12 +394,9 @@ class PartyNode:
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
                 return ()
-            # Before it is sent: a record too many does less harm than one too few.
-            self._audit.note(
-                AuditKind.BATCH_ANSWERED, plan=wire.digest_of(plan), queries=len(batch)
-            )
             return self._round.contribute(vector)
         except Exception as error:
+            self._note_fault(error)
             _log.error("a vote could not be sent: %s", type(error).__name__)
             return ()
 
@@ -439,40 +430,17 @@ class PartyNode:
             votes = np.full(shape, float(INVALID_VOTE_CLASS))
         return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
-    def _refuse(self, error: Exception, kind: AuditKind, **subject: bytes) -> tuple[bytes, ...]:
-        """Refuse with a code, and write it down; it is refused also where that cannot be done."""
-        reason = _reason_of(error).value
+    def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
+        """Refuse with a code, and have it written down; it is refused also where that fails."""
         try:
-            self._audit.note(kind, code=reason, **subject)
-        except Exception as failure:
-            _log.error("a refusal could not be written down: %s", type(failure).__name__)
-        return self._round.refuse(reason)
-
-    def _note_charge(self, asked: _Asked) -> None:
-        used = self._ledger.load().charged_epsilon()
-        self._audit.note(
-            AuditKind.CHARGED,
-            run=self._round.run_id,
-            plan=asked.plan_digest,
-            queries=asked.queries,
-            lifetime_epsilon=repr(used),
-        )
+            self._tell(refusal)
+        except Exception as error:
+            self._note_fault(error)
+            _log.error("a refusal could not be written down: %s", type(error).__name__)
+        return self._round.refuse(refusal.reason.value)
 
     def _settle(self, settlement: Settlement) -> None:
-        self._settle_batch(settlement)
-        self._tell(BatchSettled(settlement.plan_digest, settlement.state))
-
-    def _settle_batch(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
-        self._follow_settlement(settlement)
-        self._audit.note(
-            AuditKind.SETTLED,
-            plan=settlement.plan_digest,
-            state=settlement.state,
-            lifetime_epsilon=repr(self._ledger.load().charged_epsilon()),
-        )
-
-    def _follow_settlement(self, settlement: Settlement) -> None:
         run, asked, self._asked = self._agreed_run, self._asked, None
         released = settlement.state == "released"
         run.void_batches += not released
@@ -565,6 +533,21 @@ class PartyNode:
         if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
+    def _reason_of(self, error: Exception) -> Reason:
+        """Turn whatever stopped a review into a refusal: any doubt is one (rule R14)."""
+        if isinstance(error, RefusalError):
+            return error.reason
+        self._note_fault(error)
+        _log.error("a review failed: %s", type(error).__name__)
+        return Reason.FAULT
+
+    def _note_fault(self, error: Exception) -> None:
+        """Keep the code of what went wrong here, for our own people: it does not leave the site."""
+        if isinstance(error, PartyError | ProtocolError | PateFedError):
+            self._fault = error.code
+        else:
+            self._fault = Reason.FAULT.value
+
     @property
     def _agreed_run(self) -> _Run:
         assert self._run is not None
@@ -586,11 +569,3 @@ def _offer_digest(frame: bytes) -> bytes:
     except ProtocolError:
         return b""
     return signed.digest if isinstance(signed.message, RunOffer) else b""
-
-
-def _reason_of(error: Exception) -> Reason:
-    """Turn whatever stopped a review into a refusal: any doubt is one (rule R14)."""
-    if isinstance(error, RefusalError):
-        return error.reason
-    _log.error("a review failed: %s", type(error).__name__)
-    return Reason.FAULT

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from party.approvals import Approval, Subject
 from party.errors import ApprovalError
-from party.peers import Pins
+from party.peers import Pin
 from party.site import Site
+from party.site_records import Approval, Subject
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger, formal_cost_at, lifelong_charge
 from pate_fed.errors import BudgetExhaustedError, PateFedError
@@ -66,7 +67,9 @@ class Proposal:
         return self.terms.pool_digest
 
 
-def proposal_of(site: Site, approval: Approval, *, ledger: PrivacyLedger, pins: Pins) -> Proposal:
+def proposal_of(
+    site: Site, approval: Approval, *, ledger: PrivacyLedger, pins: Iterable[Pin]
+) -> Proposal:
     """Work out what a person should see.
 
     Args:
@@ -79,7 +82,7 @@ def proposal_of(site: Site, approval: Approval, *, ledger: PrivacyLedger, pins: 
         ApprovalError: its terms cannot be read.
     """
     me = site.identity.public.fingerprint
-    names = {pin.identity.fingerprint: pin.name for pin in pins.all()}
+    names = {pin.identity.fingerprint: pin.name for pin in pins}
     peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)
     if not approval.terms:
         return Proposal(approval, None, peers, None)

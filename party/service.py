@@ -1,8 +1,9 @@
-"""A hospital's node as a service: its state on disk, its guard, its teachers, and who speaks to it.
+"""A hospital's node as a service: its database, its guard, its teachers, and who speaks to it.
 
-One process per site. What its people decide at the command line (approvals, pins, a pause) is read
-from their files and noted in the audit log; what the coordinator asks goes to the node. Teachers
-are there before they are asked: loaded or trained at the start, loaded while nobody asks.
+One process per site is its node. What its people decide at the command line (approvals, pins, a
+pause) they write into the same database, and it holds for the next packet; what the coordinator
+asks goes to the node. Teachers are there before they are asked: loaded or trained at the start,
+loaded while nobody asks.
 """
 
 from __future__ import annotations
@@ -19,30 +20,28 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from party.approvals import Approvals, Pause, State, Subject
-from party.audit_file import AuditFile, SignedHead
+from party.audit import read_head, sign_head
 from party.decisions import (
     BatchAccepted,
     BatchRefused,
-    BatchSettled,
     Decision,
     RunAccepted,
     RunRefused,
+    record_of,
 )
 from party.enrollment import CoordinatorDoor
-from party.errors import LedgerFileError, PartyError, Reason, ServiceError
-from party.file_journal import FileJournal
+from party.errors import BrokenAuditLogError, JournalLockedError, PartyError, Reason
 from party.flower_app import build
-from party.flower_runtime import QUIET, Executor, SuperNodeSettings
+from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.guard import Consent, Guard, run_digest
-from party.ledger_file import FileLedgerStore
 from party.node import PartyNode, PartyTask, Vote
-from party.peers import PINS_FILE, Pins
 from party.site import SETTINGS_FILE, Site
+from party.site_records import Decided, SiteRecords, Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import FRESH_S, Status, write_status
+from party.storage import AuditLog, SqlJournal, SqlLedgerStore
 from party.supernode_keeper import SuperNodeKeeper
-from party.task_files import load_task, party_task
+from party.tasks import party_task, read_task
 from party.training import load_teachers, ready_teachers
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
@@ -51,19 +50,15 @@ from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
+from protocols.errors import RestoredJournalError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
+from protocols.messages import Membership
 from protocols.secure_sum import SecureSum
-
-APPROVALS_FILE = "approvals.json"
-PAUSE_FILE = "pause.json"
-LEDGER_FILE = "ledger.json"
-JOURNAL = "journal"
-AUDIT = ("log", "audit")
 
 _FORMS: tuple[Callable[[], SecureSum], ...] = (AdditiveSum, MaskedSum)
 _LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
-"""How often the files of the hospital's people are looked at while nobody asks, and how often
+"""How often the decisions of the hospital's people are looked at while nobody asks, and how often
 teachers that were not ready are tried again."""
 
 _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
@@ -76,7 +71,7 @@ VoteOf = Callable[[Site, LearningTask], Vote]
 
 
 class PartyService:
-    """A hospital's node with its state on disk; the door that packets come through.
+    """A hospital's node with its state in its database; the door that packets come through.
 
     Args:
         site: The hospital's folder.
@@ -86,8 +81,8 @@ class PartyService:
 
     Raises:
         JournalLockedError: another process is this site's node.
-        JournalError, LedgerFileError, AuditLogError: what must be remembered cannot be.
-        ApprovalError, PinError: a file of the hospital's people cannot be read.
+        StorageError, JournalError, RecordError: what must be remembered cannot be.
+        BrokenAuditLogError: somebody changed the audit log.
     """
 
     def __init__(
@@ -102,8 +97,6 @@ class PartyService:
         self._random_bytes = random_bytes
         self._clock = clock
         self._vote_of = vote_of
-        self._approvals = Approvals(site.path(APPROVALS_FILE))
-        self._pause = Pause(site.path(PAUSE_FILE))
         self._tasks: dict[bytes, PartyTask] = {}
         self._seen: tuple[object, ...] = ()
         self._heard: Mapping[bytes, PublicIdentity] = {}
@@ -112,21 +105,34 @@ class PartyService:
         self._looked_at = self._said_at = 0.0
         self._status = Status("starting", clock(), os.getpid())
         self.supernode: SuperNodeKeeper | None = None
-        # Its lock is the site's: whoever comes second stops here.
-        self._journal = FileJournal(site.path(JOURNAL))
         try:
-            self._ledger = _open_ledger(site, self._journal)
-            self._audit = AuditFile(site.path(*AUDIT))
-        except BaseException:
-            self._journal.close()
+            self._open()
+        except JournalLockedError:
+            raise  # the node that runs says how it stands
+        except (PartyError, PateFedError) as error:
+            self._status = replace(self._status, state="stopped", trouble=error.code)
+            self._write_status()
             raise
+
+    def _open(self) -> None:
+        site = self._site
+        self._database = site.open_database()
         try:
+            # Its lock is the site's: whoever comes second stops here.
+            self._journal = SqlJournal(self._database)
+            settings = site.settings
+            budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
+            self._ledger = SqlLedgerStore(self._database, budget=budget, clock=self._clock)
+            self._records = SiteRecords(self._database, clock=self._clock)
+            self._audit = AuditLog(self._database)
+            self._audit.verify(heads=self._records.witness())
             self._note_settings()
+            self._decided = self._records.decided()
             self._load_tasks(train=True)
             self._node = self._open_node()
             self._refresh()
         except BaseException:
-            self.close()
+            self._database.close()
             raise
 
     # What others may know ---------------------------------------------------------------------
@@ -141,26 +147,26 @@ class PartyService:
         """What the hospital was charged, for life."""
         return self._ledger.load()
 
-    @property
-    def signed_head(self) -> SignedHead:
-        """Where the audit log stands."""
-        return SignedHead.sign(self._audit.count, self._audit.head, self._site.identity)
-
     # Calls ------------------------------------------------------------------------------------
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet; what its people decided until now holds for it.
 
         Raises:
-            ApprovalError, PinError, AuditLogError: their files cannot be read, or what they say
-                cannot be noted: nothing is answered.
+            StorageError, JournalError: what they decided cannot be read: nothing is answered.
         """
         self._status = replace(self._status, last_message_at=self._clock())
-        self._refresh()
         try:
-            return self._node.receive(packet)
-        finally:
+            self._refresh()
+        except PartyError as error:
+            self._count_fault(error.code)
+            raise
+        answer = self._node.receive(packet)
+        if self._node.fault:
+            self._count_fault(self._node.fault)
+        else:
             self._say()
+        return answer
 
     def idle(self) -> None:
         """Look, now and then, at what its people decided; called while nobody asks."""
@@ -168,33 +174,45 @@ class PartyService:
         if not 0 <= now - self._looked_at < _LOOK_S:
             self._looked_at = now
             try:
+                self._decided = self._records.decided()
                 self._load_tasks(train=False)
                 self._refresh()
-                self._status = replace(self._status, trouble=self._task_trouble)
+                self._show_trouble(self._standing_trouble())
             except (PartyError, PateFedError) as error:
                 _log.error("what was decided here cannot be read: %s", error.code)
-                self._status = replace(self._status, trouble=error.code)
-                self._say()
+                self._show_trouble(error.code)
         if not 0 <= now - self._said_at < FRESH_S / 4:
             self._say()
 
-    def hear(self, peers: Mapping[bytes, PublicIdentity]) -> None:
-        """Take the coordinator's word for who else is a member.
+    def signed_head(self) -> bytes:
+        """Say where the audit log stands, for the coordinator to keep."""
+        return sign_head(*self._audit.end, self._site.identity)
+
+    def hear(self, membership: Membership) -> None:
+        """Take the coordinator's word for who else is a member, and its witness against ourselves.
 
         Whoever is in a run must be known, but a peer that is known by hearsay alone counts for
-        nothing: the guard takes it for an ally of the coordinator.
+        nothing: the guard takes it for an ally of the coordinator. It holds the newest head that
+        this site signed of its audit log: a log that does not go on from there was put back, cut or
+        written anew, and the node answers nothing any more.
 
         Args:
-            peers: Identities by fingerprint.
+            membership: Its answer, which was checked.
         """
-        self._heard = dict(peers)
+        identities = [PublicIdentity(key) for key in membership.peer_keys]
+        self._heard = {identity.fingerprint: identity for identity in identities}
+        self._status = replace(self._status, membership=membership.state, heard_at=self._clock())
+        if membership.audit_head and not self._records.witness():
+            count, head = read_head(membership.audit_head, self._site.identity.public)
+            if not self._audit.goes_on_from(count, head):
+                _log.error("the audit log does not go on from what was signed before")
+                self._records.note_witness(count, head)
 
     def close(self) -> None:
-        """Say that it is over, and let go of all files."""
+        """Say that it is over, and let go of the database."""
         self._status = replace(self._status, state="stopped")
         self._say()
-        self._audit.close()
-        self._journal.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -210,77 +228,57 @@ class PartyService:
     # What its people decided --------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Let the node know what its people decided since, and note it."""
-        seen: tuple[object, ...] = (
-            *(_stamp(self._site, name) for name in (APPROVALS_FILE, PAUSE_FILE, PINS_FILE)),
-            len(self._tasks),
-            frozenset(self._heard),
-        )
+        """Let the node know what its people decided since."""
+        self._decided = decided = self._records.decided()
+        if decided.contradicted_at is not None:
+            raise BrokenAuditLogError(
+                "it and those before it must be what we signed",
+                "others",
+                number=decided.contradicted_at,
+            )
+        if self._journal.halted_at:
+            self._records.note_halt(self._journal.halted_at)
+        seen = (decided, len(self._tasks), frozenset(self._heard))
         if seen == self._seen:
             return
-        pins = Pins(self._site.path(PINS_FILE))
-        guard = self._guard(pins)
-        self._note_people(pins)
-        self._node.adopt(guard=guard, pins=self._known(pins), tasks=self._tasks)
+        guard = self._guard(decided)
+        self._node.adopt(guard=guard, pins=self._known(decided), tasks=self._tasks)
         self._seen = seen
         self._status = replace(
-            self._status,
-            tasks=len(guard.policy.approved_pools),
-            waiting=len(self._approvals.pending()),
+            self._status, tasks=len(guard.policy.approved_pools), waiting=decided.waiting
         )
         self._say()
 
-    def _guard(self, pins: Pins) -> Guard:
+    def _guard(self, decided: Decided) -> Guard:
         settings = self._site.settings
-        approved = self._approvals.approved(Subject.POOL) & self._tasks.keys()
-        runs = None if settings.approval == "pool" else self._approvals.approved(Subject.RUN)
+        approved = decided.approved_pools & self._tasks.keys()
+        runs = None if settings.approval == "pool" else decided.approved_runs
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
             weights=TeacherWeights.of((1,) * settings.teachers),
-            checked_peers=pins.checked(),
-            consent=Consent(runs, self._pause.state().is_paused),
+            checked_peers={pin.identity.fingerprint: pin.body for pin in decided.pins},
+            consent=Consent(runs, decided.is_paused),
         )
 
-    def _known(self, pins: Pins) -> Mapping[bytes, PublicIdentity]:
-        return {**self._heard, **pins.pins()}
+    def _known(self, decided: Decided) -> Mapping[bytes, PublicIdentity]:
+        pinned = {pin.identity.fingerprint: pin.identity for pin in decided.pins}
+        return {**self._heard, **pinned}
 
     def _note_settings(self) -> None:
         content = self._site.path(SETTINGS_FILE).read_bytes()
         digest = hashlib.sha256(content).digest()
-        self._audit.append_if_changed("settings", at=self._clock(), digest=digest)
-
-    def _note_people(self, pins: Pins) -> None:
-        for one in self._approvals.all():
-            if one.state is not State.PENDING:
-                self._audit.append_once(
-                    one.state.value,
-                    at=self._clock(),
-                    subject=one.subject.value,
-                    digest=one.digest,
-                    by=one.by,
-                    decided_at=str(one.decided_at),
-                )
-        pause = self._pause.state()
-        if pause.by:
-            word = "paused" if pause.is_paused else "resumed"
-            self._audit.append_once(word, at=self._clock(), by=pause.by, decided_at=str(pause.at))
-        checked = b"".join(sorted(pins.checked()))
-        if checked or self._audit.count > 1:
-            self._audit.append_if_changed("pins", at=self._clock(), fingerprints=checked)
+        self._records.note_settings(file=digest, table=self._site.settings.data.digest)
 
     def _load_tasks(self, *, train: bool) -> None:
         """Make the teachers of every approved pool ready; one that cannot be is left out."""
-        stamp, now = _stamp(self._site, APPROVALS_FILE), self._clock()
-        if self._tried == (stamp, now // _TRY_AGAIN_S):
+        approved, now = self._decided.approved_pools, self._clock()
+        if self._tried == (approved, now // _TRY_AGAIN_S):
             return  # a table is hashed for it: not every second
-        self._tried = stamp, now // _TRY_AGAIN_S
+        self._tried = approved, now // _TRY_AGAIN_S
         trouble = ""
-        for pool in sorted(self._approvals.approved(Subject.POOL) - self._tasks.keys()):
+        for pool in sorted(approved - self._tasks.keys()):
             try:
-                task = load_task(self._site, pool)
-                if task is None:
-                    raise ServiceError("an approved pool must be kept: approve it again", "none")
-                self._tasks[pool] = self._party_task(task, train=train)
+                self._tasks[pool] = self._party_task(read_task(self._site, pool), train=train)
             except (PartyError, PateFedError) as error:
                 _log.error("the teachers of an approved pool are not ready: %s", error.code)
                 trouble = error.code
@@ -288,7 +286,12 @@ class PartyService:
 
     def _party_task(self, task: LearningTask, *, train: bool) -> PartyTask:
         if self._vote_of is not None:
-            return PartyTask(task.pool, self._vote_of(self._site, task), len(task.class_names))
+            return PartyTask(
+                task.pool,
+                self._vote_of(self._site, task),
+                len(task.class_names),
+                task.digest,
+            )
         if train:
             ensemble = ready_teachers(self._site, task, random_bytes=self._random_bytes)
         else:  # training takes long, and somebody may ask any moment
@@ -298,12 +301,11 @@ class PartyService:
     # What the node decides ----------------------------------------------------------------------
 
     def _open_node(self) -> PartyNode:
-        pins = Pins(self._site.path(PINS_FILE))
         return PartyNode(
             identity=self._site.identity,
             coordinator=self._site.coordinator,
-            pins=self._known(pins),
-            guard=self._guard(pins),
+            pins=self._known(self._decided),
+            guard=self._guard(self._decided),
             tasks=self._tasks,
             forms={form.name: form for form in (make() for make in _FORMS)},
             journal=self._journal,
@@ -315,48 +317,51 @@ class PartyService:
 
     def _note(self, decision: Decision) -> None:
         """Write a decision down before anything that follows from it leaves."""
-        at = self._clock()
+        at, (kind, detail) = self._clock(), record_of(decision)
         match decision:
-            case RunRefused(_, reason, terms, seats):
-                self._audit.append_if_changed(
-                    "run refused", at=at, code=reason.value, terms=hashlib.sha256(terms).digest()
-                )
-                if reason in (Reason.POOL, Reason.APPROVAL):
-                    self._ask_people(terms, seats)
-                self._count(reason, at)
-            case RunAccepted(run_id, terms, seats):
-                self._audit.append(
-                    "run accepted", at=at, run=run_id, terms=run_digest(terms, seats)
-                )
+            case RunAccepted(run_id):
+                self._audit.append(kind, detail, at=at)
                 accepted = self._status.runs_accepted + 1
                 self._status = replace(self._status, run=run_id.hex(), runs_accepted=accepted)
-            case BatchAccepted(plan_digest, queries, charge):
-                price = "none" if charge is None else repr(charge)
-                self._audit.append(
-                    "batch answered", at=at, plan=plan_digest, queries=queries, reserved=price
-                )
-                answered = self._status.batches_answered + 1
+            case RunRefused(_, reason, terms, seats):
+                if reason in (Reason.POOL, Reason.APPROVAL):
+                    self._ask_people(terms, seats)
+                self._audit.append_if_new(kind, detail, at=at)
+                self._count(reason, at)
+            case BatchAccepted(phase=phase):
+                self._audit.append(kind, detail, at=at)
+                answered = self._status.batches_answered + (phase == 0)
                 self._status = replace(self._status, batches_answered=answered)
-            case BatchRefused(plan_digest, reason):
-                self._audit.append("batch refused", at=at, plan=plan_digest, code=reason.value)
+            case BatchRefused(_, reason):
+                self._audit.append(kind, detail, at=at)
                 refused = self._status.batches_refused + 1
                 self._status = replace(self._status, batches_refused=refused)
                 self._count(reason, at)
-            case BatchSettled(plan_digest, state):
-                self._audit.append("batch settled", at=at, plan=plan_digest, state=state)
 
     def _ask_people(self, content: bytes, seats: tuple[bytes, ...]) -> None:
         terms = RunTerms.from_record(wire.decode_value(content))
-        at = self._clock()
-        self._approvals.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats, at=at)
+        self._records.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats)
         if self._site.settings.approval == "each run":
             digest = run_digest(terms, seats)
-            self._approvals.ask(Subject.RUN, digest, terms=content, seats=seats, at=at)
+            self._records.ask(Subject.RUN, digest, terms=content, seats=seats)
 
     def _count(self, reason: Reason, at: float) -> None:
         self._status = replace(self._status, last_refusal=reason.value, last_refusal_at=at)
 
+    def _count_fault(self, code: str) -> None:
+        self._status = replace(self._status, last_fault=code, last_fault_at=self._clock())
+        self._say()
+
     # Saying how it stands -----------------------------------------------------------------------
+
+    def _standing_trouble(self) -> str:
+        return RestoredJournalError.code if self._journal.halted_at else self._task_trouble
+
+    def _show_trouble(self, code: str) -> None:
+        """Say at once what is new."""
+        if code != self._status.trouble:
+            self._status = replace(self._status, trouble=code)
+            self._say()
 
     def _say(self) -> None:
         """Write the status; that it cannot be written stops nothing."""
@@ -364,26 +369,22 @@ class PartyService:
         keeper, state = self.supernode, self._status.state
         if state != "stopped":
             state = "connecting" if keeper is None or keeper.pid is None else "ready"
-            if self._is_paused():
+            if self._decided.is_paused:
                 state = "paused"
-        node = getattr(self, "_node", None)
         self._status = replace(
             self._status,
             state=state,
             at=now,
-            round_state="" if node is None else node.state.value,
+            round_state=self._node.state.value,
             supernode_starts=0 if keeper is None else keeper.starts,
         )
+        self._write_status()
+
+    def _write_status(self) -> None:
         try:
             write_status(self._site.path(STATUS_FILE), self._status)
         except OSError as error:
             _log.error("the status cannot be written: %s", error.strerror)
-
-    def _is_paused(self) -> bool:
-        try:
-            return self._pause.state().is_paused
-        except PartyError:
-            return True
 
     def __repr__(self) -> str:
         return f"PartyService({self._site.settings.party}, {self._status.state})"
@@ -392,7 +393,7 @@ class PartyService:
 def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> None:
     """Keep a SuperNode beside the service and answer what it brings, until told to stop.
 
-    Everything ends in order: the message that is being answered, the SuperNode, the files.
+    Everything ends in order: the message that is being answered, the SuperNode, the database.
 
     Args:
         service: The node; it is closed in the end.
@@ -406,14 +407,16 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
         secret=site.path("node.secret"),
         port=site.settings.node_port,
     )
+    # The executor reads it too: Flower's clients ask the environment for a proxy.
+    os.environ.update(quiet_environment(os.environ))
     keeper = SuperNodeKeeper(
         settings.command(),
-        environment={**os.environ, **QUIET, "FLWR_HOME": str(site.path("flower"))},
+        environment={**os.environ, "FLWR_HOME": str(site.path("flower"))},
         log=site.path("log", "supernode.log"),
     )
     executor = Executor(
         build(lambda _: service),
-        address=f"127.0.0.1:{site.settings.node_port}",
+        address=f"{LOOPBACK}:{site.settings.node_port}",
         secret=site.node_secret,
     )
     site.path("flower").mkdir(mode=0o700, exist_ok=True)
@@ -428,31 +431,13 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
 
 
 def _listen(service: PartyService, site: Site, stopped: threading.Event) -> None:
-    """Ask now and then who is a member: whoever joined since may be in the next run."""
+    """Ask now and then who is a member, and say where our audit log stands."""
     while not stopped.is_set():
         pause_s = _ASK_S
         try:
             with closing(CoordinatorDoor(site, clock=time.time)) as door:
-                keys = [PublicIdentity(key) for key in door.membership().peer_keys]
-            service.hear({identity.fingerprint: identity for identity in keys})
+                service.hear(door.membership(audit_head=service.signed_head()))
         except Exception as error:
             _log.warning("the coordinator does not say who is a member: %s", type(error).__name__)
             pause_s = _ASK_AGAIN_S
         stopped.wait(pause_s)
-
-
-def _open_ledger(site: Site, journal: FileJournal) -> FileLedgerStore:
-    path, settings = site.path(LEDGER_FILE), site.settings
-    if journal.count() and not path.exists():
-        # A new one would forget what those answers cost.
-        raise LedgerFileError("the ledger must be there: queries were answered", "none")
-    budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
-    return FileLedgerStore(path, budget=budget)
-
-
-def _stamp(site: Site, name: str) -> tuple[int, int, int] | None:
-    try:
-        found = site.path(name).stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

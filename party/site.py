@@ -10,7 +10,7 @@ import secrets
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,19 +22,23 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from party.errors import SiteError
+from party.errors import SiteError, StorageError
 from party.guard import Policy
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.identity import PublicIdentity, SigningIdentity
 
+if TYPE_CHECKING:
+    from party.storage import PartyDatabase
+
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
+DATABASE_FILE = "party.db"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
 KEYS = ("identity.key", "node.key", "node.secret")
 """What whoever holds it can speak with for the hospital."""
 
-_FOLDERS = ("teachers", "pools", "vectors", "log")
+_FOLDERS = ("teachers", "pools", "log")
 # Not for a file: which pools and runs are approved, the site's own records say.
 _NOT_IN_FILE = ("approved_pools", "simulated")
 
@@ -151,10 +155,11 @@ class Site:
 
     @classmethod
     def create(cls, folder: Path, invitation: Invitation) -> Site:
-        """Make a site for one federation: its identity and its node's key.
+        """Make a site for one federation: its identity, its node's key, its database.
 
         Raises:
             SiteError: the folder exists, or cannot be made.
+            StorageError: the database cannot be made.
         """
         try:
             folder.mkdir(mode=0o700, parents=True)
@@ -179,6 +184,7 @@ class Site:
             node_key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
         )
         site._write("node.secret", secrets.token_bytes(_SECRET_BYTES))
+        _database_at(folder / DATABASE_FILE).close()
         site.save(settings)  # last: without it the folder is no site
         return site
 
@@ -240,6 +246,17 @@ class Site:
         """What our two processes know, and nobody else."""
         return self._read("node.secret")
 
+    def open_database(self) -> PartyDatabase:
+        """Open what the node remembers. It is made once: a new one would have forgotten all.
+
+        Raises:
+            StorageError: it is not there, or cannot be opened or written.
+        """
+        path = self.path(DATABASE_FILE)
+        if not path.exists():
+            raise StorageError(f"{DATABASE_FILE} must be there: it was made with the site", "none")
+        return _database_at(path)
+
     def path(self, *parts: str) -> Path:
         """Return where something of it lies."""
         return self.folder.joinpath(*parts)
@@ -294,3 +311,10 @@ class Site:
 
     def __repr__(self) -> str:
         return f"Site({self.settings.party})"
+
+
+def _database_at(path: Path) -> PartyDatabase:
+    """Open a database, or make it."""
+    from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+    return PartyDatabase.at(path)

@@ -1,6 +1,7 @@
-"""What the site's own people decided: whom they pinned, what they approved, how the node is set.
+"""What the site's own people decided: whom they pinned, what they approved, whether it is paused.
 
-Each decision and its record in the audit log are one transaction. No message changes any of it.
+Each decision and its record in the audit log are one transaction. No message changes any of it; all
+that a message does is to leave something that waits for a person.
 """
 
 from __future__ import annotations
@@ -9,33 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
-from party.audit import AuditKind
-from party.audit_log import AuditLog
-from party.errors import RecordError
-from party.storage import PartyDatabase
-from party.storage.schema import ApprovalRow, PinRow, SettingRow
+from party.audit import AuditKind, Detail
+from party.errors import ApprovalError, PinError, StorageDamagedError
+from party.peers import Pin
+from party.storage import AuditLog, PartyDatabase
+from party.storage.schema import ApprovalRow, PinRow, StandingRow
+from protocols import wire
 from protocols.identity import PublicIdentity
 
+MOST_PENDING = 20
+"""So that nobody can fill the disk: of what waits longer than these, nothing is kept."""
 
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A peer whose identity the site's own people checked.
-
-    Attributes:
-        name: What people call it.
-        identity: The identity.
-        checked_how: How it was checked, in their words.
-        checked_by: Who did.
-        pinned_at: When, Unix time in seconds.
-    """
-
-    name: str
-    identity: PublicIdentity
-    checked_how: str
-    checked_by: str
-    pinned_at: float
+SHORTEST_DIGEST = 8
+_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership", "witness"
 
 
 class Subject(StrEnum):
@@ -55,14 +45,16 @@ class ApprovalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Something that a person of the site has to approve.
+    """Something that a person of the site has to approve, or decided on.
 
     Attributes:
         subject: A pool or a run.
-        digest: Of the pool, or of the run's terms; 32 bytes.
+        digest: Of the pool, or `party.guard.run_digest`; 32 bytes.
         state: Where it stands.
         asked_at: When it was first asked, Unix time in seconds.
-        decided_at: When it was decided, if it was.
+        terms: Terms of the run that asked, as they came; canonical CBOR.
+        seats: Fingerprints of all parties of that run.
+        decided_at: When it was decided; None if it was not.
         decided_by: Who did; empty if nobody did.
     """
 
@@ -70,12 +62,36 @@ class Approval:
     digest: bytes
     state: ApprovalState
     asked_at: float
+    terms: bytes
+    seats: tuple[bytes, ...]
     decided_at: float | None = None
     decided_by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """All that people decided, read at one moment.
+
+    Attributes:
+        pins: Whom they checked.
+        approved_pools: Digests of the pools that they approved.
+        approved_runs: `party.guard.run_digest` of the runs that they approved.
+        waiting: How much waits for a person.
+        is_paused: Whether nothing new may be answered.
+        contradicted_at: Number of records of the head that our audit log does not go on from; None
+            where none is known.
+    """
+
+    pins: tuple[Pin, ...]
+    approved_pools: frozenset[bytes]
+    approved_runs: frozenset[bytes]
+    waiting: int
+    is_paused: bool
+    contradicted_at: int | None
+
+
 class SiteRecords:
-    """Pins, approvals and settings of a site.
+    """What the people of a site decided, in its database.
 
     Args:
         database: The site's.
@@ -87,72 +103,112 @@ class SiteRecords:
         self._log = AuditLog(database)
         self._clock = clock
 
-    # Pins -------------------------------------------------------------------------------------
-
-    def add_pin(self, name: str, identity: PublicIdentity, *, how: str, by: str) -> Pin:
-        """Pin a peer that was checked out of band.
+    def decided(self) -> Decided:
+        """Return what holds now.
 
         Raises:
-            RecordError: the name or the identity is pinned: that pin has to be removed first.
+            StorageError: it cannot be read: then nothing may be answered.
+        """
+        with self._database.transaction() as session:
+            approvals = _approvals(session)
+            return Decided(
+                _pins(session),
+                _digests(approvals, Subject.POOL),
+                _digests(approvals, Subject.RUN),
+                sum(one.state is ApprovalState.PENDING for one in approvals),
+                _is_paused(session),
+                next((count for count, _ in _witness(session)), None),
+            )
+
+    # Pins -------------------------------------------------------------------------------------
+
+    def add_pin(
+        self, name: str, identity: PublicIdentity, *, body: str = "", how: str, by: str
+    ) -> Pin:
+        """Pin a peer that was checked out of band.
+
+        Args:
+            name: What people call it.
+            identity: Its identity.
+            body: Whom it belongs to; to itself if nothing is said.
+            how: How it was checked.
+            by: Who of our people did.
+
+        Raises:
+            PinError: it does not say all that, or the name or the identity is pinned: that pin has
+                to be removed first.
             StorageError: it could not be stored.
         """
-        pin = Pin(name, identity, how, by, self._clock())
+        pin = Pin(name, body or name, identity, how, by, self._clock())
         with self._database.transaction() as session:
             same = (PinRow.name == name) | (PinRow.fingerprint == identity.fingerprint)
             if session.scalar(select(PinRow.name).where(same)) is not None:
-                raise RecordError("a name and an identity must be pinned once", "a second pin")
+                raise PinError(
+                    "a peer must be pinned once: remove the old pin first", f"{name!r} again"
+                )
             session.add(
                 PinRow(
                     fingerprint=identity.fingerprint,
                     name=name,
+                    body=pin.body,
                     identity_key=identity.key,
                     checked_how=how,
                     checked_by=by,
-                    pinned_at=pin.pinned_at,
+                    pinned_at=pin.at,
                 )
             )
             self._log.append(
                 AuditKind.PIN_ADDED,
-                at=pin.pinned_at,
+                {
+                    "name": name,
+                    "body": pin.body,
+                    "fingerprint": identity.fingerprint,
+                    "how": how,
+                    "by": by,
+                },
+                at=pin.at,
                 session=session,
-                name=name,
-                fingerprint=identity.fingerprint,
-                how=how,
-                by=by,
             )
         return pin
 
-    def remove_pin(self, name: str, *, by: str) -> None:
-        """Remove the pin of a name.
+    def remove_pin(self, name: str, *, by: str) -> Pin:
+        """Remove the pin of a name, and return it.
 
         Raises:
-            RecordError: there is none.
+            PinError: there is none.
             StorageError: it could not be stored.
         """
+        _require_somebody(by)
         with self._database.transaction() as session:
             row = session.scalar(select(PinRow).where(PinRow.name == name))
             if row is None:
-                raise RecordError("a pin must be there to be removed", "none")
+                raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
             session.delete(row)
             self._log.append(
                 AuditKind.PIN_REMOVED,
+                {"name": name, "fingerprint": row.fingerprint, "by": by},
                 at=self._clock(),
                 session=session,
-                name=name,
-                fingerprint=row.fingerprint,
-                by=by,
             )
+            return _pin_of(row)
 
-    def pins(self) -> dict[bytes, Pin]:
-        """Return all pins by fingerprint, in the order of their names."""
+    def pins(self) -> tuple[Pin, ...]:
+        """Return all pins, by name."""
         with self._database.transaction() as session:
-            rows = session.scalars(select(PinRow).order_by(PinRow.name)).all()
-        return {row.fingerprint: _pin_of(row) for row in rows}
+            return _pins(session)
 
     # Approvals --------------------------------------------------------------------------------
 
-    def ask(self, subject: Subject, digest: bytes) -> Approval:
+    def ask(
+        self, subject: Subject, digest: bytes, *, terms: bytes = b"", seats: tuple[bytes, ...] = ()
+    ) -> Approval:
         """Note that something waits for a person, unless it was noted before.
+
+        Args:
+            subject: A pool or a run.
+            digest: Of it, 32 bytes.
+            terms: Terms of the run that asked, as they came.
+            seats: Fingerprints of all parties of that run.
 
         Returns:
             Where it stands.
@@ -161,21 +217,23 @@ class SiteRecords:
             StorageError: it could not be stored.
         """
         with self._database.transaction() as session:
-            row = session.get(ApprovalRow, (subject.value, digest))
+            row = _row_of(session, subject, digest)
             if row is None:
                 row = ApprovalRow(
                     kind=subject.value,
                     digest=digest,
                     state=ApprovalState.PENDING.value,
                     asked_at=self._clock(),
+                    terms=terms,
+                    seats=wire.encode_value(list(seats)),
                 )
                 session.add(row)
+                _drop_oldest(session)
                 self._log.append(
                     AuditKind.ASKED,
+                    {"subject": subject.value, "digest": digest},
                     at=row.asked_at,
                     session=session,
-                    subject=subject.value,
-                    digest=digest,
                 )
             return _approval_of(row)
 
@@ -183,7 +241,7 @@ class SiteRecords:
         """Approve something that was asked, or rejected before.
 
         Raises:
-            RecordError: it was never asked.
+            ApprovalError: it was never asked, or nobody is named.
             StorageError: it could not be stored.
         """
         return self._decide(subject, digest, ApprovalState.APPROVED, AuditKind.APPROVED, by=by)
@@ -192,96 +250,235 @@ class SiteRecords:
         """Reject something that was asked, or approved before.
 
         Raises:
-            RecordError: it was never asked.
+            ApprovalError: it was never asked, or nobody is named.
             StorageError: it could not be stored.
         """
         return self._decide(subject, digest, ApprovalState.REJECTED, AuditKind.REJECTED, by=by)
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
-        """Return all approvals, or those in one state, oldest first."""
-        wanted = select(ApprovalRow).order_by(ApprovalRow.asked_at, ApprovalRow.digest)
-        if state is not None:
-            wanted = wanted.where(ApprovalRow.state == state.value)
+        """Return all approvals, or those in one state, in the order in which they were asked."""
         with self._database.transaction() as session:
-            return tuple(_approval_of(row) for row in session.scalars(wanted))
+            found = _approvals(session)
+        return tuple(one for one in found if state in (None, one.state))
 
-    def is_approved(self, subject: Subject, digest: bytes) -> bool:
-        """Tell whether a person approved it."""
-        with self._database.transaction() as session:
-            row = session.get(ApprovalRow, (subject.value, digest))
-            return row is not None and row.state == ApprovalState.APPROVED.value
+    def find(self, digits: str) -> Approval:
+        """Return what a person means by the first digits of a digest.
 
-    def approved_pools(self) -> frozenset[bytes]:
-        """Return the digests of all approved pools, for `Policy.approved_pools`."""
-        approved = self.approvals(ApprovalState.APPROVED)
-        return frozenset(each.digest for each in approved if each.subject is Subject.POOL)
+        Raises:
+            ApprovalError: they mean nothing here, or more than one thing.
+        """
+        prefix = digits.strip().lower()
+        found = [one for one in self.approvals() if one.digest.hex().startswith(prefix)]
+        if len(prefix) < SHORTEST_DIGEST or len(found) != 1:
+            raise ApprovalError(
+                f"a digest must be one of those listed, at least its first {SHORTEST_DIGEST} "
+                "digits",
+                f"{len(found)} that begin so",
+            )
+        return found[0]
 
     def _decide(
         self, subject: Subject, digest: bytes, state: ApprovalState, kind: AuditKind, *, by: str
     ) -> Approval:
+        _require_somebody(by)
         with self._database.transaction() as session:
-            row = session.get(ApprovalRow, (subject.value, digest))
+            row = _row_of(session, subject, digest)
             if row is None:
-                raise RecordError("a decision must be about something that was asked", "another")
+                raise ApprovalError("a decision must be about something that was asked", "another")
             row.state, row.decided_at, row.decided_by = state.value, self._clock(), by
             self._log.append(
                 kind,
+                {"subject": subject.value, "digest": digest, "by": by},
                 at=row.decided_at,
                 session=session,
-                subject=subject.value,
-                digest=digest,
-                by=by,
             )
             return _approval_of(row)
 
-    # Settings ---------------------------------------------------------------------------------
+    # Pause, and what changed ------------------------------------------------------------------
 
-    def setting(self, key: str) -> str | None:
-        """Return a setting; None if it was never set."""
-        with self._database.transaction() as session:
-            row = session.get(SettingRow, key)
-            return None if row is None else row.value
+    def pause(self, *, by: str) -> None:
+        """Refuse everything new from now on.
 
-    def set(self, key: str, value: str, *, by: str) -> None:
-        """Change a setting; the same value again is no change.
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        self._note_change(AuditKind.PAUSED, _PAUSE, "paused", {}, by=by)
+
+    def resume(self, *, by: str) -> None:
+        """Take part again.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        self._note_change(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
+
+    def note_settings(self, *, file: bytes, table: str) -> None:
+        """Put on record which settings hold, if they are others than before.
+
+        Args:
+            file: Digest of the settings' file.
+            table: Digest of the hospital's table, hex; empty if there is none.
 
         Raises:
             StorageError: it could not be stored.
         """
+        self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
+        if table:
+            digest = bytes.fromhex(table)
+            self._note_change(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
+
+    def note_joined(self, *, federation: bytes, identity: PublicIdentity) -> None:
+        """Put on record which federation this hospital asked to join, and as whom.
+
+        Args:
+            federation: What was compared with the operator, 32 bytes.
+            identity: Ours.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note_change(
+            AuditKind.JOINED,
+            _MEMBERSHIP,
+            "joined",
+            {"federation": federation, "fingerprint": identity.fingerprint},
+        )
+
+    def note_left(self, *, by: str) -> None:
+        """Put on record that this hospital's keys are about to be removed.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note_change(AuditKind.LEFT, _MEMBERSHIP, "left", {}, by=by)
+
+    def note_halt(self, counter: int) -> None:
+        """Put on record that the journal stopped, because somebody saw a later one.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note_change(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
+
+    def note_witness(self, count: int, head: bytes) -> None:
+        """Put on record that the coordinator holds a head of ours that our log does not go on from.
+
+        Args:
+            count: Number of records that we signed.
+            head: Link of the last of them.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        value = f"{count}:{head.hex()}"
+        detail: dict[str, Detail] = {"records": count, "head": head}
+        self._note_change(AuditKind.CONTRADICTED, _WITNESS, value, detail)
+
+    def witness(self) -> tuple[tuple[int, bytes], ...]:
+        """Return the head, if any, that contradicts our audit log: records, link of the last."""
         with self._database.transaction() as session:
-            row = session.get(SettingRow, key)
+            return _witness(session)
+
+    def _note_change(
+        self,
+        kind: AuditKind,
+        name: str,
+        value: str,
+        detail: Mapping[str, Detail],
+        *,
+        by: str = "",
+    ) -> None:
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, name)
             if row is not None and row.value == value:
                 return
-            session.merge(SettingRow(key=key, value=value))
-            self._log.append(
-                AuditKind.SETTING_CHANGED,
-                at=self._clock(),
-                session=session,
-                key=key,
-                value=value,
-                by=by,
-            )
-
-    def settings(self) -> Mapping[str, str]:
-        """Return all settings."""
-        with self._database.transaction() as session:
-            return {row.key: row.value for row in session.scalars(select(SettingRow))}
+            at = self._clock()
+            session.merge(StandingRow(name=name, value=value, changed_by=by, changed_at=at))
+            who: dict[str, Detail] = {"by": by} if by else {}
+            self._log.append(kind, {**detail, **who}, at=at, session=session)
 
     def __repr__(self) -> str:
         return f"SiteRecords({self._database!r})"
 
 
+def _require_somebody(by: str) -> None:
+    if not (by.strip() and by.isprintable()):
+        raise ApprovalError("a decision must be somebody's", "nobody's")
+
+
+def _row_of(session: Session, subject: Subject, digest: bytes) -> ApprovalRow | None:
+    same = ApprovalRow.kind == subject.value, ApprovalRow.digest == digest
+    return session.scalar(select(ApprovalRow).where(*same))
+
+
+def _drop_oldest(session: Session) -> None:
+    """Keep what waits short. What is oldest, its number says: a clock may jump."""
+    session.flush()
+    pending = (
+        select(ApprovalRow.number)
+        .where(ApprovalRow.state == ApprovalState.PENDING.value)
+        .order_by(ApprovalRow.number.desc())
+        .offset(MOST_PENDING)
+    )
+    dropped = session.scalars(pending).all()
+    session.execute(delete(ApprovalRow).where(ApprovalRow.number.in_(dropped)))
+
+
+def _is_paused(session: Session) -> bool:
+    row = session.get(StandingRow, _PAUSE)
+    return row is not None and row.value != "resumed"  # what cannot be read is a pause
+
+
+def _witness(session: Session) -> tuple[tuple[int, bytes], ...]:
+    row = session.get(StandingRow, _WITNESS)
+    if row is None:
+        return ()
+    count, _, head = row.value.partition(":")
+    try:
+        return ((int(count), bytes.fromhex(head)),)
+    except ValueError as error:
+        raise StorageDamagedError("a head must be as it was noted", "another") from error
+
+
+def _approvals(session: Session) -> tuple[Approval, ...]:
+    rows = session.scalars(select(ApprovalRow).order_by(ApprovalRow.number))
+    return tuple(_approval_of(row) for row in rows)
+
+
+def _digests(approvals: tuple[Approval, ...], subject: Subject) -> frozenset[bytes]:
+    return frozenset(
+        one.digest
+        for one in approvals
+        if one.subject is subject and one.state is ApprovalState.APPROVED
+    )
+
+
+def _pins(session: Session) -> tuple[Pin, ...]:
+    return tuple(_pin_of(row) for row in session.scalars(select(PinRow).order_by(PinRow.name)))
+
+
 def _pin_of(row: PinRow) -> Pin:
     identity = PublicIdentity(row.identity_key)
-    return Pin(row.name, identity, row.checked_how, row.checked_by, row.pinned_at)
+    return Pin(row.name, row.body, identity, row.checked_how, row.checked_by, row.pinned_at)
 
 
 def _approval_of(row: ApprovalRow) -> Approval:
+    try:
+        subject, state = Subject(row.kind), ApprovalState(row.state)
+        seats = tuple(wire.decode_value(row.seats))
+    except (ValueError, TypeError) as error:
+        raise StorageDamagedError("an approval must be as it was written", "another") from error
     return Approval(
-        Subject(row.kind),
+        subject,
         row.digest,
-        ApprovalState(row.state),
+        state,
         row.asked_at,
+        row.terms,
+        seats,
         row.decided_at,
         row.decided_by or "",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from party.audit_file import AuditRecord
+from party.audit import AuditKind, AuditRecord
 from pate_fed.accounting import EntryState, PrivacyLedger
 
 
@@ -40,10 +40,10 @@ def spending_by_run(
     runs, run = dict[str, str](), ""
     for record in records:
         match record.kind, record.detail:
-            case "run accepted", {"run": bytes(run_id)}:
+            case AuditKind.RUN_ACCEPTED, {"run": bytes(run_id)}:
                 run = run_id.hex()
-            case "batch answered", {"plan": bytes(plan)}:
-                runs[plan.hex()] = run
+            case AuditKind.CHARGED, {"charge": str(charge)}:
+                runs[charge] = run
     names = dict.fromkeys(runs.get(entry.entry_id, "") for entry in ledger.entries)
     return tuple(_spending(ledger, runs, name) for name in names)
 

@@ -29,13 +29,18 @@ class Status:
         last_message_at: When the last message came; 0 if none did.
         last_refusal: Code of the last refusal; empty if there was none.
         last_refusal_at: When it was.
+        last_fault: Code of what last went wrong here; empty if nothing did.
+        last_fault_at: When it did.
         runs_accepted: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.
         batches_refused: Since the start.
         tasks: Approved tasks whose teachers are ready.
         waiting: Approvals that wait for a person.
-        trouble: Code of what keeps an approved task or a setting from being used; empty if nothing.
+        trouble: Code of what keeps the node or an approved task from answering; empty if nothing.
         supernode_starts: How often the SuperNode was started.
+        membership: "requested", "member" or "revoked", as the coordinator last said; empty if it
+            did not.
+        heard_at: When it last did; 0 if it did not.
     """
 
     state: str
@@ -46,6 +51,8 @@ class Status:
     last_message_at: float = 0.0
     last_refusal: str = ""
     last_refusal_at: float = 0.0
+    last_fault: str = ""
+    last_fault_at: float = 0.0
     runs_accepted: int = 0
     batches_answered: int = 0
     batches_refused: int = 0
@@ -53,6 +60,8 @@ class Status:
     waiting: int = 0
     trouble: str = ""
     supernode_starts: int = 0
+    membership: str = ""
+    heard_at: float = 0.0
 
     def as_record(self) -> dict[str, Any]:
         """Return it as plain values."""

@@ -1,20 +1,26 @@
-"""Tasks at a hospital: fetched by the digest of their pool, checked, kept; approved by its owner.
+"""Tasks at a hospital: fetched by the digest of their pool, checked, kept; voted on by teachers.
 
 What is kept here allows nothing by itself: the guard asks for pools that the owner approved.
 """
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from party.errors import TaskError
+from party.node import PartyTask
 from party.site import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.errors import InvalidTaskError
+from pate_fed.queries import QueryBatch
+from pate_fed.teachers import TeacherEnsemble
+from protocols.chained_log import write_file
 
 DIGEST_BYTES = 32
-_OWNER_ONLY = 0o600
 
 
 class PoolDoor(Protocol):
@@ -60,6 +66,11 @@ def read_task(site: Site, digest: bytes) -> LearningTask:
     return _checked(content, digest)
 
 
+def party_task(task: LearningTask, ensemble: TeacherEnsemble) -> PartyTask:
+    """Put a task and its teachers together."""
+    return PartyTask(task.pool, partial(_vote, ensemble), len(task.class_names), task.digest)
+
+
 def _require_digest(digest: bytes) -> None:
     if len(digest) != DIGEST_BYTES:
         raise TaskError(f"a pool's digest must have {DIGEST_BYTES} bytes", len(digest))
@@ -76,14 +87,11 @@ def _checked(content: bytes, digest: bytes) -> LearningTask:
 
 
 def _keep(site: Site, digest: bytes, content: bytes) -> None:
-    path = site.path("pools", digest.hex())
-    partial = path.with_name(f".{path.name}.partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
-        with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_file(site.path("pools", digest.hex()), content)
     except OSError as error:
         raise TaskError("the task's file must be writable", error.strerror) from error
+
+
+def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
+    return ensemble.vote(batch.inputs)

@@ -37,6 +37,9 @@ _GAUSSIAN: Final = frozenset({"confident", "gnmax", "interactive"})
 _NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
 _PHASES_AT_PARTIES: Final[Mapping[str, int]] = {"gnmax": 1, "confident": 2, "interactive": 2}
 
+NO_TASK: Final = bytes(32)
+"""Stands where there is no task document. No document has this digest."""
+
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
 
@@ -47,6 +50,8 @@ class RunTerms:
 
     Attributes:
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
+        task_digest: Digest of the task document, 32 bytes: what is learned from which columns, and
+            which class each number names. `NO_TASK` in a simulation, which has none.
         classes: Number of classes, at least 2.
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
@@ -76,6 +81,7 @@ class RunTerms:
     """
 
     pool_digest: bytes
+    task_digest: bytes
     classes: int
     weights: tuple[TeacherWeights, ...]
     mechanism: MechanismName
@@ -97,7 +103,8 @@ class RunTerms:
     dropouts: int | None = None
 
     def __post_init__(self) -> None:
-        _require("pool_digest", len(self.pool_digest) == 32, "have 32 bytes")
+        for name in ("pool_digest", "task_digest"):
+            _require(name, len(getattr(self, name)) == 32, "have 32 bytes")
         _require("classes", self.classes >= 2, "be at least 2")
         _require("weights", bool(self.weights), "be one for each party")
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
@@ -242,7 +249,8 @@ class RunTerms:
             _require_type(name, values[name], float, type(None))
         for name in ("mechanism", "noise_place", "unit", "pricing"):
             _require_type(name, values[name], str)
-        _require_type("pool_digest", values["pool_digest"], bytes)
+        for name in ("pool_digest", "task_digest"):
+            _require_type(name, values[name], bytes)
         built: Self = _built(cls, values)
         return built
 

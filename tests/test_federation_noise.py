@@ -668,8 +668,7 @@ def test_neither_a_clean_sum_nor_votes_nor_noise_is_held_sent_or_logged(
 
     def look() -> None:
         roots = (federation.run, federation.run.round, federation.store, *federation.nodes)
-        for numbers in (MARKERS, *clean, *drawn):
-            found.extend(held_in_memory(*roots, numbers=numbers))
+        found.extend(held_in_memory(*roots, rows=(MARKERS, *clean, *drawn)))
 
     def opening(words: NDArray[np.int64], **named: Any) -> NoisyHistogram:
         look()
@@ -703,7 +702,7 @@ def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(DistributedNoise, "draw", keeping)
     federation.ask(0, 1, 2, 3)
     assert rows[-1]
-    assert held_in_memory(node, numbers=rows[-1])
+    assert held_in_memory(node, rows=rows[-1:])
 
 
 def test_there_is_no_per_instance_number() -> None:

@@ -571,7 +571,9 @@ def test_transcripts() -> None:
     vectors = read_vectors("written_transcripts")
     good = {text.encode() for text in vectors["good"].values()}
     corpus = [*sorted(good), *(item["text"].encode() for item in vectors["spoiled"].values())]
-    written = [[json.loads(line) for line in text.splitlines()] for text in vectors["good"].values()]
+    written = [
+        [json.loads(line) for line in text.splitlines()] for text in vectors["good"].values()
+    ]
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.5:

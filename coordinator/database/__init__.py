@@ -7,8 +7,8 @@ from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.engine import Database
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.database.run_store import SqlRunStore
-from coordinator.database.runs import OpenRun, RunInfo, RunRecords, RunState
-from coordinator.database.schema import Base, InvitationRow, MemberRow, QueuedRunRow
+from coordinator.database.runs import OpenRun
+from coordinator.database.schema import Base, InvitationRow, MemberRow, RunRow
 
 __all__ = [
     "Answer",
@@ -17,11 +17,8 @@ __all__ = [
     "InvitationRow",
     "MemberRow",
     "OpenRun",
-    "QueuedRunRow",
     "ReleasedAnswers",
-    "RunInfo",
-    "RunRecords",
-    "RunState",
+    "RunRow",
     "SqlCoordinatorJournal",
     "SqlRunStore",
 ]

@@ -1,4 +1,10 @@
-"""What was answered once is answered from here: a query costs its price one time."""
+"""What was answered once is answered from here: a query costs its price one time.
+
+The same query is the same input of the same task, asked of the same parties: a label numbers the
+task's classes, and others would answer otherwise. How it was asked (noise, threshold, secure sum)
+is not part of it: what was released is public, and whatever is done with it afterwards costs
+nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from coordinator.database.engine import Database
-from coordinator.database.schema import AnswerRow, RunRow
+from coordinator.database.schema import AnswerRow, AttemptRow, RunRow
 
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
@@ -21,11 +27,14 @@ class Answer:
 
     Attributes:
         label: Its class; None for "no answer".
+        was_looked_at: Whether it is an answer, or "no answer"; else a cap cut it off, after
+            hospitals had voted on it, as they do once.
         run: Name of the run that asked it first.
         batch: The batch's number there.
     """
 
     label: int | None
+    was_looked_at: bool
     run: str
     batch: int
 
@@ -41,13 +50,19 @@ class ReleasedAnswers:
         self._database = database
 
     def find(
-        self, queries: Sequence[bytes], *, pool_digest: bytes, members: Collection[bytes]
+        self,
+        queries: Sequence[bytes],
+        *,
+        pool_digest: bytes,
+        task_digest: bytes,
+        members: Collection[bytes],
     ) -> dict[bytes, Answer]:
         """Return what is known of some queries.
 
         Args:
             queries: `QueryBatch.digests`.
             pool_digest: The pool they are asked from.
+            task_digest: What is learned: a label numbers its classes.
             members: Fingerprints of all parties that would be asked: others would answer otherwise.
 
         Returns:
@@ -55,17 +70,28 @@ class ReleasedAnswers:
         """
         found: dict[bytes, Answer] = {}
         wanted = (
-            select(AnswerRow.query_digest, AnswerRow.label, RunRow.name, AnswerRow.batch)
-            .join(RunRow, RunRow.number == AnswerRow.run)
+            select(
+                AnswerRow.query_digest,
+                AnswerRow.label,
+                AnswerRow.was_looked_at,
+                RunRow.name,
+                AnswerRow.batch,
+            )
+            .join(AttemptRow, AttemptRow.number == AnswerRow.attempt)
+            .join(RunRow, RunRow.number == AttemptRow.run)
             .where(AnswerRow.members_digest == members_digest(members))
             .where(AnswerRow.pool_digest == pool_digest)
-            .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
+            .where(AnswerRow.task_digest == task_digest)
+            .order_by(AnswerRow.attempt, AnswerRow.batch, AnswerRow.place)
         )
         with self._database.transaction() as session:
             for start in range(0, len(queries), _CHUNK):
                 part = list(queries[start : start + _CHUNK])
                 for row in session.execute(wanted.where(AnswerRow.query_digest.in_(part))):
-                    found.setdefault(row.query_digest, Answer(row.label, row.name, row.batch))
+                    found.setdefault(
+                        row.query_digest,
+                        Answer(row.label, row.was_looked_at, row.name, row.batch),
+                    )
         return found
 
 

@@ -14,7 +14,7 @@ from protocols.rounds.coordinator_journal import Step, step_from_record, step_to
 
 
 class SqlCoordinatorJournal(CoordinatorJournal):
-    """The steps of one run.
+    """The steps of one attempt of a run.
 
     Args:
         run: The run.
@@ -30,7 +30,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         self._is_open = True
         stored = (
             select(RunStepRow.number, RunStepRow.body)
-            .where(RunStepRow.run == run.number)
+            .where(RunStepRow.attempt == run.attempt)
             .order_by(RunStepRow.number)
         )
         with run.transaction() as (session, _):
@@ -45,7 +45,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
             raise RunLockedError("a journal must be open to be written", "one that is closed")
         body = wire.encode_value(step_to_record(step))
         with self._run.transaction() as (session, _):
-            session.add(RunStepRow(run=self._run.number, number=len(self._steps), body=body))
+            session.add(RunStepRow(attempt=self._run.attempt, number=len(self._steps), body=body))
         self._steps.append(step)
 
     def steps(self) -> tuple[Step, ...]:

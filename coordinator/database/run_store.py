@@ -44,6 +44,7 @@ class SqlRunStore(MemoryStore):
         run: The run.
         ledger: The run's, empty: what is stored has to be of the same budgets and caps.
         pool: The public queries.
+        task_digest: What is learned, 32 bytes.
         members: Fingerprints of all parties of the run.
 
     Raises:
@@ -53,15 +54,22 @@ class SqlRunStore(MemoryStore):
     """
 
     def __init__(
-        self, run: OpenRun, ledger: RunLedger, *, pool: QueryPool, members: Collection[bytes]
+        self,
+        run: OpenRun,
+        ledger: RunLedger,
+        *,
+        pool: QueryPool,
+        task_digest: bytes,
+        members: Collection[bytes],
     ) -> None:
         self._run = run
         self._pool = pool
+        self._task_digest = task_digest
         self._members_digest = members_digest(members)
-        with run.transaction() as (session, row):
+        with run.transaction() as (session, attempt):
             known = {each.party: each.frame for each in session.scalars(select(StatementRow))}
             super().__init__(ledger, statements=known)
-            self._run_id = row.run_id
+            self._run_id = attempt.run_id
             try:
                 self._load(session)
             except (LookupError, TypeError, ValueError, PateFedError) as error:
@@ -79,7 +87,7 @@ class SqlRunStore(MemoryStore):
             self._write_ledger(session, ledger)
             session.merge(
                 RunBatchRow(
-                    run=self._run.number,
+                    attempt=self._run.attempt,
                     number=asked.number,
                     state=asked.state.value,
                     record=_batch_record(asked),
@@ -114,8 +122,8 @@ class SqlRunStore(MemoryStore):
 
     def save_run_id(self, run_id: bytes) -> None:
         """See `RunStore.save_run_id`."""
-        with self._run.transaction() as (_, row):
-            row.run_id = run_id
+        with self._run.transaction() as (_, attempt):
+            attempt.run_id = run_id
         super().save_run_id(run_id)
 
     def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
@@ -136,13 +144,13 @@ class SqlRunStore(MemoryStore):
         for part, after in _parts(ledger):
             for place, record in _changed_entries(before[part], after):
                 session.merge(
-                    RunEntryRow(run=self._run.number, part=part, number=place, record=record)
+                    RunEntryRow(attempt=self._run.attempt, part=part, number=place, record=record)
                 )
 
     def _batch(self, session: Session, number: int) -> RunBatchRow:
-        row = session.get(RunBatchRow, (self._run.number, number))
+        row = session.get(RunBatchRow, (self._run.attempt, number))
         if row is None:
-            row = RunBatchRow(run=self._run.number, number=number, state="", record="")
+            row = RunBatchRow(attempt=self._run.attempt, number=number, state="", record="")
             session.add(row)
         return row
 
@@ -167,33 +175,35 @@ class SqlRunStore(MemoryStore):
     ) -> Iterator[AnswerRow]:
         digests = self._pool.ask(indices).digests
         for place, (query, outcome) in enumerate(zip(digests, release.outcomes, strict=True)):
-            if outcome == Outcome.NOT_ASKED:
-                continue
             is_answered = outcome == Outcome.ANSWERED
             yield AnswerRow(
-                run=self._run.number,
+                attempt=self._run.attempt,
                 batch=batch,
                 place=place,
                 pool_digest=self._pool.digest,
+                task_digest=self._task_digest,
                 members_digest=self._members_digest,
                 query_digest=query,
                 label=int(release.labels[place]) if is_answered else None,
+                was_looked_at=bool(outcome != Outcome.NOT_ASKED),
             )
 
     # Reading ----------------------------------------------------------------------------------
 
     def _load(self, session: Session) -> None:
-        number = self._run.number
+        attempt = self._run.attempt
         budgets = {part: _budget_of(each) for part, each in _parts(self._ledger)}
-        of_run = select(RunBudgetRow).where(RunBudgetRow.run == number)
+        of_run = select(RunBudgetRow).where(RunBudgetRow.attempt == attempt)
         stored = {row.part: row.record for row in session.scalars(of_run)}
         if not stored:
             for part, record in budgets.items():
-                session.add(RunBudgetRow(run=number, part=part, record=record))
+                session.add(RunBudgetRow(attempt=attempt, part=part, record=record))
         elif stored != budgets:
             raise RunDamagedError("a run's results must be of its terms", "others")
         self._load_ledger(session)
-        batches = select(RunBatchRow).where(RunBatchRow.run == number).order_by(RunBatchRow.number)
+        batches = (
+            select(RunBatchRow).where(RunBatchRow.attempt == attempt).order_by(RunBatchRow.number)
+        )
         for row in session.scalars(batches):
             self._load_batch(row)
 
@@ -201,7 +211,7 @@ class SqlRunStore(MemoryStore):
         entries: dict[int, list[Any]] = {part: [] for part, _ in _parts(self._ledger)}
         wanted = (
             select(RunEntryRow)
-            .where(RunEntryRow.run == self._run.number)
+            .where(RunEntryRow.attempt == self._run.attempt)
             .order_by(RunEntryRow.part, RunEntryRow.number)
         )
         for row in session.scalars(wanted):

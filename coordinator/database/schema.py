@@ -43,6 +43,7 @@ class MemberRow(Base):
         node_id: Flower's number for its node, decimal; None until it was let in.
         state: "requested", "member" or "revoked".
         teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
+        audit_head: Frame of the newest head of its audit log that it gave; None if it gave none.
     """
 
     __tablename__ = "members"
@@ -57,24 +58,26 @@ class MemberRow(Base):
     approved_at: Mapped[datetime | None] = mapped_column(Moment)
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
     teachers: Mapped[int] = mapped_column(Integer, default=0)
+    audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
 # Runs ---------------------------------------------------------------------------------------------
 
 
 class RunRow(Base):
-    """A labeling run.
+    """A labeling run, from the moment it was asked for.
 
     Attributes:
-        number: Its number here.
-        name: What people call it.
-        state: `RunState`.
-        reason: Why it waits, stopped or failed, in words for the operator; may be empty.
-        settings: What was asked for, JSON.
-        fence: How often it was opened: who opened it before may not write any more.
-        run_id: Which run it is to the parties; empty before it was set up.
+        number: Its number here; runs are worked on in this order.
+        name: What the operator calls it.
+        state: See `coordinator.run_queue.RunState`.
+        wanted: "" or "pause": what the operator asked of a run that is under way.
+        reason: Why it is in that state, with codes and names of hospitals; no secret.
+        request: What was asked, canonical JSON; see `coordinator.run_request`.
+        progress: Counts and released values, JSON.
+        fence: How often it was taken up: who took it up before may not write any more.
         created_at: When it was asked for.
-        updated_at: When its state changed last.
+        updated_at: When it changed last.
     """
 
     __tablename__ = "runs"
@@ -82,26 +85,47 @@ class RunRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(64), unique=True)
     state: Mapped[str] = mapped_column(String(16), index=True)
+    wanted: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str] = mapped_column(Text)
-    settings: Mapped[str] = mapped_column(Text)
+    request: Mapped[str] = mapped_column(Text)
+    progress: Mapped[str] = mapped_column(Text)
     fence: Mapped[int]
-    run_id: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(Moment)
     updated_at: Mapped[datetime] = mapped_column(Moment)
+
+
+class AttemptRow(Base):
+    """A run as it was offered to hospitals once; the next offer is another attempt.
+
+    Attributes:
+        number: Its number, over all runs.
+        run: `RunRow.number`.
+        run_id: Which run it is to the parties; empty before it was set up.
+        given_up: Why it came to nothing, in words for the operator; None while it may go on.
+        begun_at: When it was made.
+    """
+
+    __tablename__ = "attempts"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), index=True)
+    run_id: Mapped[bytes] = mapped_column(LargeBinary)
+    given_up: Mapped[str | None] = mapped_column(Text)
+    begun_at: Mapped[datetime] = mapped_column(Moment)
 
 
 class RunStepRow(Base):
     """A step of a run's journal.
 
     Attributes:
-        run: `RunRow.number`.
+        attempt: `AttemptRow.number`.
         number: From 0.
         body: `protocols.rounds.coordinator_journal.step_to_record`, canonical CBOR.
     """
 
     __tablename__ = "run_steps"
 
-    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[bytes] = mapped_column(LargeBinary)
 
@@ -110,14 +134,14 @@ class RunBudgetRow(Base):
     """The budget of one part of a run's ledger, fixed when the run was made.
 
     Attributes:
-        run: `RunRow.number`.
+        attempt: `AttemptRow.number`.
         part: Place among the run's costs; -1 for the counts against its caps.
         record: The part's record without entries, JSON.
     """
 
     __tablename__ = "run_budgets"
 
-    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[str] = mapped_column(Text)
 
@@ -126,7 +150,7 @@ class RunEntryRow(Base):
     """An entry of one part of a run's ledger.
 
     Attributes:
-        run: `RunRow.number`.
+        attempt: `AttemptRow.number`.
         part: As `RunBudgetRow.part`.
         number: Its place, from 0.
         record: The entry's record, JSON.
@@ -134,7 +158,7 @@ class RunEntryRow(Base):
 
     __tablename__ = "run_entries"
 
-    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[str] = mapped_column(Text)
@@ -144,7 +168,7 @@ class RunBatchRow(Base):
     """A batch that a run asked, and what came of it.
 
     Attributes:
-        run: `RunRow.number`.
+        attempt: `AttemptRow.number`.
         number: Its number in the run.
         state: `coordinator.store.BatchState`.
         record: Indices, what the caps left, and what the student believed, JSON.
@@ -154,7 +178,7 @@ class RunBatchRow(Base):
 
     __tablename__ = "run_batches"
 
-    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     state: Mapped[str] = mapped_column(String(16))
     record: Mapped[str] = mapped_column(Text)
@@ -163,29 +187,34 @@ class RunBatchRow(Base):
 
 
 class AnswerRow(Base):
-    """A query that was answered.
+    """A query of a batch that was released.
 
     Attributes:
-        run: `RunRow.number`.
+        attempt: `AttemptRow.number`.
         batch: The batch's number.
         place: In the batch.
         pool_digest: The pool that it was asked from.
+        task_digest: What was learned: the classes that labels number.
         members_digest: Of all parties of the run.
         query_digest: Of its input.
-        label: What was released; None for "no answer".
+        label: What was released; None without a label.
+        was_looked_at: Whether it was answered or refused; a cap cut it off else. Hospitals voted on
+            it in any case, and never will again (rule R3).
     """
 
     __tablename__ = "answers"
 
-    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     batch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     pool_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
+    task_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     members_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     query_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     label: Mapped[int | None]
+    was_looked_at: Mapped[bool]
 
-    __table_args__ = (Index("ix_answers_query", "members_digest", "pool_digest", "query_digest"),)
+    __table_args__ = (Index("ix_answers_query", "query_digest", "members_digest"),)
 
 
 class StatementRow(Base):
@@ -200,27 +229,3 @@ class StatementRow(Base):
 
     party: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
     frame: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class QueuedRunRow(Base):
-    """A labeling run, from the moment it was asked for.
-
-    Attributes:
-        name: What the operator calls it.
-        state: See `coordinator.run_queue.RunState`.
-        wanted: "" or "pause": what the operator asked of a run that is under way.
-        reason: Why it is in that state, with codes and names of hospitals; no secret.
-        request: What was asked, canonical JSON; see `coordinator.run_request`.
-        progress: Counts and released values, JSON.
-    """
-
-    __tablename__ = "run_queue"
-
-    name: Mapped[str] = mapped_column(String(64), primary_key=True)
-    state: Mapped[str] = mapped_column(String(16), index=True)
-    wanted: Mapped[str] = mapped_column(String(16), default="")
-    reason: Mapped[str] = mapped_column(Text, default="")
-    request: Mapped[str] = mapped_column(Text)
-    progress: Mapped[str] = mapped_column(Text, default="{}")
-    created_at: Mapped[datetime] = mapped_column(Moment)
-    updated_at: Mapped[datetime] = mapped_column(Moment)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sys
+import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import click
 import typer
@@ -25,8 +29,13 @@ from party.errors import (
     WordsDifferError,
 )
 from party.site import Site
+from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
 from protocols.errors import InvitationError, ProtocolError
+
+if TYPE_CHECKING:
+    from party.site_records import SiteRecords
+    from party.storage import PartyDatabase
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
@@ -61,6 +70,9 @@ class Format(StrEnum):
 SiteOption = Annotated[
     Path, typer.Option("--site", metavar="DIR", help="The hospital's folder.", show_default=True)
 ]
+ByOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who decides; your login, if not said.")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
 DEFAULT_SITE: Final = Path("pate-party")
 
@@ -70,6 +82,45 @@ def open_site(folder: Path) -> Site:
     return Site.open(folder.absolute())
 
 
+@dataclass(frozen=True, slots=True)
+class OpenSite:
+    """A hospital's folder with its database open.
+
+    Attributes:
+        site: The folder.
+        database: What the node remembers.
+        records: What its people decided.
+    """
+
+    site: Site
+    database: PartyDatabase
+    records: SiteRecords
+
+    def ledger(self) -> PrivacyLedger:
+        """Return what was charged for life; an empty ledger where nothing was yet."""
+        from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
+
+        settings = self.site.settings
+        budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
+        return read_ledger(self.database, budget=budget)
+
+
+@contextmanager
+def open_records(folder: Path) -> Iterator[OpenSite]:
+    """Open the hospital's folder and its database."""
+    with opened_records(open_site(folder)) as opened:
+        yield opened
+
+
+@contextmanager
+def opened_records(site: Site) -> Iterator[OpenSite]:
+    """Open the database of a folder."""
+    from party.site_records import SiteRecords  # noqa: PLC0415 - keeps --help fast
+
+    with site.open_database() as database:
+        yield OpenSite(site, database, SiteRecords(database, clock=time.time))
+
+
 def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -> None:
     """Print a result: one JSON object, or lines for people."""
     if output_format is Format.JSON:
@@ -77,6 +128,11 @@ def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -
         return
     for line in lines:
         typer.echo("".join(c if c.isprintable() else " " for c in line))
+
+
+def decider(by: str | None) -> str:
+    """Return who decides."""
+    return by or getpass.getuser()
 
 
 def tell(line: str) -> None:

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import getpass
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from party.approvals import Approval, Approvals, State, Subject
 from party.cli.console import (
     DEFAULT_SITE,
+    ByOption,
     Format,
     FormatOption,
+    OpenSite,
     SiteOption,
     ask,
-    open_site,
+    decider,
+    open_records,
     show,
     tell,
 )
-from party.cli.node import ByOption
 from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError, NotConfirmedError
-from party.peers import PINS_FILE, Pins
 from party.site import Site
-from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
+
+if TYPE_CHECKING:
+    from party.proposals import Proposal
+    from party.site_records import Approval
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[DIGEST]", help="The first digits of what is listed.")
@@ -48,22 +50,20 @@ def approve(
 
     Whoever approves a run approves its pool. Teachers are trained before the approval counts.
     """
-    opened = open_site(site)
-    approvals = _approvals(opened)
-    if digest is None:
-        _list(opened, approvals, output_format)
-        return
-    approval = approvals.find(digest)
-    task = _task(opened, approval)
-    shown = list(_lines(opened, approval, task))
-    for line in shown:
-        tell(line)
-    if not (yes or ask("Approve this?")):
-        raise NotConfirmedError("a person must approve", "no")
-    _train(opened, task)
-    who = by or getpass.getuser()
-    for one in (*_pool_of(approvals, approval, task), approval):
-        approvals.decide(one, State.APPROVED, by=who, at=time.time())
+    with open_records(site) as opened:
+        if digest is None:
+            _list(opened, output_format)
+            return
+        approval = opened.records.find(digest)
+        task = _task(opened, approval)
+        for line in _lines(opened, approval, task):
+            tell(line)
+        if not (yes or ask("Approve this?")):
+            raise NotConfirmedError("a person must approve", "no")
+        _train(opened.site, task)
+        who = decider(by)
+        for one in (*_pool_of(opened, approval, task), approval):
+            opened.records.approve(one.subject, one.digest, by=who)
     show(
         output_format,
         {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": who},
@@ -80,54 +80,42 @@ def reject(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Reject what waits, or take an approval back; an open run is refused its next batch."""
-    opened = open_site(site)
-    approvals = _approvals(opened)
-    who = by or getpass.getuser()
-    one = approvals.decide(approvals.find(digest), State.REJECTED, by=who, at=time.time())
+    with open_records(site) as opened:
+        found = opened.records.find(digest)
+        one = opened.records.reject(found.subject, found.digest, by=decider(by))
     show(
         output_format,
-        {"rejected": one.digest.hex(), "subject": one.subject.value, "by": who},
-        (f"Rejected: {one.subject.value} {one.digest.hex()[:16]}, by {who}.",),
+        {"rejected": one.digest.hex(), "subject": one.subject.value, "by": one.decided_by},
+        (f"Rejected: {one.subject.value} {one.digest.hex()[:16]}, by {one.decided_by}.",),
     )
-
-
-def ledger_of(site: Site) -> PrivacyLedger:
-    """Return what was charged for life; an empty ledger where nothing was yet."""
-    from party.ledger_file import read_ledger  # noqa: PLC0415 - keeps --help fast
-
-    path, settings = site.path("ledger.json"), site.settings
-    if path.exists():
-        return read_ledger(path)
-    return PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
 
 
 # What is shown ----------------------------------------------------------------------------------
 
 
-def _list(site: Site, approvals: Approvals, output_format: Format) -> None:
-    waiting, known = approvals.pending(), approvals.all()
+def _list(opened: OpenSite, output_format: Format) -> None:
+    known = opened.records.approvals()
+    waiting = [one for one in known if one.state.value == "pending"]
     lines: list[str] = []
     for one in waiting:
         try:
-            task = _task(site, one)
+            task = _task(opened, one)
         except EnrollmentError as error:
             tell(f"The task of {one.digest.hex()[:16]} could not be fetched: {error.code}")
             task = None
-        lines += [*_lines(site, one, task), ""]
+        lines += [*_lines(opened, one, task), ""]
     show(
         output_format,
-        {"approvals": [_record(site, one) for one in known]},
+        {"approvals": [_record(_proposal(opened, one)) for one in known]},
         lines or ["Nothing waits for a person."],
     )
     if waiting:
         tell("Approve one with: pate-party approve DIGEST")
 
 
-def _lines(site: Site, approval: Approval, task: LearningTask | None) -> Iterator[str]:
+def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:
     """Say in plain words what is asked."""
-    from party.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
-
-    found = proposal_of(site, approval, ledger=ledger_of(site), pins=Pins(site.path(PINS_FILE)))
+    found = _proposal(opened, approval)
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
     if task is not None:
@@ -156,16 +144,13 @@ def _lines(site: Site, approval: Approval, task: LearningTask | None) -> Iterato
         yield f"  With        {name or seat.hex()[:16] + '...: NOBODY HERE CHECKED IT'}"
 
 
-def _record(site: Site, one: Approval) -> dict[str, Any]:
-    from party.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
-
-    found = proposal_of(site, one, ledger=ledger_of(site), pins=Pins(site.path(PINS_FILE)))
-    cost, terms = found.cost, found.terms
+def _record(found: Proposal) -> dict[str, Any]:
+    one, cost, terms = found.approval, found.cost, found.terms
     return {
         "subject": one.subject.value,
         "digest": one.digest.hex(),
         "state": one.state.value,
-        "by": one.by,
+        "by": one.decided_by,
         "asked_at": one.asked_at,
         "mechanism": None if terms is None else terms.mechanism,
         "max_asks": None if terms is None else terms.max_asks,
@@ -179,28 +164,23 @@ def _record(site: Site, one: Approval) -> dict[str, Any]:
 # What is done -----------------------------------------------------------------------------------
 
 
-def _approvals(site: Site) -> Approvals:
-    return Approvals(site.path("approvals.json"))
-
-
-def _task(site: Site, approval: Approval) -> LearningTask:
-    """Return the task that is kept, or fetch it and check that it is of the pool."""
+def _proposal(opened: OpenSite, approval: Approval) -> Proposal:
     from party.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
-    from party.task_files import load_task, read_task  # noqa: PLC0415
 
-    found = proposal_of(site, approval, ledger=ledger_of(site), pins=Pins(site.path(PINS_FILE)))
-    kept = load_task(site, found.pool)
-    if kept is not None:
-        return kept
-    with closing(CoordinatorDoor(site, clock=time.time)) as door:
-        return read_task(door.fetch_pool(found.pool), pool=found.pool)
+    return proposal_of(opened.site, approval, ledger=opened.ledger(), pins=opened.records.pins())
+
+
+def _task(opened: OpenSite, approval: Approval) -> LearningTask:
+    """Return the task that is kept, or fetch it and check that it is of the pool."""
+    from party.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
+
+    with closing(CoordinatorDoor(opened.site, clock=time.time)) as door:
+        return fetch_task(opened.site, door, _proposal(opened, approval).pool)
 
 
 def _train(site: Site, task: LearningTask) -> None:
-    from party.task_files import keep_task  # noqa: PLC0415 - keeps --help fast
-    from party.training import ready_teachers  # noqa: PLC0415
+    from party.training import ready_teachers  # noqa: PLC0415 - keeps --help fast
 
-    keep_task(site, task)
     ready_teachers(
         site,
         task,
@@ -209,15 +189,12 @@ def _train(site: Site, task: LearningTask) -> None:
     )
 
 
-def _pool_of(approvals: Approvals, approval: Approval, task: LearningTask) -> tuple[Approval, ...]:
+def _pool_of(opened: OpenSite, approval: Approval, task: LearningTask) -> tuple[Approval, ...]:
     """Return the pool of a run, to be approved with it, unless it is."""
-    if approval.subject is Subject.POOL:
+    from party.site_records import Subject  # noqa: PLC0415 - keeps --help fast
+
+    if approval.subject.value == "pool":
         return ()
-    asked = approvals.ask(
-        Subject.POOL,
-        task.pool.digest,
-        terms=approval.terms,
-        seats=approval.seats,
-        at=time.time(),
-    )
-    return () if asked.state is State.APPROVED else (asked,)
+    digest = task.pool.digest
+    asked = opened.records.ask(Subject.POOL, digest, terms=approval.terms, seats=approval.seats)
+    return () if asked.state.value == "approved" else (asked,)

@@ -18,8 +18,10 @@ from party.cli.console import (
     FormatOption,
     SiteOption,
     ask,
+    decider,
     one_line,
     open_site,
+    opened_records,
     show,
     tell,
 )
@@ -27,11 +29,11 @@ from party.enrollment import CoordinatorDoor
 from party.errors import (
     EnrollmentError,
     NotConfirmedError,
+    PartyError,
     SiteError,
     UsageError,
     WordsDifferError,
 )
-from party.peers import PINS_FILE, Pins
 from party.site import SETTINGS_FILE, Site
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import Status, read_status
@@ -67,6 +69,10 @@ def join(
     made = _site_for(site.absolute(), invitation)
     with closing(CoordinatorDoor(made, clock=time.time)) as door:
         answer = door.join(invitation.token)
+    with opened_records(made) as opened:
+        opened.records.note_joined(
+            federation=made.fingerprint_of_federation, identity=made.identity.public
+        )
     words = spoken(made.identity.public.fingerprint)
     show(
         output_format,
@@ -91,7 +97,8 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     """Show how this hospital stands: membership, data, teachers, peers, node."""
     opened = open_site(site)
     membership, reason = _ask_if_possible(opened)
-    settings, pins = opened.settings, Pins(opened.path(PINS_FILE))
+    settings = opened.settings
+    checked, trouble = _read_database(opened)
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
@@ -108,8 +115,9 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "words": words,
             "data": {"file": settings.data.file, "rows": settings.data.rows},
             "tasks_with_teachers": len(kept),
-            "checked_peers": len(pins.checked()),
+            "checked_peers": checked,
             "peers": peers,
+            "database": trouble or "ok",
             "node": None if node is None else {**node.as_record(), "state": _node_state(node)},
         },
         (
@@ -118,7 +126,9 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Membership      {reason if membership is None else membership.state}",
             f"Data            {settings.data.file or 'none: see pate-party data add'}",
             f"Teachers        for {len(kept)} task(s)",
-            f"Checked peers   {len(pins.checked())} of {'?' if peers is None else peers}",
+            f"Checked peers   {'?' if checked is None else checked} of "
+            f"{'?' if peers is None else peers}",
+            *([f"Database        {trouble}"] if trouble else []),
             *_node_lines(node),
         ),
     )
@@ -168,6 +178,11 @@ def leave(
     name = opened.settings.federation
     if not (yes or ask(f"Remove the keys of {opened.settings.party} in {name} for good?")):
         raise NotConfirmedError("a person must agree to leave", "no")
+    try:
+        with opened_records(opened) as noted:
+            noted.records.note_left(by=decider(None))
+    except PartyError as error:  # whoever must leave can
+        tell(f"That you leave could not be put on record: {error.code}")
     opened.remove_keys()
     show(
         output_format,
@@ -249,6 +264,9 @@ def _node_lines(node: Status | None) -> tuple[str, ...]:
         lines.append(f"Waiting         {node.waiting} for a person: pate-party approve")
     if node.last_refusal:
         lines.append(f"Last refusal    {node.last_refusal}")
+    if node.last_fault:
+        at = datetime.fromtimestamp(node.last_fault_at, UTC)
+        lines.append(f"Last fault      {node.last_fault}, {at:%Y-%m-%d %H:%M} UTC")
     if node.trouble:
         lines.append(f"Trouble         {node.trouble}")
     return tuple(lines)
@@ -265,6 +283,15 @@ def _ask_if_possible(site: Site) -> tuple[Membership | None, str]:
             return door.membership(), ""
     except EnrollmentError as error:
         return None, f"not known: {error.code}: {one_line(str(error))}"
+
+
+def _read_database(site: Site) -> tuple[int | None, str]:
+    """Return how many peers were checked, and what is wrong with the database."""
+    try:
+        with opened_records(site) as opened:
+            return len(opened.records.pins()), ""
+    except PartyError as error:
+        return None, f"{error.code}: {one_line(str(error))}"
 
 
 def _tls_check(site: Site) -> Check:

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import signal
 import threading
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from party.approvals import Pause
 from party.cli.console import (
     DEFAULT_SITE,
     EXIT_DONE,
+    ByOption,
     Format,
     FormatOption,
     SiteOption,
+    decider,
+    open_records,
     open_site,
     show,
     tell,
 )
-from party.errors import NotReadyError, UsageError
+from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.site import Site
-
-ByOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Who decides; your login, if not said.")
-]
 
 audit_app = typer.Typer(
     help="What this hospital decided and sent.",
@@ -79,14 +78,13 @@ def resume(
 
 def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
     """Show what was charged for life, what is left, and what each run took."""
-    from party.audit_file import read_verified  # noqa: PLC0415 - keeps --help fast
-    from party.cli.decisions import ledger_of  # noqa: PLC0415
-    from party.spending import spending_by_run  # noqa: PLC0415
+    from party.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
+    from party.storage import AuditLog  # noqa: PLC0415
 
-    opened = open_site(site)
-    ledger = ledger_of(opened)
-    audit = opened.path("log", "audit")
-    runs = spending_by_run(ledger, read_verified(audit) if audit.exists() else ())
+    with open_records(site) as opened:
+        ledger, log = opened.ledger(), AuditLog(opened.database)
+        log.verify()
+        runs = spending_by_run(ledger, log.records())
     spent = ledger.charged_epsilon()
     content: dict[str, Any] = {
         "epsilon": ledger.epsilon,
@@ -136,23 +134,52 @@ def verify(
 ) -> None:
     """Check that no record of the audit log was changed, moved or taken away; print its head.
 
-    Keep the head elsewhere: with `--head` a later check finds a log that was cut or written anew.
+    The coordinator holds the newest head that the node gave it, and is asked for it: a log that was
+    cut or written anew does not go on from that. `--head` does the same for one that you kept.
     """
-    from party.audit_file import SignedHead, head_of  # noqa: PLC0415 - keeps --help fast
+    from party.audit import sign_head  # noqa: PLC0415 - keeps --help fast
+    from party.storage import AuditLog  # noqa: PLC0415
 
-    opened = open_site(site)
-    count, link = head_of(opened.path("log", "audit"), heads=dict(map(_head, head or [])))
-    signed = SignedHead.sign(count, link, opened.identity) if opened.has_keys else None
-    signature = "" if signed is None else signed.signature.hex()
+    kept = [_head(text) for text in head or []]
+    with open_records(site) as opened:
+        witnessed = _witnessed(opened.site)
+        log = AuditLog(opened.database)
+        count, link = log.end
+        log.verify(heads=[*kept, *witnessed, (count, link)])
+    keys = opened.site.identity if opened.site.has_keys else None
+    signed = "" if keys is None else sign_head(count, link, keys).hex()
+    compared = f"of {witnessed[0][0]} records" if witnessed else "no head: it was not compared"
     show(
         output_format,
-        {"records": count, "head": link.hex(), "signature": signature},
+        {
+            "records": count,
+            "head": link.hex(),
+            "signed": signed,
+            "witnessed": witnessed[0][0] if witnessed else None,
+        },
         (
             f"{count} records, each bound to those before it: nothing was changed.",
             f"Head        {count}:{link.hex()}",
-            f"Signature   {signature or 'none: there are no keys'}",
+            f"Signed      {signed or 'not: there are no keys'}",
+            f"Coordinator holds {compared}",
         ),
     )
+
+
+def _witnessed(site: Site) -> list[tuple[int, bytes]]:
+    """Return the newest head that the coordinator holds of us, if it can be asked."""
+    from party.audit import read_head  # noqa: PLC0415 - keeps --help fast
+    from party.enrollment import CoordinatorDoor  # noqa: PLC0415
+
+    if not site.has_keys:
+        return []
+    try:
+        with closing(CoordinatorDoor(site, clock=time.time)) as door:
+            frame = door.membership().audit_head
+    except EnrollmentError as error:
+        tell(f"The coordinator was not asked: {error.code}")
+        return []
+    return [read_head(frame, site.identity.public)] if frame else []
 
 
 def _ask_doctor(site: Site) -> None:
@@ -180,17 +207,16 @@ def _quieten(site: Site) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _set_pause(
-    folder: SiteOption, output_format: Format, *, is_paused: bool, by: str | None
-) -> None:
-    opened = open_site(folder)
-    who = by or getpass.getuser()
-    Pause(opened.path("pause.json")).set(is_paused, by=who, at=time.time())
+def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str | None) -> None:
+    who = decider(by)
+    with open_records(folder) as opened:
+        decide = opened.records.pause if is_paused else opened.records.resume
+        decide(by=who)
     state = "paused: it refuses every new batch" if is_paused else "taking part again"
     show(
         output_format,
         {"paused": is_paused, "by": who},
-        (f"{opened.settings.party} is {state}.",),
+        (f"{opened.site.settings.party} is {state}.",),
     )
 
 

@@ -11,17 +11,19 @@ import typer
 
 from party.cli.console import (
     DEFAULT_SITE,
+    ByOption,
     Format,
     FormatOption,
     SiteOption,
+    decider,
     one_line,
-    open_site,
+    open_records,
     show,
     tell,
 )
 from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
-from party.peers import PINS_FILE, Pin, Pins, Standing, named_by, require_compared, standings
+from party.peers import Standing, named_by, require_compared, standings
 from party.site import Site
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
@@ -39,13 +41,13 @@ def list_peers(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Fo
 
     Whom nobody checked counts for nothing: the coordinator may have made it up.
     """
-    opened = open_site(site)
     membership: Membership | None = None
-    try:
-        membership = _membership(opened)
-    except EnrollmentError as error:
-        tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
-    found = standings(Pins(opened.path(PINS_FILE)), membership)
+    with open_records(site) as opened:
+        try:
+            membership = _membership(opened.site)
+        except EnrollmentError as error:
+            tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
+        found = standings(opened.records.pins(), membership)
     show(
         output_format,
         {"asked": membership is not None, "peers": [_table(one) for one in found]},
@@ -76,11 +78,10 @@ def add(  # noqa: PLR0917 - one argument per option
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Pin a peer whose words were compared with its own people, not with the coordinator."""
-    opened = open_site(site)
-    identity = named_by(_membership(opened), name)
-    require_compared(identity, compared)
-    pin = Pin(name, body or name, identity, how, by, datetime.now(UTC).replace(microsecond=0))
-    Pins(opened.path(PINS_FILE)).add(pin)
+    with open_records(site) as opened:
+        identity = named_by(_membership(opened.site), name)
+        require_compared(identity, compared)
+        pin = opened.records.add_pin(name, identity, body=body or "", how=how, by=by)
     show(
         output_format,
         {"pinned": name, "fingerprint": identity.fingerprint.hex(), "body": pin.body},
@@ -91,11 +92,13 @@ def add(  # noqa: PLR0917 - one argument per option
 @peers_app.command("remove")
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As it was pinned.")],
+    by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Drop a pin: from the next run on the peer counts for nothing."""
-    pin = Pins(open_site(site).path(PINS_FILE)).remove(name)
+    with open_records(site) as opened:
+        pin = opened.records.remove_pin(name, by=decider(by))
     show(
         output_format,
         {"removed": name, "fingerprint": pin.identity.fingerprint.hex()},
@@ -120,7 +123,7 @@ def _table(one: Standing) -> dict[str, Any]:
             "body": one.pin.body,
             "how": one.pin.how,
             "by": one.pin.by,
-            "at": one.pin.at.isoformat(),
+            "at": _moment(one.pin.at).isoformat(),
         },
     }
 
@@ -129,7 +132,11 @@ def _lines(one: Standing, *, asked: bool) -> tuple[str, str]:
     if one.pin is None:
         state = "not checked: counts for nothing"
     else:
-        state = f"checked by {one.pin.by} on {one.pin.at:%Y-%m-%d}: {one.pin.how}"
+        state = f"checked by {one.pin.by} on {_moment(one.pin.at):%Y-%m-%d}: {one.pin.how}"
         if asked and not one.is_member:
             state += "; the coordinator names no member with this key"
     return f"{one.name}: {state}", f"  {spoken(one.identity.fingerprint)}"
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC).replace(microsecond=0)

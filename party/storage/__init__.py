@@ -3,8 +3,9 @@
 SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 """
 
+from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
 from party.storage.journal import SqlJournal
-from party.storage.ledger import SqlLedgerStore
+from party.storage.ledger import SqlLedgerStore, read_ledger
 
-__all__ = ["PartyDatabase", "SqlJournal", "SqlLedgerStore"]
+__all__ = ["AuditLog", "PartyDatabase", "SqlJournal", "SqlLedgerStore", "read_ledger"]

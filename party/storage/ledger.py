@@ -1,18 +1,25 @@
-"""What a hospital was charged, in its database: the budget, and a row for each entry."""
+"""What a hospital was charged, in its database: the budget, and a row for each entry.
+
+A charge and its record in the audit log are one transaction, and so are what became of it and that.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
+from party.audit import AuditKind
 from party.errors import RecordError, StorageDamagedError, StorageError
 from party.ledger_store import LedgerStore
+from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.schema import BudgetRow, EntryRow
-from pate_fed.accounting import PrivacyLedger
+from party.storage.schema import BudgetRow, ClaimRow, EntryRow
+from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.errors import PateFedError
 
 
@@ -25,19 +32,30 @@ class SqlLedgerStore(LedgerStore):
         database: The site's.
         budget: An empty ledger with the owner's budget, from which the first start makes it; None
             to read one that is there.
+        clock: Unix time, in seconds.
 
     Raises:
-        RecordError: there is none, or it has another budget: that is fixed with the first start.
+        RecordError: there is none, though one is read or queries were answered; or it has another
+            budget: that is fixed with the first start.
         StorageDamagedError: it cannot be read.
         StorageError: it cannot be stored.
     """
 
-    def __init__(self, database: PartyDatabase, *, budget: PrivacyLedger | None = None) -> None:
+    def __init__(
+        self,
+        database: PartyDatabase,
+        *,
+        budget: PrivacyLedger | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._database = database
+        self._log = AuditLog(database)
+        self._clock = clock
         self._saved: PrivacyLedger | None = None
         stored = self._stored_budget()
         if stored is None and budget is not None:
             with database.transaction() as session:
+                _require_nothing_answered(session)
                 session.add(BudgetRow(number=1, record=_budget_of(budget)))
             stored = _budget_of(budget)
             if budget.entries:
@@ -74,15 +92,27 @@ class SqlLedgerStore(LedgerStore):
             if place >= len(before.entries) or entry != before.entries[place]
         ]
         self._saved = None  # if this fails, what is on disk counts
-        records = _entries_of(ledger, changed)
+        records, used = _entries_of(ledger, changed), repr(ledger.charged_epsilon())
         with self._database.transaction() as session:
             for place, record in zip(changed, records, strict=True):
-                entry_id = ledger.entries[place].entry_id
-                session.merge(EntryRow(number=place, entry_id=entry_id, record=record))
+                entry = ledger.entries[place]
+                session.merge(EntryRow(number=place, entry_id=entry.entry_id, record=record))
+                self._note(session, entry, is_new=place >= len(before.entries), used=used)
         self._saved = ledger
 
     def __repr__(self) -> str:
         return f"SqlLedgerStore({self._database!r})"
+
+    def _note(self, session: Session, entry: LedgerEntry, *, is_new: bool, used: str) -> None:
+        at = self._clock()
+        if is_new:
+            charge = {"charge": entry.entry_id, "price": repr(entry.reserved)}
+            charged = {**charge, "lifetime_epsilon": used}
+            self._log.append(AuditKind.CHARGED, charged, at=at, session=session)
+        if entry.state is not EntryState.RESERVED:
+            charge = {"charge": entry.entry_id, "state": entry.state.value}
+            settled = {**charge, "lifetime_epsilon": used}
+            self._log.append(AuditKind.SETTLED, settled, at=at, session=session)
 
     def _stored_budget(self) -> str | None:
         with self._database.transaction() as session:
@@ -102,6 +132,26 @@ class SqlLedgerStore(LedgerStore):
             raise StorageDamagedError("a ledger must be readable", "another") from error
 
 
+def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLedger:
+    """Return what was charged, for whoever looks on; `budget` where the node never started.
+
+    Raises:
+        RecordError: there is none, though queries were answered.
+        StorageError: it cannot be read.
+    """
+    with database.transaction() as session:
+        if session.get(BudgetRow, 1) is None:
+            _require_nothing_answered(session)
+            return budget
+    return SqlLedgerStore(database).load()
+
+
+def _require_nothing_answered(session: Session) -> None:
+    """A new ledger would forget what was charged for what was answered."""
+    if session.scalar(select(ClaimRow.query).limit(1)) is not None:
+        raise RecordError("the ledger must be there: queries were answered", "none")
+
+
 def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
     """A ledger goes on from what is stored: entries are added, and open ones are settled."""
     if _budget_of(before) != _budget_of(after):
@@ -112,7 +162,7 @@ def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
         if old is new or old == new:
             continue
         is_same = (old.entry_id, old.reserved) == (new.entry_id, new.reserved)
-        if old.state.value != "reserved" or not is_same:
+        if old.state is not EntryState.RESERVED or not is_same:
             raise RecordError("an entry must be settled once", "a settled one changed")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String
+from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Digest = LargeBinary(32)
@@ -211,6 +211,7 @@ class PinRow(Base):
     Attributes:
         fingerprint: Of its identity.
         name: What people call it.
+        body: Whom it belongs to.
         identity_key: Ed25519.
         checked_how: How they checked it, in their words.
         checked_by: Who did.
@@ -220,7 +221,8 @@ class PinRow(Base):
     __tablename__ = "pins"
 
     fingerprint: Mapped[bytes] = mapped_column(Digest, primary_key=True)
-    name: Mapped[str] = mapped_column(String(64), unique=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    body: Mapped[str]
     identity_key: Mapped[bytes] = mapped_column(LargeBinary(32))
     checked_how: Mapped[str]
     checked_by: Mapped[str]
@@ -231,28 +233,45 @@ class ApprovalRow(Base):
     """Something that a person of the site has to approve.
 
     Attributes:
+        number: In the order in which they were asked.
         kind: "pool" or "run".
         digest: Of the pool, or of the run's terms.
         state: "pending", "approved" or "rejected".
         asked_at: When it was first asked, Unix time in seconds.
+        terms: Terms of the run that asked, as they came.
+        seats: Fingerprints of all parties of that run, canonical CBOR.
         decided_at: When it was decided.
         decided_by: Who did.
     """
 
     __tablename__ = "approvals"
 
-    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
-    digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    digest: Mapped[bytes] = mapped_column(Digest)
     state: Mapped[str] = mapped_column(String(16), index=True)
     asked_at: Mapped[float] = mapped_column(Double)
+    terms: Mapped[bytes] = mapped_column(LargeBinary)
+    seats: Mapped[bytes] = mapped_column(LargeBinary)
     decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
 
+    __table_args__ = (UniqueConstraint("kind", "digest"),)
 
-class SettingRow(Base):
-    """A setting of the node that is no file's: whether it is paused, and the like."""
 
-    __tablename__ = "settings"
+class StandingRow(Base):
+    """What was last noted of something that changes: a pause, the digest of the settings' file.
 
-    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    Attributes:
+        name: What it is.
+        value: How it stands.
+        changed_by: Who changed it; empty where it was no person.
+        changed_at: When, Unix time in seconds.
+    """
+
+    __tablename__ = "standing"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
     value: Mapped[str]
+    changed_by: Mapped[str]
+    changed_at: Mapped[float] = mapped_column(Double)

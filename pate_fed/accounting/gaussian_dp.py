@@ -26,7 +26,6 @@ from collections.abc import Callable
 from functools import lru_cache, singledispatch
 from typing import Final
 
-from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
 
 from pate_fed.accounting.events import (
@@ -124,6 +123,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - every command would wait for it
+
     log_delta = math.log(probability("delta", delta))
     if gdp_log_delta(mu, 0.0) <= log_delta:
         return 0.0
@@ -150,6 +151,8 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Raises:
         InvalidParameterError: an argument is out of its range, or mu would exceed 1e6.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - every command would wait for it
+
     log_delta = math.log(probability("delta", delta))
     if not gdp_log_delta(LARGEST_MU, epsilon) > log_delta:
         raise InvalidParameterError("epsilon must be reached by a mu of at most 1e6", epsilon)

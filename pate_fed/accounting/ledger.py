@@ -43,7 +43,6 @@ from functools import lru_cache
 from typing import Final, Self, TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp, has_curve
@@ -276,6 +275,7 @@ def order_for_life(epsilon: float, delta: float) -> float:
         The conversion: Canonne, Kamath, Steinke 2020, Proposition 12.
         https://arxiv.org/abs/2004.00010
     """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - every command would wait for it
 
     def room(log_above_1: float) -> float:
         above_1 = math.exp(log_above_1)

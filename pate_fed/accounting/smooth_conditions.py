@@ -41,7 +41,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from pate_fed.accounting.ranges import positive, renyi_orders, whole
@@ -183,6 +182,8 @@ def require_conditions(setting: SmoothSetting) -> SmoothConditions:
 
 def _crossover(setting: SmoothSetting) -> float:
     """Return x at q0: the smallest q at which the bound reaches order h^2."""
+    from scipy.optimize import brentq  # noqa: PLC0415 - every command would wait for it
+
     h, order = setting.h, setting.order
     # From here on all four conditions of Theorem 6 hold, strictly.
     first = max(1 + h, (order - 0.99) * h)

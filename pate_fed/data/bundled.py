@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_digits
 
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.image_features import fit_projection
@@ -25,6 +24,8 @@ def load_bundled_digits(*, rng: np.random.Generator) -> Dataset:
     Args:
         rng: Shuffles the images before they are split.
     """
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - takes a second
+
     images, labels = load_digits(return_X_y=True)
     order = rng.permutation(len(labels))
     scaled = images / _DIGITS_MAX_GRAY
@@ -54,6 +55,8 @@ def load_bundled_breast_cancer(*, rng: np.random.Generator) -> Dataset:
     Args:
         rng: Shuffles the records before they are split 60/25/15.
     """
+    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - takes a second
+
     bunch = load_breast_cancer()
     table = Table(
         columns=tuple(

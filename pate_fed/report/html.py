@@ -6,6 +6,7 @@ policy forbids the rest. Every text that came from data or settings is escaped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,8 @@ def render_report(run: RunRecord) -> str:
         p=privacy,
         simulated=simulated,
         data=run.settings.get("data"),
+        measured=simulated or any(share is not None for share in metrics["accuracy"].values()),
+        released=_released(run),
         secrecy=wording.secrecy_text(privacy, simulated=simulated),
         unit=wording.unit_text(privacy),
         short_unit=wording.short_unit(privacy),
@@ -137,6 +140,14 @@ def _classes(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     if len(rows) > plots.MAX_CLASSES:  # the plot shows the first ones
         rows.sort(key=lambda row: -row[1] - row[2])
     return rows
+
+
+def _released(run: RunRecord) -> list[tuple[str, int]]:
+    """Count released labels by class, of all classes that the run had."""
+    counts = Counter(label for _, label in run.labels if label)
+    source = run.settings.get("source")
+    known = source.get("classes", ()) if isinstance(source, Mapping) else ()
+    return [(name, counts[name]) for name in dict.fromkeys((*known, *sorted(counts)))]
 
 
 def _accuracy_plot(metrics: Mapping[str, Any]) -> str:

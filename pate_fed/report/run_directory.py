@@ -4,7 +4,8 @@
     manifest.json     versions, seed, hashes
     metrics.json      what was learned, and what it took
     privacy.json      what it cost, and to whom
-    labels.csv        query_id and the released label, empty for "no answer"
+    labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
+                      in earlier runs, drawn_in names the run, empty for this one
     transcript.jsonl  hashes of the messages
     report.html       all of it for people
     student/          the model and its card
@@ -48,6 +49,7 @@ REPORT = "report.html"
 STUDENT = "student"
 
 _LABELS_HEADER = ["query_id", "label"]
+_DRAWN_IN = "drawn_in"
 
 
 class RunDirectory:
@@ -127,11 +129,27 @@ class RunDirectory:
             ) from error
         self._write(name, text + "\n")
 
-    def write_labels(self, rows: Iterable[tuple[int | str, str]]) -> None:
-        """Write `labels.csv`: the id of each query asked, and its class name or ""."""
-        header = ",".join(_LABELS_HEADER)
-        lines = (f"{_csv_cell(str(query_id))},{_csv_cell(label)}\n" for query_id, label in rows)
-        self._write(LABELS, f"{header}\n{''.join(lines)}")
+    def write_labels(
+        self,
+        rows: Iterable[tuple[int | str, str]],
+        *,
+        drawn_in: Mapping[int, str] | None = None,
+    ) -> None:
+        """Write `labels.csv`: the id of each query asked, and its class name or "".
+
+        Args:
+            rows: Query id and label.
+            drawn_in: Which earlier run a label was drawn in, by query id. The column is there only
+                if some were.
+        """
+        table = [[str(query_id), label] for query_id, label in rows]
+        header = _LABELS_HEADER
+        if drawn_in:
+            runs = {str(query_id): run for query_id, run in drawn_in.items()}
+            table = [[*row, runs.get(row[0], "")] for row in table]
+            header = [*_LABELS_HEADER, _DRAWN_IN]
+        lines = (",".join(map(_csv_cell, row)) for row in (header, *table))
+        self._write(LABELS, "".join(f"{line}\n" for line in lines))
 
     def write_transcript(self, lines: Iterable[str]) -> None:
         """Write `transcript.jsonl`, one line each; a line has no line end of its own."""
@@ -369,14 +387,15 @@ def _read_labels(path: Path) -> tuple[tuple[str, str], ...]:
         rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
         raise RunDirectoryError(f"{path.name} must be CSV", error) from error
-    if not rows or rows[0] != _LABELS_HEADER:
+    if not rows or rows[0] not in (_LABELS_HEADER, [*_LABELS_HEADER, _DRAWN_IN]):
         raise RunDirectoryError(f"{path.name} must begin with query_id,label", "another line")
+    cells = len(rows[0])
     for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(_LABELS_HEADER):
+        if len(row) != cells:
             raise RunDirectoryError(
-                f"{path.name} must have 2 cells a row", f"{len(row)} in row {number}"
+                f"{path.name} must have {cells} cells a row", f"{len(row)} in row {number}"
             )
-    return tuple((query_id, label) for query_id, label in rows[1:])
+    return tuple((row[0], row[1]) for row in rows[1:])
 
 
 def _digests(folder: Path) -> dict[str, str]:

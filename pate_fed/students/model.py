@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
-import skops.io
 from numpy.typing import NDArray
 
 from pate_fed.errors import RunDirectoryError
@@ -82,6 +81,8 @@ class SklearnModel(Model):
 
     def write(self, directory: Path) -> dict[str, object]:
         """Write the classifier with skops."""
+        import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
+
         skops.io.dump(self.classifier, directory / SKOPS_FILE)
         return {}
 
@@ -92,6 +93,8 @@ def read_sklearn(directory: Path) -> SklearnModel:
     Raises:
         RunDirectoryError: the file is missing, damaged, or holds another type.
     """
+    import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
+
     path = directory / SKOPS_FILE
     try:
         foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)

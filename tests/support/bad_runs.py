@@ -27,7 +27,7 @@ from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import charge_of, outcomes_of
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.votes import TeacherWeights
@@ -364,6 +364,7 @@ class Runs:
         terms = RunTerms(
             classes=CLASSES,
             pool_digest=_pool_digest(),
+            task_digest=NO_TASK,
             weights=(WEIGHTS,) * parties,
             mechanism=self.mechanism,
             vote_threshold=0.6 * TEACHERS * parties if confident else None,

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.database import Database, RunRecords, SqlRunStore
+from coordinator.database import Database, OpenRun, SqlRunStore
 from coordinator.errors import DatabaseError
+from coordinator.run_queue import RunQueue
 from coordinator.store import AskedBatch
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
@@ -26,6 +27,7 @@ from tests.support.journal_victim import acknowledging
 from tests.support.storage_victim import give_up_rights
 
 MEMBERS = (b"a" * 32, b"b" * 32)
+TASK = b"t" * 32
 POOL = QueryPool(np.arange(40_000.0).reshape(-1, 2))
 CAPS = {"max_asks": 10_000, "max_answers": 10_000, "max_refusals": 0}
 TERMS = {**CAPS, "mechanism": "gnmax", "vote_threshold": None, "sigma1": None, "sigma2": 4e4}
@@ -46,8 +48,12 @@ def release_of(number: int) -> NoisyRelease:
 
 
 def opened(database: Database) -> SqlRunStore:
-    runs = RunRecords(database, clock=lambda: datetime.now(UTC))
-    return SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+    runs = RunQueue(database, clock=lambda: datetime.now(UTC))
+    return store_of(runs.take_up("run"))
+
+
+def store_of(run: OpenRun) -> SqlRunStore:
+    return SqlRunStore(run, empty_ledger(), pool=POOL, task_digest=TASK, members=MEMBERS)
 
 
 def release_next(store: SqlRunStore, number: int) -> None:

@@ -18,7 +18,7 @@ from party.ledger_store import LedgerStore
 from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
-from pate_fed.federation import RunTerms
+from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
@@ -399,6 +399,7 @@ class Federation:
         weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
             "pool_digest": self.pool.digest,
+            "task_digest": NO_TASK,
             "weights": weights,
             "mechanism": mechanism,
             "vote_threshold": 0.6 * sum(each.votes for each in weights) if confident else None,

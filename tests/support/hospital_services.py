@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,13 @@ from coordinator.certificates import make_ca
 from coordinator.labeling import LabelingRun, Member, Settings
 from coordinator.store import MemoryStore
 from coordinator.transport import Transport
-from party.approvals import Approvals, State, Subject
+from party.audit import AuditRecord
 from party.dataset import add
-from party.peers import PINS_FILE, Pin, Pins
-from party.service import APPROVALS_FILE
 from party.site import Site
-from party.task_files import keep_task
+from party.site_records import SiteRecords, Subject
+from party.storage import AuditLog, SqlLedgerStore
+from party.tasks import fetch_task
+from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
@@ -49,6 +53,7 @@ class Hospitals:
         """Terms under which labels are what most teachers say in nearly all runs."""
         fields: dict[str, Any] = {
             "pool_digest": self.task.pool.digest,
+            "task_digest": self.task.digest,
             "classes": len(self.task.class_names),
             "weights": tuple(member.weights for member in members),
             "mechanism": "gnmax",
@@ -87,19 +92,50 @@ class Hospitals:
             settings=Settings(self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s),
             store=MemoryStore,
             random_bytes=secrets.token_bytes,
-            noise_bytes=secrets.token_bytes,
+            noise_bytes=_same_noise(),
             clock=clock,
             **more,
         )
 
     def approve(self, place: int) -> None:
         """A person of one hospital approves the pool, and knows it from elsewhere."""
-        site = self.sites[place]
-        keep_task(site, self.task)
-        approvals = Approvals(site.path(APPROVALS_FILE))
-        digest = self.task.pool.digest
-        asked = approvals.ask(Subject.POOL, digest, terms=b"", seats=(), at=1.0)
-        approvals.decide(asked, State.APPROVED, by="M. Curie", at=2.0)
+        site, digest = self.sites[place], self.task.pool.digest
+        fetch_task(site, self, digest)
+        with records_of(site) as records:
+            records.ask(Subject.POOL, digest)
+            records.approve(Subject.POOL, digest, by="M. Curie")
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """As the coordinator gives it out."""
+        assert digest == self.task.pool.digest
+        return self.task.to_bytes()
+
+
+def _same_noise() -> Callable[[int], bytes]:
+    """Noise that no label of these tests yields to: fresh noise would, once in some twenty runs."""
+    calls = count()
+    return lambda size: hashlib.shake_256(b"noise %d" % next(calls)).digest(size)
+
+
+@contextmanager
+def records_of(site: Site) -> Iterator[SiteRecords]:
+    """What the people of a site decided, as a command opens it beside the node."""
+    with site.open_database() as database:
+        yield SiteRecords(database, clock=NOW.timestamp)
+
+
+def audit_of(site: Site) -> list[AuditRecord]:
+    """The audit log of a site, checked."""
+    with site.open_database() as database:
+        log = AuditLog(database)
+        log.verify()
+        return list(log.records())
+
+
+def ledger_of(site: Site) -> PrivacyLedger:
+    """What a site was charged, as whoever looks on reads it."""
+    with site.open_database() as database:
+        return SqlLedgerStore(database).load()
 
 
 def make_hospitals(
@@ -142,9 +178,9 @@ def make_hospitals(
         table = write_own_table(folder / f"{name}.csv", seed=port)
         sites.append(add(site, table, label=LABEL, patient_id=PATIENT)[0])
     for site in sites:
-        pins = Pins(site.path(PINS_FILE))
-        for other in sites:
-            if other is not site:
-                party = other.settings.party
-                pins.add(Pin(party, party, other.identity.public, "telephone", "M. Curie", NOW))
+        with records_of(site) as records:
+            for other in sites:
+                if other is not site:
+                    party, key = other.settings.party, other.identity.public
+                    records.add_pin(party, key, how="telephone", by="M. Curie")
     return Hospitals(coordinator, sites, public_task(folder))

@@ -24,6 +24,7 @@ from tests.support.reference_terms import (
 Row = dict[str, Any]
 
 POOL = [[0.5, -1.25], [-0.0, 3.0], [0.0, 3.0], [1e-310, 1e300], [0.1, 0.2]]
+TASK = bytes(range(32))
 PREDICTIONS = [[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]]
 RELEASE = {"labels": [2, -1, 0, -1], "outcomes": [0, 1, 0, 2]}
 FIRST_PHASE = {"outcomes": [1, 0]}
@@ -32,6 +33,7 @@ FIRST_PHASE = {"outcomes": [1, 0]}
 def _terms(**changed: Any) -> Row:
     return {
         "pool_digest": digest_of_pool(POOL),
+        "task_digest": TASK,
         "classes": 3,
         "weights": [[[1, 5]], [[1, 3], [2, 1]], [[3, 2]]],
         "mechanism": "confident",
@@ -136,6 +138,9 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "a field too many": _terms(extra=1),
         "pool digest of 31 bytes": _terms(pool_digest=bytes(31)),
         "pool digest is a text": _terms(pool_digest="0" * 32),
+        "task digest of 31 bytes": _terms(task_digest=bytes(31)),
+        "task digest is null": _terms(task_digest=None),
+        "task digest is missing": _without(_terms(), "task_digest"),
         "classes is 1": _terms(classes=1),
         "classes is a float": _terms(classes=3.0),
         "classes is true": _terms(classes=True),

@@ -58,7 +58,7 @@ _GAUSSIAN = {"confident", "gnmax", "interactive"}
 _REQUIRED = {
     "unit": str, "delta": float, "orders": list, "budgets": list, "classes": int, "pricing": str,
     "weights": list, "max_asks": int, "mechanism": str, "max_answers": int, "noise_place": str,
-    "pool_digest": bytes, "max_refusals": int,
+    "pool_digest": bytes, "task_digest": bytes, "max_refusals": int,
 }  # fmt: skip
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
@@ -142,6 +142,7 @@ def _run_terms(value: Any) -> Record:
     given = {name: kind for name, kind in _MAY_BE_NULL.items() if name not in nulls}
     terms = _map(value, _REQUIRED | given | dict.fromkeys(nulls, type(None)))
     require(len(terms["pool_digest"]) == 32 and terms["classes"] >= 2, "pool and classes")
+    require(len(terms["task_digest"]) == 32, "a task, or 32 zeros")
     _weights(terms["weights"])
     _mechanism(terms)
     _noise(terms)

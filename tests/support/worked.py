@@ -75,12 +75,18 @@ class Worked:
     """
 
     def __init__(
-        self, folder: Path, *, approved: bool = True, names: tuple[str, ...] = NAMES
+        self,
+        folder: Path,
+        *,
+        approved: bool = True,
+        names: tuple[str, ...] = NAMES,
+        home: FederationHome | None = None,
     ) -> None:
         self.queries = write_public_table(folder / "public.csv")
         self.task = LearningTask.from_public_table(self.queries, label=LABEL, classes=CLASSES)
-        settings = FederationSettings("lung study", "127.0.0.1:8443")
-        home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
+        if home is None:
+            settings = FederationSettings("lung study", "127.0.0.1:8443")
+            home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
         self.coordinator = Coordinator(home)
         self.hospitals: dict[int, Hospital] = {}
         self.away: set[int] = set()
@@ -127,7 +133,14 @@ class Worked:
             others = [other for other in everybody if other is not one]
             one.open(others, self.task, approved=approved)
 
-    def ask(self, name: str = "first", *, patience_s: float = 3600, **changed: Any) -> Run:
+    def ask(
+        self,
+        name: str = "first",
+        *,
+        patience_s: float = 3600,
+        select: str = "medoids",
+        **changed: Any,
+    ) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
             "queries": QUERIES,
@@ -140,7 +153,12 @@ class Worked:
         }
         settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
-            name, self.task, settings, source="public.csv", patience_s=patience_s
+            name,
+            self.task,
+            settings,
+            source="public.csv",
+            select=select,
+            patience_s=patience_s,
         )
 
     def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -17,19 +18,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 
 from coordinator.database import (
     Base,
     Database,
     OpenRun,
     ReleasedAnswers,
-    RunRecords,
-    RunState,
     SqlCoordinatorJournal,
     SqlRunStore,
+    engine,
     run_store,
 )
 from coordinator.database.schema import AnswerRow, RunEntryRow, RunStepRow
@@ -39,8 +40,8 @@ from coordinator.errors import (
     DatabaseVersionError,
     RunDamagedError,
     RunLockedError,
-    RunNameError,
 )
+from coordinator.run_queue import RunQueue, RunState
 from coordinator.stages import Stage
 from coordinator.store import AskedBatch, MemoryStore
 from pate_fed.charging import RunLedger
@@ -52,11 +53,13 @@ from tests.support.database_victim import (
     MEMBERS,
     ONE,
     POOL,
+    TASK,
     empty_ledger,
     label_of,
     opened,
     release_next,
     release_of,
+    store_of,
 )
 from tests.support.federation import Federation
 from tests.support.killing import MortalFederation
@@ -69,20 +72,20 @@ OpenDatabase = Callable[[str], Database]
 
 
 @pytest.fixture
-def runs(database: Database) -> RunRecords:
+def runs(database: Database) -> RunQueue:
     minutes = count()
-    return RunRecords(database, clock=lambda: NOON + timedelta(minutes=next(minutes)))
+    return RunQueue(database, clock=lambda: NOON + timedelta(minutes=next(minutes)))
 
 
 @pytest.fixture
-def run(runs: RunRecords) -> OpenRun:
-    runs.add("run", {"queries": 9})
-    return runs.open("run")
+def run(runs: RunQueue) -> OpenRun:
+    runs.add("run", "{}")
+    return runs.take_up("run")
 
 
 @pytest.fixture
 def store(run: OpenRun) -> SqlRunStore:
-    return SqlRunStore(run, empty_ledger(), pool=POOL, members=MEMBERS)
+    return store_of(run)
 
 
 class TestOpening:
@@ -94,7 +97,7 @@ class TestOpening:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
         engine.dispose()
-        assert database.version == "0003"
+        assert database.version == "0005"
 
     def test_many_that_open_it_at_once_upgrade_it_once(
         self, database_url: str, open_database: OpenDatabase
@@ -102,8 +105,8 @@ class TestOpening:
         with ThreadPoolExecutor(4) as threads:
             opened_ones = list(threads.map(open_database, [database_url] * 4))
         for each in opened_ones:
-            RunRecords(each, clock=lambda: NOON).add(secrets.token_hex(4), {})
-        assert len(RunRecords(opened_ones[0], clock=lambda: NOON).all()) == 4
+            RunQueue(each, clock=lambda: NOON).add(secrets.token_hex(4), "{}")
+        assert len(RunQueue(opened_ones[0], clock=lambda: NOON).all()) == 4
 
     def test_a_newer_version_is_refused(self, database: Database, database_url: str) -> None:
         with database.transaction() as session:
@@ -113,29 +116,40 @@ class TestOpening:
         assert (caught.value.code, caught.value.got) == ("PF-441", "version 9999")
 
     def test_an_older_version_is_brought_up_to_date_with_what_it_holds(
-        self, database: Database, database_url: str, open_database: OpenDatabase
+        self, database_url: str, open_database: OpenDatabase
     ) -> None:
-        with database.transaction() as session:
-            for name in ("answers", "run_batches", "run_entries", "run_budgets", "run_steps"):
-                session.execute(text(f"DROP TABLE {name}"))
-            for name in ("statements", "runs", "run_queue"):
-                session.execute(text(f"DROP TABLE {name}"))
-            session.execute(text("ALTER TABLE members DROP COLUMN teachers"))
-            session.execute(text("UPDATE alembic_version SET version_num = '0001'"))
-            session.execute(
+        with as_it_was(database_url, "0001") as connection:
+            connection.execute(
                 text(
                     "INSERT INTO invitations (token_digest, party, made_at, expires_at)"
                     " VALUES (:token, 'north', :now, :now)"
                 ),
                 {"token": bytes(32), "now": NOON},
             )
-        database.close()
         again = open_database(database_url)
-        RunRecords(again, clock=lambda: NOON).add("run", {})
+        RunQueue(again, clock=lambda: NOON).add("run", "{}")
         with again.transaction() as session:
             assert session.execute(text("SELECT party FROM invitations")).scalars().all() == [
                 "north"
             ]
+
+    def test_runs_of_before_are_kept_and_those_that_were_open_are_said_to_be_lost(
+        self, database_url: str, open_database: OpenDatabase
+    ) -> None:
+        """What an older version knew of an open run was in files, which nobody reads any more."""
+        with as_it_was(database_url, "0003") as connection:
+            for minute, state in enumerate(("done", "waiting")):
+                connection.execute(
+                    text(
+                        "INSERT INTO run_queue VALUES"
+                        " (:state, :state, 'pause', 'why', '{}', '{\"answered\": 3}', :at, :at)"
+                    ).bindparams(at=NOON + timedelta(minutes=minute), state=state)
+                )
+        done, lost = RunQueue(open_database(database_url), clock=lambda: NOON).all()
+        assert (done.name, done.state, done.reason) == ("done", RunState.DONE, "why")
+        assert (done.progress, done.created_at, done.wanted) == ({"answered": 3}, NOON, "")
+        assert (lost.name, lost.state) == ("waiting", RunState.FAILED)
+        assert "an older version began it" in lost.reason
 
     def test_a_file_is_its_owners_alone(self, tmp_path: Path, open_database: OpenDatabase) -> None:
         open_database(f"sqlite:///{tmp_path / 'c.db'}")
@@ -171,60 +185,19 @@ class TestOpening:
         assert "secret" not in str(caught.value)
 
 
-class TestRuns:
-    def test_a_run_is_queued_with_what_was_asked_for(self, runs: RunRecords) -> None:
-        info = runs.add("spring", {"queries": 100, "mechanism": "gnmax"})
-        assert runs.get("spring") == info
-        assert (info.state, info.reason, info.run_id) == (RunState.QUEUED, "", b"")
-        assert info.settings == {"queries": 100, "mechanism": "gnmax"}
-        assert info.created_at == info.updated_at == NOON
-
-    @pytest.mark.parametrize("name", ["", "x" * 65, "two\nlines"])
-    def test_a_run_has_a_name_of_its_own(self, runs: RunRecords, name: str) -> None:
-        runs.add("spring", {})
-        for each in (name, "spring"):
-            with pytest.raises(RunNameError) as caught:
-                runs.add(each, {})
-            assert caught.value.code == "PF-442"
-        assert [info.name for info in runs.all()] == ["spring"]
-
-    def test_states_move_until_a_run_is_over(self, runs: RunRecords) -> None:
-        for name in ("one", "two"):
-            runs.add(name, {})
-        runs.move("one", RunState.RUNNING, only_from=(RunState.QUEUED,))
-        with pytest.raises(RunNameError):
-            runs.move("one", RunState.RUNNING, only_from=(RunState.QUEUED,))
-        waiting = runs.move("one", RunState.WAITING, reason="north is not there")
-        assert (waiting.reason, waiting.updated_at > waiting.created_at) == (
-            "north is not there",
-            True,
-        )
-        assert [info.name for info in runs.all(RunState.QUEUED, RunState.WAITING)] == ["one", "two"]
-        runs.move("one", RunState.DONE)
-        with pytest.raises(RunNameError):
-            runs.move("one", RunState.RUNNING)
-        assert runs.get("one").state.is_over
-        assert [info.name for info in runs.all(RunState.QUEUED)] == ["two"]
-
-    def test_what_is_not_there_is_told(self, runs: RunRecords) -> None:
-        for call in (runs.get, runs.open, lambda name: runs.move(name, RunState.DONE)):
-            with pytest.raises(RunNameError):
-                call("none")
-
-
 class TestTakingOver:
     """Two processes that work on one run: the later one counts."""
 
     def test_who_opened_it_before_can_store_nothing(
-        self, runs: RunRecords, run: OpenRun, store: SqlRunStore
+        self, runs: RunQueue, run: OpenRun, store: SqlRunStore
     ) -> None:
         journal = SqlCoordinatorJournal(run)
         journal.append(STEPS[0])
         release_next(store, 0)
         ledger, asked = store.ledger(), AskedBatch(1, (1,), store.ledger().left)
         reserved = ledger.reserve(asked.entry_id, ONE)
-        later = runs.open("run")
-        newer = SqlRunStore(later, empty_ledger(), pool=POOL, members=MEMBERS)
+        later = runs.take_up("run")
+        newer = store_of(later)
         for write in (
             lambda: journal.append(STEPS[1]),
             lambda: store.save_ledger(reserved),
@@ -237,15 +210,15 @@ class TestTakingOver:
                 write()
         # Nothing of it is stored, and it does not believe that it were.
         assert store.ledger() == newer.ledger() == ledger
-        again = SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+        again = store_of(runs.take_up("run"))
         assert again.ledger() == ledger
         assert (again.run_id(), again.statements()) == (b"", {})
         assert list(again.releases()) == list(again.asked()) == [0]
-        assert SqlCoordinatorJournal(runs.open("run")).steps() == (STEPS[0],)
+        assert SqlCoordinatorJournal(runs.take_up("run")).steps() == (STEPS[0],)
 
-    def test_the_later_one_goes_on(self, runs: RunRecords, store: SqlRunStore) -> None:
+    def test_the_later_one_goes_on(self, runs: RunQueue, store: SqlRunStore) -> None:
         release_next(store, 0)
-        newer = SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+        newer = store_of(runs.take_up("run"))
         release_next(newer, 1)
         assert list(newer.releases()) == [0, 1]
 
@@ -258,13 +231,13 @@ class TestTakingOver:
 
 
 class TestSteps:
-    def test_they_are_there_again_in_order(self, run: OpenRun, runs: RunRecords) -> None:
+    def test_they_are_there_again_in_order(self, run: OpenRun, runs: RunQueue) -> None:
         journal = SqlCoordinatorJournal(run)
         for step in STEPS:
             journal.append(step)
-        assert SqlCoordinatorJournal(runs.open("run")).steps() == tuple(STEPS) == journal.steps()
-        runs.add("another", {})
-        assert SqlCoordinatorJournal(runs.open("another")).steps() == ()
+        assert SqlCoordinatorJournal(runs.take_up("run")).steps() == tuple(STEPS) == journal.steps()
+        runs.add("another", "{}")
+        assert SqlCoordinatorJournal(runs.take_up("another")).steps() == ()
 
     def test_a_step_that_is_missing_or_unreadable_is_damage(
         self, run: OpenRun, database: Database
@@ -272,23 +245,23 @@ class TestSteps:
         for step in STEPS:
             SqlCoordinatorJournal(run).append(step)
         with database.transaction() as session:
-            row = session.get(RunStepRow, (run.number, 1))
+            row = session.get(RunStepRow, (run.attempt, 1))
             assert row is not None
             body, row.body = row.body, b"\xff"
         with pytest.raises(RunDamagedError):
             SqlCoordinatorJournal(run)
         with database.transaction() as session:
-            row = session.get(RunStepRow, (run.number, 1))
+            row = session.get(RunStepRow, (run.attempt, 1))
             assert row is not None
             row.body = body
-            session.delete(session.get(RunStepRow, (run.number, 0)))
+            session.delete(session.get(RunStepRow, (run.attempt, 0)))
         with pytest.raises(RunDamagedError):
             SqlCoordinatorJournal(run)
 
 
 class TestResults:
     def test_a_release_that_cannot_be_stored_leaves_its_charge_open(
-        self, store: SqlRunStore, runs: RunRecords, monkeypatch: pytest.MonkeyPatch
+        self, store: SqlRunStore, runs: RunQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked = AskedBatch(0, (0,), store.ledger().left)
         store.save_asked(store.ledger().reserve(asked.entry_id, ONE), asked)
@@ -302,7 +275,7 @@ class TestResults:
         with pytest.raises(DatabaseError):
             store.save_release(charged, batch=0, indices=(0,), release=release_of(0))
         monkeypatch.undo()
-        again = SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+        again = store_of(runs.take_up("run"))
         for each in (store, again):
             assert each.releases() == {}
             assert [state.value for state in each.ledger().states] == ["reserved"]
@@ -332,16 +305,16 @@ class TestResults:
         assert len(store.ledger().states) == 1
 
     def test_results_of_other_budgets_or_caps_are_refused(
-        self, store: SqlRunStore, runs: RunRecords
+        self, store: SqlRunStore, runs: RunQueue
     ) -> None:
         release_next(store, 0)
         other = RunLedger.of(Federation(budget=4.0).run.terms)
         with pytest.raises(RunDamagedError):
-            SqlRunStore(runs.open("run"), other, pool=POOL, members=MEMBERS)
+            SqlRunStore(runs.take_up("run"), other, pool=POOL, task_digest=TASK, members=MEMBERS)
 
     @pytest.mark.parametrize("harm", ["gap", "unreadable"])
     def test_a_ledger_that_does_not_fit_is_damage(
-        self, store: SqlRunStore, runs: RunRecords, database: Database, harm: str
+        self, store: SqlRunStore, runs: RunQueue, database: Database, harm: str
     ) -> None:
         for number in range(2):
             release_next(store, number)
@@ -353,15 +326,15 @@ class TestResults:
             else:
                 row.record = "{}"
         with pytest.raises(RunDamagedError):
-            SqlRunStore(runs.open("run"), empty_ledger(), pool=POOL, members=MEMBERS)
+            store_of(runs.take_up("run"))
 
     def test_runs_do_not_mix_and_statements_are_shared(
-        self, store: SqlRunStore, runs: RunRecords
+        self, store: SqlRunStore, runs: RunQueue
     ) -> None:
         release_next(store, 0)
         store.save_statements({b"a" * 32: b"frame"})
-        runs.add("another", {})
-        other = SqlRunStore(runs.open("another"), empty_ledger(), pool=POOL, members=MEMBERS)
+        runs.add("another", "{}")
+        other = store_of(runs.take_up("another"))
         assert (other.releases(), other.asked()) == ({}, {})
         assert other.ledger() == empty_ledger()
         assert other.statements() == {b"a" * 32: b"frame"}
@@ -370,7 +343,7 @@ class TestResults:
 class TestAnswers:
     """A query that was answered once is answered from the store."""
 
-    def test_labels_and_no_answers_are_known_and_what_a_cap_stopped_is_not(
+    def test_labels_no_answers_and_what_a_cap_cut_off_are_known_apart(
         self, store: SqlRunStore, database: Database
     ) -> None:
         outcomes = [Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED]
@@ -380,11 +353,13 @@ class TestAnswers:
         store.save_release(store.ledger(), batch=0, indices=indices, release=release)
         queries = POOL.ask((3, 5, 7, 9)).digests
         found = ReleasedAnswers(database).find(
-            queries, pool_digest=POOL.digest, members=MEMBERS[::-1]
+            queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS[::-1]
         )
-        assert {query: answer.label for query, answer in found.items()} == {
-            queries[0]: None,
-            queries[2]: 2,
+        known = {query: (each.label, each.was_looked_at) for query, each in found.items()}
+        assert known == {
+            queries[0]: (None, True),
+            queries[1]: (None, False),
+            queries[2]: (2, True),
         }
         assert {(answer.run, answer.batch) for answer in found.values()} == {("run", 0)}
 
@@ -393,22 +368,29 @@ class TestAnswers:
     ) -> None:
         release_next(store, 0)
         answers, queries = ReleasedAnswers(database), POOL.ask((0,)).digests
-        assert answers.find(queries, pool_digest=POOL.digest, members=MEMBERS)
+        assert answers.find(queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS)
         for members in (MEMBERS[:1], (*MEMBERS, b"c" * 32)):
-            assert not answers.find(queries, pool_digest=POOL.digest, members=members)
+            assert not answers.find(
+                queries, pool_digest=POOL.digest, task_digest=TASK, members=members
+            )
         other = QueryPool(POOL.inputs[:4])
-        assert not answers.find(queries, pool_digest=other.digest, members=MEMBERS)
+        for pool_digest, task_digest in ((other.digest, TASK), (POOL.digest, b"u" * 32)):
+            assert not answers.find(
+                queries, pool_digest=pool_digest, task_digest=task_digest, members=MEMBERS
+            )
 
     def test_the_first_answer_of_all_runs_counts(
-        self, store: SqlRunStore, runs: RunRecords, database: Database
+        self, store: SqlRunStore, runs: RunQueue, database: Database
     ) -> None:
         release_next(store, 4)
-        runs.add("another", {})
-        other = SqlRunStore(runs.open("another"), empty_ledger(), pool=POOL, members=MEMBERS)
+        runs.add("another", "{}")
+        other = store_of(runs.take_up("another"))
         release_next(other, 4)
         release_next(other, 5)
         queries = POOL.ask((4, 5)).digests
-        found = ReleasedAnswers(database).find(queries, pool_digest=POOL.digest, members=MEMBERS)
+        found = ReleasedAnswers(database).find(
+            queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS
+        )
         assert [found[query].run for query in queries] == ["run", "another"]
 
     def test_many_queries_are_looked_up_at_once(
@@ -420,7 +402,9 @@ class TestAnswers:
         store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
         store.save_release(store.ledger(), batch=0, indices=indices, release=release)
         queries = POOL.ask(tuple(range(3_000))).digests
-        found = ReleasedAnswers(database).find(queries, pool_digest=POOL.digest, members=MEMBERS)
+        found = ReleasedAnswers(database).find(
+            queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS
+        )
         assert [found[query].label for query in queries[:2_000]] == labels.tolist()
         assert len(found) == 2_000
 
@@ -445,7 +429,7 @@ def check_releases(store: MemoryStore, database: Database, released: list[int]) 
         assert states[: len(kept)] == ["committed"] * len(kept)
         assert states[len(kept) :] in ([], ["reserved"])
     found = ReleasedAnswers(database).find(
-        POOL.ask(tuple(kept)).digests, pool_digest=POOL.digest, members=MEMBERS
+        POOL.ask(tuple(kept)).digests, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS
     )
     assert [answer.label for answer in found.values()] == [label_of(number) for number in kept]
     with database.transaction() as session:
@@ -457,7 +441,7 @@ class TestKilled:
     def test_a_process_killed_in_a_stream_of_releases_loses_nothing(
         self, database: Database, database_url: str, tmp_path: Path, life: int
     ) -> None:
-        RunRecords(database, clock=lambda: NOON).add("run", {})
+        RunQueue(database, clock=lambda: NOON).add("run", "{}")
         child = subprocess.Popen(victim("release_for_ever", database_url, tmp_path), cwd=ROOT)
         file = tmp_path / "acknowledged"
         while not file.exists() or not file.stat().st_size:
@@ -475,7 +459,7 @@ class TestKilled:
     ) -> None:
         url = f"sqlite:///{tmp_path / 'coordinator.db'}"
         database = open_database(url)
-        RunRecords(database, clock=lambda: NOON).add("run", {})
+        RunQueue(database, clock=lambda: NOON).add("run", "{}")
         subprocess.run(victim("run_out_of_disk", url, tmp_path), cwd=ROOT, check=True)
         *steps, failed = told(tmp_path)
         assert failed == ["failed", "PF-440"]
@@ -508,17 +492,19 @@ class StoredFederation(MortalFederation):
     """A federation whose coordinator keeps its run in a database."""
 
     def __init__(self, database: Database, **changed: Any) -> None:
-        self.runs = RunRecords(database, clock=lambda: NOON)
-        self.runs.add("run", {})
+        self.runs = RunQueue(database, clock=lambda: NOON)
+        self.runs.add("run", "{}")
         super().__init__(Path(), **changed)
 
     def _open_journal(self) -> SqlCoordinatorJournal:
-        self.opened = self.runs.open("run")
+        self.opened = self.runs.take_up("run")
         return SqlCoordinatorJournal(self.opened)
 
     def _open_files(self, ledger: RunLedger) -> SqlRunStore:
         members = [each.fingerprint for each in self.identities]
-        self.store = SqlRunStore(self.opened, ledger, pool=self.pool, members=members)
+        self.store = SqlRunStore(
+            self.opened, ledger, pool=self.pool, task_digest=TASK, members=members
+        )
         return self.store
 
 
@@ -557,6 +543,7 @@ class TestFederation:
             found = ReleasedAnswers(database).find(
                 federation.pool.ask(indices).digests,
                 pool_digest=federation.pool.digest,
+                task_digest=TASK,
                 members=members,
             )
             labels = [None if label == ABSTAIN else label for label in release.labels.tolist()]
@@ -592,10 +579,22 @@ class TestRestored:
         assert federation.nodes[0].ledger.charged_epsilon() >= charged.charged_epsilon()
 
 
-def copied(database: Database, file: Path, open_database: OpenDatabase) -> RunRecords:
+def copied(database: Database, file: Path, open_database: OpenDatabase) -> RunQueue:
     """Copy a database that is in use, as the how-to says; return the runs of the copy."""
     engine = create_engine(f"sqlite:///{database._engine.url.database}")
     with engine.connect() as connection:
         connection.exec_driver_sql(f"VACUUM INTO '{file}'")
     engine.dispose()
-    return RunRecords(open_database(f"sqlite:///{file}"), clock=lambda: NOON)
+    return RunQueue(open_database(f"sqlite:///{file}"), clock=lambda: NOON)
+
+
+@contextmanager
+def as_it_was(url: str, revision: str) -> Iterator[Connection]:
+    """Make a database as an older version left it."""
+    made = create_engine(url)
+    with made.begin() as connection:
+        config = engine._config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        yield connection
+    made.dispose()

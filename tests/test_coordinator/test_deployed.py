@@ -51,6 +51,7 @@ def test_from_invitations_to_labels(tmp_path: Path) -> None:
         assert exported.returncode == 0, exported.stderr
         assert {path.name for path in out.iterdir()} == {
             *("labels.csv", "report.html", "transcript.jsonl", "student"),
+            *("metrics.json", "privacy.json", "manifest.json", "run.toml"),
         }
         labels = released(federation, out)
         truth = true_class(federation.task.inputs)

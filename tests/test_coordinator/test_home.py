@@ -20,6 +20,7 @@ from coordinator.certificates import (
 )
 from coordinator.errors import CertificateError, HomeError
 from coordinator.home import FederationHome, FederationSettings
+from coordinator.service import require_certificate, serve
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SETTINGS = FederationSettings("lung study", "coordinator.example.org:8443")
@@ -150,3 +151,25 @@ class TestItsCertificates:
             verifier.build_server_verifier(x509.DNSName("x.org")).verify(
                 read_certificate(rogue.certificate), [read_certificate(server.certificate)]
             )
+
+
+class TestACertificateThatEnds:
+    def test_a_service_does_not_start_with_one_that_has_ended(self, tmp_path: Path) -> None:
+        """No hospital would believe it: better to say so here than to be found silent there."""
+        folder = tmp_path / "fed"
+        home = FederationHome.create(folder, SETTINGS, now=datetime.now(UTC) - timedelta(days=800))
+        with pytest.raises(CertificateError, match="pate-fed renew") as caught:
+            serve(folder)
+        assert caught.value.code == "PF-431"
+        home.renew_server_certificate(now=datetime.now(UTC))
+        require_certificate(home, now=datetime.now(UTC))
+
+    def test_a_service_warns_of_one_that_soon_will(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        days = days_left(home.server_certificate, now=NOW)
+        require_certificate(home, now=NOW)
+        assert not caplog.records
+        require_certificate(home, now=NOW + timedelta(days=days - 10))
+        assert "ends in 10 days: `pate-fed renew`" in caplog.text

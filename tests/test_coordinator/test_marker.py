@@ -163,7 +163,7 @@ class TestRun:
             (MARKERS[0], peers + MARKERS[1], MARKERS[2]),
         ]
         for row in rows:
-            assert held_in_memory(federation.run, federation.store, numbers=row) == []
+            assert held_in_memory(federation.run, federation.store, rows=[row]) == []
             for packet in federation.transport.packets:
                 assert findings(packet, row) == []
             assert findings(everything_logged.text.encode(), row) == []
@@ -362,7 +362,7 @@ def test_nodes_of_a_simulation_print_no_votes(
     assert len(kept) == 3
     for text in printed(*kept):
         assert findings(text.encode(), SECRETS) == []
-    assert held_in_memory(*kept, numbers=COUNTS) == []
+    assert held_in_memory(*kept, rows=[COUNTS]) == []
 
 
 def test_records_are_secret_too() -> None:

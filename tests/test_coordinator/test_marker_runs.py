@@ -116,7 +116,7 @@ def found_in(
     said = b"\n\0\n".join([*federation.transport.packets, *shown])
     for row in rows:
         if memory:
-            found += held_in_memory(*roots, numbers=row)
+            found += held_in_memory(*roots, rows=[row])
         found += findings_in_files(folder, row)
         found += findings(said, row)
     return found
@@ -238,7 +238,7 @@ def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     rows = [MARKERS, *sums(range(PARTIES)), *spoiled]
     assert found_in(federation, tmp_path, rows, text, logged.text) == []
     for row in rows:
-        assert held_in_memory(*left_in_frames(void.value), numbers=row) == []
+        assert held_in_memory(*left_in_frames(void.value), rows=[row]) == []
 
 
 # The command line --------------------------------------------------------------------------------

@@ -511,7 +511,7 @@ class TestSecrets:
         assert findings_in_files(tmp_path, (MARKED_TEACHERS,))
 
     def test_nothing_from_outside_can_set_the_hook(self) -> None:
-        """It is an argument of the program's own code: no command line, setting or file names it."""
+        """It is an argument of the program's own code: no option, setting or file names it."""
         passes_it_on = {"labeling.py", "stages.py", "service.py", "run_worker.py"}
         sources = {
             path: path.read_text(encoding="utf-8")

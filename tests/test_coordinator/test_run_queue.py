@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -25,10 +23,8 @@ class Clock:
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[RunQueue]:
-    database = Database(f"sqlite:///{tmp_path / 'coordinator.db'}")
-    yield RunQueue(database, clock=Clock())
-    database.close()
+def queue(database: Database) -> RunQueue:
+    return RunQueue(database, clock=Clock())
 
 
 def state(queue: RunQueue, name: str) -> RunState:
@@ -49,7 +45,7 @@ def test_a_name_is_taken_once(queue: RunQueue) -> None:
 
 
 def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
-    for call in (queue.find, queue.pause, queue.resume, queue.stop):
+    for call in (queue.find, queue.pause, queue.resume, queue.stop, queue.take_up):
         with pytest.raises(RunQueueError, match="none called nobody"):
             call("nobody")
 

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
-from coordinator.errors import RunQueueError, RunRequestError
-from coordinator.run_queue import RunState
+from coordinator.database import Database, ReleasedAnswers
+from coordinator.database.schema import AttemptRow
+from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
+from coordinator.run_queue import RunQueue, RunState
+from coordinator.run_request import RunRequest
 from coordinator.run_worker import results_of
+from coordinator.service import Coordinator
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
-from tests.support.deployed import CLASSES, NAMES, true_class
+from pate_fed.data.task import LearningTask
+from pate_fed.federation import NO_TASK
+from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -257,3 +268,287 @@ def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) 
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0)
     require_sound(federation)
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
+
+
+# Answers of earlier runs --------------------------------------------------------------------------
+
+
+def ledgers(federation: Worked) -> list[float]:
+    return [one.ledger.load().charged_epsilon() for one in federation.hospitals.values()]
+
+
+def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -> None:
+    """The second run asks nobody: same labels, no exchange, no charge, whatever its noise."""
+    federation.ask()
+    federation.work()
+    before = charges(federation), ledgers(federation)
+
+    def nobody_is_asked(number: int) -> None:
+        raise AssertionError(number)
+
+    federation.on_exchange = nobody_is_asked
+    federation.away.update(federation.hospitals)
+    federation.ask("second", sigma2=5.0, batch_size=3)
+    run = federation.work("second")
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert labels(federation, "second") == labels(federation)
+    assert (charges(federation), ledgers(federation)) == before
+    names = ("from_store", "asked", "answered", "batches", "exchanges", "epsilon")
+    assert [run.progress[name] for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
+    folder = results_of(federation.coordinator.home, "second")
+    with (folder / "labels.csv").open() as file:
+        assert {row["drawn_in"] for row in csv.DictReader(file)} == {"first"}
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["earlier_runs"] == {"first": QUERIES}
+    assert metrics["queries"]["not_asked"] == metrics["queries"]["void"] == 0
+    privacy = json.loads((folder / "privacy.json").read_text())
+    assert privacy["views"]["public"]["formal"]["epsilon"] == 0.0
+    assert privacy["charged"] == privacy["ledger"] == []
+    assert not (folder / "transcript.jsonl").exists()
+    assert "were drawn in first (12)" in (folder / "report.html").read_text()
+
+
+def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
+    federation.ask(queries=5, batch_size=5)
+    federation.work()
+    federation.ask("second", select="all", queries=None)
+    run = federation.work("second")
+    assert run.state is RunState.DONE, run.reason
+    assert run.progress["void"] == 0
+    known = labels(federation)
+    assert labels(federation, "second").items() > known.items()
+    folder = results_of(federation.coordinator.home, "second")
+    with (folder / "labels.csv").open() as file:
+        drawn = {int(row["query_id"]): row["drawn_in"] for row in csv.DictReader(file)}
+    assert drawn == {
+        index: "first" if index in known else "" for index in labels(federation, "second")
+    }
+    for one in federation.hospitals.values():
+        assert set(Counter(one.asked).values()) == {1}
+
+
+def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) -> None:
+    """It was charged, and that it was refused is public."""
+    chosen = {"mechanism": "confident", "vote_threshold": 1e3, "sigma1": 20.0, "sigma2": 10.0}
+    federation.ask(**chosen)
+    run = federation.work()
+    assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES), run.reason
+    before = ledgers(federation)
+    federation.ask("second")
+    federation.away.update(federation.hospitals)
+    run = federation.work("second")
+    assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES)
+    assert set(labels(federation, "second").values()) == {""}
+    assert ledgers(federation) == before
+
+
+def test_what_a_cap_cut_off_is_not_asked_again_either(federation: Worked) -> None:
+    """Hospitals voted on it, and would refuse it: the batch that asks it would be void."""
+    chosen = {"mechanism": "confident", "vote_threshold": 1.0, "sigma1": 6.0, "sigma2": 3.0}
+    federation.ask(**chosen, max_answers=6)
+    run = federation.work()
+    assert (run.progress["answered"], run.progress["batches"]) == (6, 2)
+    assert {len(one.asked) for one in federation.hospitals.values()} == {8}
+    federation.ask("second", **chosen)
+    run = federation.work("second")
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert run.progress["asked"] == QUERIES - 2
+    for one in federation.hospitals.values():
+        assert set(Counter(one.asked).values()) == {1}
+
+
+def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:
+    """What three hospitals answered is no answer of two of them and another."""
+    federation.ask()
+    federation.work()
+    row = federation.coordinator.queue.find("first")
+    request = RunRequest.from_json(row.request)
+    digests = federation.task.pool.ask(request.queries).digests
+    answers = ReleasedAnswers(federation.coordinator._database)
+    same = {"pool_digest": federation.task.pool.digest, "task_digest": federation.task.digest}
+    members = [one.fingerprint for one in request.parties]
+    assert len(answers.find(digests, members=members, **same)) == QUERIES
+    assert not answers.find(digests, members=[*members[1:], bytes(32)], **same)
+    assert not answers.find(digests, members=members[1:], **same)
+
+
+def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
+    """A second service on the same database goes on; the first neither stores nor fails the run."""
+    federation.ask()
+
+    def take_over(stage: Stage) -> None:
+        if stage is Stage.RESERVED:
+            federation.coordinator.queue.take_up("first")
+
+    federation.on_stage = take_over
+    assert federation.work().state is RunState.RUNNING
+    assert not any(one.asked for one in federation.hospitals.values())
+    federation.on_stage = lambda stage: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    require_sound(federation)
+
+
+def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask()
+    federation.work()
+    federation.approve_pool(True)
+    federation.work()
+    with federation.coordinator._database.transaction() as session:
+        attempts = session.query(AttemptRow).order_by(AttemptRow.number).all()
+    assert ["PF-314" in (one.given_up or "") for one in attempts] == [True, False]
+    assert [bool(one.run_id) for one in attempts] == [True, True]
+    assert not federation.coordinator.home.path("journals").exists()
+    federation.coordinator.close()
+
+
+# One task for all ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told_otherwise", [0, 2])
+def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
+    federation: Worked, told_otherwise: int
+) -> None:
+    """The attack: one pool, two orders of classes, each approved by the hospital that was told it.
+
+    Their votes for class 0 would be added, and mean different diagnoses. Whichever task the run is
+    of, somebody refuses it, and all of them learn that before any vote.
+    """
+    swapped = LearningTask.from_public_table(federation.queries, label=LABEL, classes=CLASSES[::-1])
+    assert swapped.pool.digest == federation.task.pool.digest
+    assert swapped.digest != federation.task.digest
+    everybody = list(federation.hospitals.values())
+    victim = everybody[told_otherwise]
+    victim.open([one for one in everybody if one is not victim], swapped, approved=True)
+    federation.ask()
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert f"{NAMES[told_otherwise]} [PF-324]" in run.reason
+    # The coordinator turns to the other task: now the others refuse.
+    home, request = federation.coordinator.home, RunRequest.from_json(run.request)
+    home.path("pools", request.pool.hex()).write_bytes(swapped.to_bytes())
+    turned = replace(request, name="second", task=swapped.digest, class_names=swapped.class_names)
+    federation.coordinator.queue.add("second", turned.to_json())
+    run = federation.work("second")
+    assert (run.state, "PF-324" in run.reason) == (RunState.FAILED, True)
+    assert NAMES[told_otherwise] not in run.reason
+    assert not any(one.asked for one in everybody)
+    assert charges(federation) == [[]] * 3
+
+
+def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.ask()
+    honest = RunRequest.terms.fget
+    monkeypatch.setattr(
+        RunRequest, "terms", property(lambda run: replace(honest(run), task_digest=NO_TASK))
+    )
+    run = federation.work()
+    assert (run.state, "PF-324" in run.reason) == (RunState.FAILED, True)
+    assert not any(one.asked for one in federation.hospitals.values())
+
+
+# What a database and a clock can do ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lasts", [True, False], ids=["for a while", "once"])
+@pytest.mark.parametrize(
+    "stage",
+    [Stage.RESERVED, Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING],
+)
+def test_a_database_that_does_not_store_voids_no_batch(
+    federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, a server that is away: the run rests where it is, and goes on when it can."""
+    federation.ask()
+    stores = Database.transaction
+
+    @contextmanager
+    def full(self: Database) -> Iterator[Session]:
+        if not lasts:
+            patch.setattr(Database, "transaction", stores)
+        raise DatabaseError("the database must store what it is given", "OperationalError")
+        yield
+
+    def fill(passed: Stage) -> None:
+        if passed is stage:
+            patch.setattr(Database, "transaction", full)
+
+    federation.on_stage = fill
+    with monkeypatch.context() as patch, pytest.raises(DatabaseError):
+        federation.work()
+    federation.on_stage = lambda passed: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+    assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
+
+
+@pytest.mark.parametrize("seconds", [-3600.0 * 24 * 365, 3600.0 * 24 * 6])
+def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: float) -> None:
+    federation.ask()
+    jumps = [seconds]
+
+    def jump(stage: Stage) -> None:
+        if stage is Stage.STORED and jumps:
+            federation.now += jumps.pop()
+
+    federation.on_stage = jump
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+
+
+def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+    times = iter([datetime(2026, 11, 21, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)])
+    queue = RunQueue(database, clock=lambda: next(times))
+    for name in ("first", "second"):
+        queue.add(name, "{}")
+    found = queue.next()
+    assert found is not None
+    assert found.name == "first"
+    database.close()
+
+
+@pytest.mark.parametrize("form", ["additive", "masked"])
+def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
+    tmp_path: Path, form: str
+) -> None:
+    """The copy knows the first batch; hospitals have answered the second, and heard of its end."""
+    names = NAMES if form == "additive" else (*NAMES, "East", "Mid")
+    federation = Worked(tmp_path, names=names)
+    federation.ask(form=form)
+    home, passed = federation.coordinator.home, Counter[Stage]()
+
+    def copy_then_die(stage: Stage) -> None:
+        passed[stage] += 1
+        if stage is Stage.SETTLED and passed[stage] == 1:
+            with sqlite3.connect(home.path("coordinator.db")) as connection:
+                connection.execute("VACUUM INTO ?", (str(home.path("copy.db")),))
+            connection.close()
+        if stage is Stage.ANSWERED and passed[stage] == 3:
+            raise KilledError
+
+    federation.on_stage = copy_then_die
+    with pytest.raises(KilledError):
+        federation.work()
+    asked = [list(one.asked) for one in federation.hospitals.values()]
+    federation.coordinator.close()
+    for path in home.folder.glob("coordinator.db*"):
+        path.unlink()
+    home.path("copy.db").rename(home.path("coordinator.db"))
+    federation.coordinator = Coordinator(home)
+    federation.on_stage = lambda stage: None
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, 4)
+    assert "PF-411" in run.reason
+    assert [list(one.asked) for one in federation.hospitals.values()] == asked
+    assert len(labels(federation)) == 4
+    for one in federation.hospitals.values():
+        assert set(Counter(one.asked).values()) == {1}
+    federation.coordinator.close()

@@ -10,8 +10,9 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from coordinator.database import Database, RunRecords, SqlRunStore
+from coordinator.database import Database, SqlRunStore
 from coordinator.run_files import FileStore
+from coordinator.run_queue import RunQueue
 from coordinator.store import AskedBatch, BatchState, MemoryStore, RunStore
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
@@ -51,11 +52,11 @@ def reopen(
     if request.param == "postgresql":
         cluster: postgres.Cluster = request.getfixturevalue("cluster")
         url = cluster.new_database()
-    RunRecords(open_database(url), clock=lambda: datetime.now(UTC)).add("run", {})
+    RunQueue(open_database(url), clock=lambda: datetime.now(UTC)).add("run", "{}")
 
     def opened(store: RunStore) -> SqlRunStore:
-        runs = RunRecords(open_database(url), clock=lambda: datetime.now(UTC))
-        return SqlRunStore(runs.open("run"), EMPTY, pool=POOL, members=[b"a" * 32])
+        run = RunQueue(open_database(url), clock=lambda: datetime.now(UTC)).take_up("run")
+        return SqlRunStore(run, EMPTY, pool=POOL, task_digest=b"t" * 32, members=[b"a" * 32])
 
     return opened
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.errors import CoordinatorError
-from party.audit import AuditKind
-from party.audit_log import AuditLog, AuditRecord, NodeAudit, SignedHead
+from party.audit import AuditKind, AuditRecord, read_head, sign_head
+from party.decisions import Decision, record_of
 from party.errors import BrokenAuditLogError, StorageError
-from party.storage import PartyDatabase
+from party.storage import AuditLog, PartyDatabase, SqlJournal, SqlLedgerStore
 from protocols import wire
-from protocols.errors import BadSignatureError, MalformedMessageError
+from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity
+from protocols.messages import AuditHead
 from tests.support.federation import TEACHERS, Federation
 
 SITE = SigningIdentity.generate()
@@ -35,10 +36,17 @@ def database(tmp_path: Path) -> Iterator[PartyDatabase]:
         yield opened
 
 
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 def filled(database: PartyDatabase, *, records: int = RECORDS) -> AuditLog:
     log = AuditLog(database)
     for place in range(records):
-        log.append(AuditKind.CHARGED, at=100.25 + place, run=bytes([place]), epsilon="0.25")
+        detail: dict[str, str | int | bytes] = {"run": bytes([place]), "epsilon": "0.25"}
+        log.append(AuditKind.CHARGED, detail, at=100.25 + place)
     return log
 
 
@@ -98,10 +106,19 @@ class TestRecords:
         expected = {"run": bytes([RECORDS - 1]), "epsilon": "0.25"}
         assert last == [AuditRecord(RECORDS, 105_250, AuditKind.CHARGED, expected)]
 
+    def test_what_is_said_again_at_once_is_put_on_record_once(
+        self, database: PartyDatabase
+    ) -> None:
+        log = AuditLog(database)
+        for code in ("PF-310", "PF-310", "PF-314", "PF-314", "PF-310"):
+            log.append_if_new(AuditKind.RUN_REFUSED, {"code": code}, at=1.0)
+        told = [record.detail["code"] for record in log.records()]
+        assert told == ["PF-310", "PF-314", "PF-310"]
+
     def test_an_empty_log_is_whole_and_has_a_head(self, database: PartyDatabase) -> None:
         log = AuditLog(database)
         assert (log.verify(), log.count, len(log.head)) == (0, 0, 32)
-        assert log.verify(identity=SITE.public, heads=[log.sign_head(SITE)]) == 0
+        assert log.verify(heads=[log.end]) == 0
 
     def test_the_chain_is_what_the_page_says(self, database: PartyDatabase) -> None:
         """Computed here once more, from the bytes alone."""
@@ -120,7 +137,7 @@ class TestRecords:
 
         def fail_after_it() -> None:
             with database.transaction() as session:
-                log.append(AuditKind.APPROVED, at=1.0, session=session)
+                log.append(AuditKind.APPROVED, {}, at=1.0, session=session)
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -131,7 +148,7 @@ class TestRecords:
         log = AuditLog(database)
         with database.transaction() as session:
             for _ in range(2_100):
-                log.append(AuditKind.SETTLED, at=1.0, session=session)
+                log.append(AuditKind.SETTLED, {}, at=1.0, session=session)
         assert log.verify() == 2_100
         tampered(database, edit(2_050))
         with pytest.raises(BrokenAuditLogError) as caught:
@@ -144,7 +161,7 @@ class TestRecords:
         )
     )
     def test_a_record_comes_back_from_its_bytes(self, detail: dict[str, str | bytes | int]) -> None:
-        record = AuditRecord(7, 5, AuditKind.POLICY_CHANGED, detail)
+        record = AuditRecord(7, 5, AuditKind.SETTINGS_CHANGED, detail)
         assert AuditRecord.from_bytes(record.to_bytes()) == record
 
     @pytest.mark.parametrize(
@@ -199,11 +216,12 @@ class TestTampering:
         self, database: PartyDatabase, cut: int
     ) -> None:
         log = filled(database)
-        held = log.sign_head(SITE)
+        held = log.end
         tampered(database, drop(*range(RECORDS - cut + 1, RECORDS + 1)))
         assert log.verify() == RECORDS - cut  # the chain alone cannot know
+        assert not log.goes_on_from(*held)
         with pytest.raises(BrokenAuditLogError) as caught:
-            log.verify(identity=SITE.public, heads=[held])
+            log.verify(heads=[held])
         assert caught.value.number == RECORDS - cut + 1
 
     @pytest.mark.parametrize("count", [RECORDS - 1, RECORDS, RECORDS + 2])
@@ -211,11 +229,12 @@ class TestTampering:
         self, database: PartyDatabase, count: int
     ) -> None:
         log = filled(database)
-        held = log.sign_head(SITE)
+        held = log.end
         tampered(database, write_anew(count))
         assert log.verify() == count
+        assert not log.goes_on_from(*held)
         with pytest.raises(BrokenAuditLogError) as caught:
-            log.verify(identity=SITE.public, heads=[held])
+            log.verify(heads=[held])
         assert caught.value.number == RECORDS
 
     def test_a_log_that_goes_on_honestly_satisfies_every_head(
@@ -223,31 +242,29 @@ class TestTampering:
     ) -> None:
         log, heads = AuditLog(database), []
         for place in range(5):
-            heads.append(log.sign_head(SITE))
-            log.append(AuditKind.SETTLED, at=float(place))
-        heads.append(log.sign_head(SITE))
-        assert log.verify(identity=SITE.public, heads=[*heads, heads[2]]) == 5
+            heads.append(log.end)
+            log.append(AuditKind.SETTLED, {}, at=float(place))
+        heads.append(log.end)
+        assert log.verify(heads=[*heads, heads[2]]) == 5
+        assert all(log.goes_on_from(*head) for head in heads)
 
-    def test_a_head_by_another_is_refused(self, database: PartyDatabase) -> None:
+    def test_a_signed_head_is_this_sites_and_says_how_many_records(
+        self, database: PartyDatabase
+    ) -> None:
         log = filled(database)
-        forged = log.sign_head(SigningIdentity.generate())
-        moved = SignedHead(RECORDS + 9, log.head, log.sign_head(SITE).signature)
-        for head in (forged, moved):
-            with pytest.raises(BadSignatureError):
-                log.verify(identity=SITE.public, heads=[head])
-
-    def test_a_head_comes_back_from_its_bytes(self, database: PartyDatabase) -> None:
-        head = filled(database).sign_head(SITE)
-        assert SignedHead.from_bytes(head.to_bytes()) == head
-        for broken in (b"\x00", wire.encode_value([1, b"short", b""]), head.to_bytes()[:-1]):
-            with pytest.raises(MalformedMessageError):
-                SignedHead.from_bytes(broken)
+        frame = sign_head(*log.end, SITE)
+        assert read_head(frame, SITE.public) == log.end == (RECORDS, log.head)
+        other = SigningIdentity.generate()
+        for_another = wire.sign(AuditHead(other.fingerprint, RECORDS, log.head), SITE).frame
+        for forged in (sign_head(*log.end, other), for_another, frame[:-1], b"", b"\x00"):
+            with pytest.raises(ProtocolError):
+                read_head(forged, SITE.public)
 
     def test_a_log_that_cannot_be_stored_says_so(self, database: PartyDatabase) -> None:
         log = filled(database)
         tampered(database, lambda file: file.execute("DROP TABLE audit"))
         with pytest.raises(StorageError):
-            log.append(AuditKind.SETTLED, at=1.0)
+            log.append(AuditKind.SETTLED, {}, at=1.0)
 
 
 class TestNode:
@@ -255,7 +272,15 @@ class TestNode:
 
     def federation(self, database: PartyDatabase, **changed: Any) -> tuple[Federation, AuditLog]:
         federation, log = Federation(**changed), AuditLog(database)
-        federation.nodes[0]._audit = NodeAudit(log, clock=lambda: federation.now)
+        node = federation.nodes[0]
+        SqlJournal(database)  # its process is the node
+        budget = federation.nodes[0].ledger
+        node._ledger = SqlLedgerStore(database, budget=budget, clock=lambda: federation.now)
+
+        def tell(decision: Decision) -> None:
+            log.append(*record_of(decision), at=federation.now)
+
+        node._tell = tell
         return federation, log
 
     def test_a_run_is_told_from_its_beginning_to_its_end(self, database: PartyDatabase) -> None:
@@ -267,25 +292,19 @@ class TestNode:
         told = list(log.records())
         batch = [AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED]
         assert [record.kind for record in told] == [AuditKind.RUN_ACCEPTED, *batch, *batch]
-        entries = federation.nodes[0].ledger.entries
-        for kind in batch:
-            plans = [record.detail["plan"] for record in told if record.kind is kind]
-            assert plans == [bytes.fromhex(entry.entry_id) for entry in entries]
-        assert {record.detail["run"] for record in told if "run" in record.detail} == {
-            federation.run.round.run_id
-        }
-        assert [record.detail["queries"] for record in told if "queries" in record.detail] == [
-            2,
-            2,
-            1,
-            1,
-        ]
+        entries = [entry.entry_id for entry in federation.nodes[0].ledger.entries]
+        for kind in (AuditKind.CHARGED, AuditKind.SETTLED):
+            assert [r.detail["charge"] for r in told if r.kind is kind] == entries
+        answered = [r.detail for r in told if r.kind is AuditKind.BATCH_ANSWERED]
+        assert [str(detail["plan"].hex()) for detail in answered] == entries  # type: ignore[union-attr]
+        assert [detail["queries"] for detail in answered] == [2, 1]
+        assert told[0].detail["run"] == federation.run.round.run_id
         used = federation.nodes[0].ledger.charged_epsilon()
         assert float(str(told[-1].detail["lifetime_epsilon"])) == used > 0
         assert log.verify() == len(told)
 
     def test_a_refused_run_and_batch_are_told_with_their_codes(
-        self, database: PartyDatabase
+        self, database: PartyDatabase, tmp_path: Path, stack: ExitStack
     ) -> None:
         federation, log = self.federation(database, policies={0: {"least_parties": 9}})
         with pytest.raises(CoordinatorError):
@@ -293,7 +312,8 @@ class TestNode:
         [refused] = log.records()
         assert (refused.kind, refused.detail["code"]) == (AuditKind.RUN_REFUSED, "PF-310")
 
-        federation, log = self.federation(database, budgets={0: 0.2})
+        another = stack.enter_context(PartyDatabase.at(tmp_path / "another.db"))
+        federation, log = self.federation(another, budgets={0: 0.2})
         federation.run.set_up()
 
         def ask_until_it_refuses() -> None:
@@ -313,13 +333,13 @@ class TestNode:
         def fail(*_: object, **__: object) -> None:
             raise StorageError("the log must be writable", "a full disk")
 
-        monkeypatch.setattr(AuditLog, "write", fail)
+        monkeypatch.setattr(AuditLog, "append", fail)
         with pytest.raises(CoordinatorError):
             federation.run.set_up()
         monkeypatch.undo()
         federation, log = self.federation(database)
         federation.run.set_up()
-        monkeypatch.setattr(AuditLog, "write", fail)
+        monkeypatch.setattr(AuditLog, "append", fail)
         with pytest.raises(CoordinatorError):
             federation.ask(0)
         assert federation.steps[0].count("vote") == 0
@@ -334,7 +354,7 @@ class TestNode:
                 federation, log = self.federation(database, votes=votes)
                 federation.run.set_up()
                 federation.ask(0, 1)
-                hidden = ("run", "plan")
+                hidden = ("run", "plan", "charge", "terms")
                 logs.append(
                     [
                         (r.kind, {k: v for k, v in r.detail.items() if k not in hidden})

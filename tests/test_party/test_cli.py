@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from party import cli
+from party.audit import AuditKind
 from party.site import KEYS, Site
 from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.command import Ended
+from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.served_federation import ServedFederation, served_federation
 
@@ -403,7 +405,8 @@ class TestPeers:
             *("--by", "M. Curie", "--site", member),
         )
         assert (ended.code, error_code(ended)) == (4, "PF-342")
-        assert not (member / "peers.toml").exists()
+        with records_of(Site.open(member)) as records:
+            assert records.pins() == ()
 
     def test_whom_nobody_names_is_not_pinned(self, pate_party: PateParty, member: Path) -> None:
         ended = pate_party(
@@ -474,15 +477,26 @@ class TestMachine:
 
 class TestLeaving:
     def test_keys_go_and_memory_stays(self, pate_party: PateParty, member: Path) -> None:
-        (member / "party.db").write_bytes(b"charged")
         ended = pate_party("leave", "--site", member, typed="y\n")
         assert ended.code == 0
         assert not any((member / key).exists() for key in KEYS)
-        assert (member / "party.db").read_bytes() == b"charged"
+        told = [record.kind for record in audit_of(Site.open(member))]
+        assert told == [AuditKind.JOINED, AuditKind.LEFT]
         status = pate_party("status", "--site", member, "--format", "json").json
         assert (status["state"], status["reason"]) == (None, "left: there are no keys")
         again = pate_party("leave", "--site", member, "--yes")
         assert (again.code, error_code(again)) == (5, "PF-340")
+
+    def test_whoever_must_leave_can_though_the_database_is_damaged(
+        self, pate_party: PateParty, joined: Path
+    ) -> None:
+        (joined / "party.db").write_bytes(b"no database at all" * 1000)
+        ended = pate_party("leave", "--site", joined, "--yes")
+        assert ended.code == 0
+        assert "PF-352" in ended.err
+        assert not any((joined / key).exists() for key in KEYS)
+        shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert shown["database"].startswith("PF-352")
 
     @pytest.mark.parametrize("typed", ["", "n\n"])
     def test_a_person_must_agree(self, pate_party: PateParty, joined: Path, typed: str) -> None:

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from party.approvals import Approvals, State, Subject
-from party.audit_file import SignedHead
+from party.audit import read_head
 from party.doctor import Check
 from party.guard import run_digest
-from party.service import APPROVALS_FILE, AUDIT
-from party.site import Site
+from party.site import DATABASE_FILE, Site
+from party.site_records import Approval, ApprovalState, Subject
 from protocols import wire
-from tests.support.hospital_services import Hospitals, make_hospitals
+from tests.support.hospital_services import Hospitals, make_hospitals, records_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, stack
+from tests.test_party.test_service import Running, membership_of, stack, tampered
 
 __all__ = ["pate_party", "stack"]
 
@@ -33,10 +32,10 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     members = tuple(sorted(hospitals.members, key=lambda member: member.identity.fingerprint))
     terms = hospitals.terms(members)
     seats = tuple(member.identity.fingerprint for member in members)
-    approvals = Approvals(site.path(APPROVALS_FILE))
     content = wire.encode_value(terms.as_record())
-    approvals.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats, at=1e9)
-    approvals.ask(Subject.RUN, run_digest(terms, seats), terms=content, seats=seats, at=1e9)
+    with records_of(site) as records:
+        records.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats)
+        records.ask(Subject.RUN, run_digest(terms, seats), terms=content, seats=seats)
     monkeypatch.setattr(
         "party.enrollment.CoordinatorDoor.fetch_pool",
         lambda self, digest: hospitals.task.to_bytes(),
@@ -44,8 +43,13 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
+def approvals_of(site: Site, state: ApprovalState | None = None) -> tuple[Approval, ...]:
+    with records_of(site) as records:
+        return records.approvals(state)
+
+
 def digest_of(site: Site, subject: Subject) -> str:
-    [found] = [one for one in Approvals(site.path(APPROVALS_FILE)).all() if one.subject is subject]
+    [found] = [one for one in approvals_of(site) if one.subject is subject]
     return found.digest.hex()
 
 
@@ -82,10 +86,10 @@ class TestApprove:
             *("approve", digest[:12], "--by", "M. Curie", "--site", waiting.folder), typed="y\n"
         )
         assert ended.code == 0, ended.err
-        approvals = Approvals(waiting.path(APPROVALS_FILE)).all()
-        assert {(one.subject, one.state, one.by) for one in approvals} == {
-            (Subject.POOL, State.APPROVED, "M. Curie"),
-            (Subject.RUN, State.APPROVED, "M. Curie"),
+        approvals = approvals_of(waiting)
+        assert {(one.subject, one.state, one.decided_by) for one in approvals} == {
+            (Subject.POOL, ApprovalState.APPROVED, "M. Curie"),
+            (Subject.RUN, ApprovalState.APPROVED, "M. Curie"),
         }
         assert waiting.path("teachers", hospitals.task.digest.hex()).is_dir()
         assert waiting.path("pools", hospitals.task.pool.digest.hex()).is_file()
@@ -94,7 +98,7 @@ class TestApprove:
         ended = pate_party("approve", digest_of(waiting, Subject.RUN), "--site", waiting.folder)
         assert (ended.code, error_code(ended)) == (3, "PF-348")
         assert not list(waiting.path("teachers").iterdir())
-        assert len(Approvals(waiting.path(APPROVALS_FILE)).pending()) == 2
+        assert len(approvals_of(waiting, ApprovalState.PENDING)) == 2
 
     def test_a_task_of_another_pool_is_not_approved(
         self,
@@ -111,8 +115,8 @@ class TestApprove:
         ended = pate_party(
             "approve", digest_of(waiting, Subject.RUN), "--yes", "--site", waiting.folder
         )
-        assert (ended.code, error_code(ended)) == (5, "PF-371")
-        assert len(Approvals(waiting.path(APPROVALS_FILE)).pending()) == 2
+        assert (ended.code, error_code(ended)) == (5, "PF-360")
+        assert len(approvals_of(waiting, ApprovalState.PENDING)) == 2
 
     @pytest.mark.parametrize(
         "digest", [pytest.param("00", id="too short"), pytest.param("0" * 64, id="unknown")]
@@ -127,9 +131,9 @@ class TestApprove:
         digest = digest_of(waiting, Subject.RUN)
         assert pate_party("approve", digest, "--yes", "--site", waiting.folder).code == 0
         assert pate_party("reject", digest, "--site", waiting.folder).code == 0
-        approvals = Approvals(waiting.path(APPROVALS_FILE))
-        assert approvals.approved(Subject.RUN) == frozenset()
-        assert len(approvals.approved(Subject.POOL)) == 1
+        with records_of(waiting) as records:
+            decided = records.decided()
+        assert (len(decided.approved_runs), len(decided.approved_pools)) == (0, 1)
 
 
 class TestPauseBudgetAudit:
@@ -182,18 +186,30 @@ class TestPauseBudgetAudit:
         shown = json.loads(
             pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
         )
-        SignedHead(
-            shown["records"], bytes.fromhex(shown["head"]), bytes.fromhex(shown["signature"])
-        ).verify(site.identity.public)
+        head = read_head(bytes.fromhex(shown["signed"]), site.identity.public)
+        assert head == (shown["records"], bytes.fromhex(shown["head"]))
+        assert shown["witnessed"] is None  # nobody could be asked
+
+    def test_what_the_coordinator_holds_is_asked_for_and_compared(
+        self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site, held = ran.hospitals.sites[0], ran.services[0].signed_head()
+        answer = membership_of(site, audit_head=held)
+        monkeypatch.setattr("party.enrollment.CoordinatorDoor.membership", lambda self, **_: answer)
+        verify = ("audit", "verify", "--site", site.folder)
+        shown = pate_party(*verify, "--format", "json").json
+        assert shown["witnessed"] == shown["records"] == ran.services[0]._audit.count
+        tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
+        ended = pate_party(*verify)
+        assert (ended.code, error_code(ended)) == (5, "PF-353")
 
     def test_a_changed_record_is_found(self, pate_party: PateParty, ran: Running) -> None:
         site = ran.hospitals.sites[0]
-        path = site.path(*AUDIT)
-        content = path.read_bytes()
-        assert b"batch answered" in content
-        path.write_bytes(content.replace(b"batch answered", b"batch answereD"))
+        tampered(ran, 0, "UPDATE audit SET body = body || x'00' WHERE number = 3")
         ended = pate_party("audit", "verify", "--site", site.folder)
-        assert (ended.code, error_code(ended)) == (5, "PF-372")
+        assert (ended.code, error_code(ended)) == (5, "PF-353")
+        assert "record 3 " in ended.err
+        assert pate_party("budget", "--site", site.folder).code == 5
 
     def test_a_log_that_was_cut_or_written_anew_does_not_fit_a_head_that_was_kept(
         self, pate_party: PateParty, ran: Running
@@ -203,11 +219,10 @@ class TestPauseBudgetAudit:
         shown = json.loads(pate_party(*verify, "--format", "json").out)
         head = f"{shown['records']}:{shown['head']}"
         assert pate_party(*verify, "--head", head).code == 0
-        path = site.path(*AUDIT)
-        path.write_bytes(path.read_bytes()[:-1])  # its last record is unfinished now
+        tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         assert pate_party(*verify).code == 0
         ended = pate_party(*verify, "--head", head)
-        assert (ended.code, error_code(ended)) == (5, "PF-372")
+        assert (ended.code, error_code(ended)) == (5, "PF-353")
 
 
 class TestStart:
@@ -219,7 +234,7 @@ class TestStart:
         ended = pate_party("start", "--site", hospitals.sites[0].folder)
         assert (ended.code, error_code(ended)) == (4, "PF-374")
         assert "Set it." in ended.err
-        assert not hospitals.sites[0].path("journal").exists()
+        assert not hospitals.sites[0].path(f"{DATABASE_FILE}.lock").exists()
 
     def test_there_is_no_way_around_the_doctor(
         self, pate_party: PateParty, hospitals: Hospitals

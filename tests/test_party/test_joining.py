@@ -6,7 +6,6 @@ import secrets
 import time
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 from party.dataset import add
 from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
-from party.peers import Pin, Pins, named_by, require_compared
+from party.peers import named_by, require_compared
 from party.site import Site
 from party.tasks import fetch_task
 from party.training import ready_teachers
@@ -23,6 +22,7 @@ from pate_fed.data.csv_file import read_csv
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from tests.support.hospital_services import records_of
 from tests.support.real_data import real_data
 from tests.support.served_federation import ServedFederation, served_federation
 
@@ -84,7 +84,8 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
                 task = fetch_task(site, door, digest)
                 pin_all(site, door, sites)
             assert task.digest == made.digest
-            assert len(Pins(site.path("peers.toml")).checked()) == 3
+            with records_of(site) as records:
+                assert len(records.pins()) == 3
             votes.append(
                 ready_teachers(site, task, random_bytes=secrets.token_bytes).vote(task.inputs)
             )
@@ -96,8 +97,8 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
 
 def pin_all(site: Site, door: CoordinatorDoor, sites: dict[str, Site]) -> None:
     membership = door.membership()
-    pins = Pins(site.path("peers.toml"))
     for name in membership.peer_names:
         identity = named_by(membership, name)
         require_compared(identity, spoken(sites[name].identity.public.fingerprint))
-        pins.add(Pin(name, name, identity, "telephone", "a test", datetime.now(UTC)))
+        with records_of(site) as records:
+            records.add_pin(name, identity, how="telephone", by="a test")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +18,28 @@ import pytest
 import party.flower_app
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from coordinator.labeling import LabelingRun
-from party.approvals import Approvals, Pause, State, Subject
-from party.audit_file import read_verified
-from party.errors import (
-    JournalLockedError,
-    LedgerFileError,
-    Reason,
-)
-from party.ledger_file import read_ledger
-from party.service import APPROVALS_FILE, AUDIT, LEDGER_FILE, PAUSE_FILE, PartyService
+from party.audit import AuditKind
+from party.errors import BrokenAuditLogError, JournalLockedError, Reason, RecordError, StorageError
+from party.service import PartyService
+from party.site import DATABASE_FILE, Site
+from party.site_records import Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
 from protocols import wire
-from protocols.identity import SigningIdentity
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Membership
 from tests.support.federation import MemoryTransport, holds_vector, kinds
-from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals
+from tests.support.hospital_services import (
+    TEACHERS,
+    Hospitals,
+    audit_of,
+    ledger_of,
+    make_hospitals,
+    records_of,
+)
 
 MARKER = 1
 
@@ -62,9 +68,7 @@ class Running:
 
     def restart(self, place: int, vote_of: object = votes) -> PartyService:
         """What a crash leaves is read by another process."""
-        old = self.services[place]
-        old._audit.close()
-        old._journal.close()
+        self.services[place]._database.close()
         self.services[place] = self.transport.doors[place] = self.open(place, vote_of)
         return self.services[place]
 
@@ -93,8 +97,14 @@ def running(tmp_path: Path, stack: ExitStack) -> Running:
 
 
 def charged(running: Running, place: int) -> list[str]:
-    ledger = read_ledger(running.file(place, LEDGER_FILE))
-    return [entry.state.value for entry in ledger.entries]
+    return [entry.state.value for entry in ledger_of(running.hospitals.sites[place]).entries]
+
+
+def tampered(running: Running, place: int, statement: str) -> None:
+    """Act as somebody who can write the database."""
+    with closing(sqlite3.connect(running.file(place, DATABASE_FILE))) as file:
+        file.execute(statement)
+        file.commit()
 
 
 class TestRun:
@@ -106,9 +116,12 @@ class TestRun:
         assert release.labels.tolist() == [MARKER] * 3
         for place in range(3):
             assert charged(running, place) == ["committed"]
-            kinds_noted = [r.kind for r in read_verified(running.file(place, *AUDIT))]
-            for kind in ("approved", "pins", "run accepted", "batch answered", "batch settled"):
-                assert kinds_noted.count(kind) == 1, (kind, kinds_noted)
+            told = [record.kind for record in audit_of(running.hospitals.sites[place])]
+            assert told == [
+                *(AuditKind.PIN_ADDED, AuditKind.PIN_ADDED, AuditKind.ASKED, AuditKind.APPROVED),
+                *(AuditKind.SETTINGS_CHANGED, AuditKind.DATA_CHANGED, AuditKind.RUN_ACCEPTED),
+                *(AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED),
+            ]
 
     def test_trained_teachers_are_ready_before_the_first_message(
         self, tmp_path: Path, stack: ExitStack
@@ -141,14 +154,19 @@ class TestApproval:
     def test_a_run_of_an_unknown_pool_is_refused_before_any_vote_and_waits_for_a_person(
         self, running: Running
     ) -> None:
-        approvals = Approvals(running.file(1, APPROVALS_FILE))
-        [known] = approvals.all()
-        running.file(1, APPROVALS_FILE).unlink()
-        with pytest.raises(PartyRefusedError, match=Reason.POOL):
-            running.run().set_up()
-        [asked] = approvals.pending()
-        assert (asked.subject, asked.digest) == (Subject.POOL, known.digest)
-        approvals.decide(asked, State.APPROVED, by="M. Curie", at=3.0)
+        site, pool = running.hospitals.sites[1], running.hospitals.task.pool.digest
+        tampered(running, 1, "DELETE FROM approvals")
+        for _ in range(3):
+            with pytest.raises(PartyRefusedError, match=Reason.POOL):
+                running.run().set_up()
+        with records_of(site) as records:
+            [asked] = records.approvals()
+            assert (asked.subject, asked.digest, asked.state.value) == ("pool", pool, "pending")
+            assert len(asked.seats) == 3
+            records.approve(asked.subject, asked.digest, by="M. Curie")
+        # However often it is offered, it is put on record once.
+        told = [record.kind for record in audit_of(site)]
+        assert told.count(AuditKind.RUN_REFUSED) == 1
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -164,11 +182,10 @@ class TestApproval:
             with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
                 running.run().set_up()
             for each in range(3):
-                approvals = Approvals(running.file(each, APPROVALS_FILE))
-                for asked in approvals.pending():
-                    assert asked.subject is Subject.RUN
-                    if each <= place:
-                        approvals.decide(asked, State.APPROVED, by="M. Curie", at=3.0)
+                with records_of(hospitals.sites[each]) as records:
+                    for asked in records.approvals():
+                        if asked.subject is Subject.RUN and each <= place:
+                            records.approve(asked.subject, asked.digest, by="M. Curie")
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -182,8 +199,8 @@ class TestApproval:
     ) -> None:
         run = running.run()
         run.set_up()
-        approvals = Approvals(running.file(2, APPROVALS_FILE))
-        approvals.decide(approvals.all()[0], State.REJECTED, by="M. Curie", at=4.0)
+        with records_of(running.hospitals.sites[2]) as records:
+            records.reject(Subject.POOL, running.hospitals.task.pool.digest, by="M. Curie")
         with pytest.raises(VoidBatchError, match=Reason.POOL):
             run.ask((0,))
         assert charged(running, 2) == []
@@ -191,21 +208,15 @@ class TestApproval:
             holds_vector(answer) for node, answer in running.transport.answers if node == 2
         )
 
-    def test_what_waits_does_not_fill_the_disk(self, tmp_path: Path) -> None:
-        approvals = Approvals(tmp_path / APPROVALS_FILE)
-        for number in range(60):
-            digest = number.to_bytes(32, "big")
-            approvals.ask(Subject.RUN, digest, terms=b"t", seats=(), at=1.0)
-        assert [one.digest[-1] for one in approvals.pending()] == list(range(40, 60))
-
 
 class TestPause:
     def test_a_paused_site_refuses_the_next_batch_before_any_vote(self, running: Running) -> None:
         run = running.run()
         run.set_up()
         run.ask((0,))
-        pause = Pause(running.file(0, PAUSE_FILE))
-        pause.set(True, by="M. Curie", at=5.0)
+        site = running.hospitals.sites[0]
+        with records_of(site) as records:
+            records.pause(by="M. Curie")
         answers = len(running.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.PAUSED):
             run.ask((1,))
@@ -215,18 +226,38 @@ class TestPause:
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
         assert (status.state, status.last_refusal) == ("paused", "PF-323")
-        pause.set(False, by="M. Curie", at=6.0)
+        with records_of(site) as records:
+            records.resume(by="M. Curie")
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
-    def test_a_pause_that_cannot_be_read_is_a_pause(self, running: Running) -> None:
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param("DROP TABLE standing", id="no table"),
+            pytest.param("DROP TABLE approvals", id="no approvals"),
+        ],
+    )
+    def test_where_what_people_decided_cannot_be_read_nothing_is_answered(
+        self, running: Running, spoil: str
+    ) -> None:
         run = running.run()
         run.set_up()
-        running.file(0, PAUSE_FILE).write_text("{", encoding="utf-8")
-        app = party.flower_app.build(lambda _: running.services[0])
-        assert app is not None
-        with pytest.raises(Exception, match=r"pause\.json"):
-            running.services[0].receive(b"")
+        tampered(running, 0, spoil)
+        answers = len(running.transport.answers)
+        with pytest.raises(StorageError):
+            running.services[0].receive(wire.pack([]))
+        assert len(running.transport.answers) == answers
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert status.last_fault == "PF-350"
+
+    def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
+        with records_of(running.hospitals.sites[0]) as records:
+            records.pause(by="M. Curie")
+        tampered(running, 0, "UPDATE standing SET value = 'no' WHERE name = 'pause'")
+        with pytest.raises(PartyRefusedError, match=Reason.PAUSED):
+            running.run().set_up()
 
 
 class TestRestart:
@@ -271,9 +302,20 @@ class TestRestart:
         run = running.run()
         run.set_up()
         run.ask((0,))
-        running.file(0, LEDGER_FILE).unlink()
-        with pytest.raises(LedgerFileError, match="must be there"):
+        tampered(running, 0, "DELETE FROM entries")
+        tampered(running, 0, "DELETE FROM budget")
+        with pytest.raises(RecordError, match="must be there"):
             running.restart(0)
+
+    def test_a_database_that_is_gone_is_not_made_anew(self, running: Running) -> None:
+        running.services[0].close()
+        for path in running.hospitals.sites[0].folder.glob(f"{DATABASE_FILE}*"):
+            path.unlink()
+        with pytest.raises(StorageError, match="must be there"):
+            running.open(0)
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert (status.state, status.trouble) == ("stopped", "PF-350")
 
 
 class TestOrder:
@@ -284,9 +326,8 @@ class TestOrder:
 
         def watching(*_: object) -> object:
             def vote(batch: QueryBatch) -> object:
-                records = read_verified(running.file(0, *AUDIT))
-                ledger = read_ledger(running.file(0, LEDGER_FILE))
-                seen.append([records[-1].kind, ledger.entries[-1].state.value])
+                records = audit_of(running.hospitals.sites[0])
+                seen.append([records[-1].kind, *charged(running, 0)])
                 return np.full((TEACHERS, len(batch)), MARKER)
 
             return vote
@@ -306,7 +347,7 @@ class TestOrder:
         running.restart(0, watching)
         run = running.run()
         run.set_up()
-        running.services[0]._audit.close()
+        tampered(running, 0, "DROP TABLE audit")
         with pytest.raises(VoidBatchError, match=Reason.FAULT):
             run.ask((0,))
         assert asked == []
@@ -324,16 +365,117 @@ class TestOrder:
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
 
+def membership_of(
+    site: Site,
+    *,
+    peers: Mapping[str, PublicIdentity] | None = None,
+    audit_head: bytes = b"",
+    state: str = "member",
+) -> Membership:
+    """The coordinator's answer to a site, as its door takes it."""
+    named = dict(peers or {})
+    return Membership(
+        party=site.identity.fingerprint,
+        federation="lung study",
+        state=state,
+        answered_at=1,
+        peer_names=tuple(named),
+        peer_keys=tuple(identity.key for identity in named.values()),
+        audit_head=audit_head,
+    )
+
+
 class TestPeers:
     def test_a_peer_that_is_known_by_hearsay_is_known_and_counts_for_nothing(
         self, running: Running
     ) -> None:
         stranger, service = SigningIdentity.generate().public, running.services[0]
-        service.hear({stranger.fingerprint: stranger})
+        service.hear(membership_of(running.hospitals.sites[0], peers={"Else": stranger}))
         service.receive(wire.pack([]))
         assert stranger.fingerprint in service._node._pins
         assert stranger.fingerprint not in service._node._guard.checked_peers
         assert len(service._node._guard.checked_peers) == 2
+
+
+class TestWitness:
+    """The coordinator holds the head that the site signed last, and gives it back."""
+
+    def ask(self, running: Running) -> None:
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        run.close()
+
+    def put_back(self, running: Running, copy: Path) -> None:
+        """Put yesterday's database in the place of today's."""
+        running.services[0]._database.close()
+        for path in running.hospitals.sites[0].folder.glob(f"{DATABASE_FILE}-*"):
+            path.unlink()
+        shutil.copyfile(copy, running.file(0, DATABASE_FILE))
+        running.services[0] = running.transport.doors[0] = running.open(0)
+
+    def copied(self, running: Running, copy: Path) -> Path:
+        with closing(sqlite3.connect(running.file(0, DATABASE_FILE))) as file:
+            file.execute("VACUUM INTO ?", (str(copy),))
+        return copy
+
+    def test_a_log_that_goes_on_from_its_own_head_is_nothing_new(self, running: Running) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+        held = service.signed_head()
+        self.ask(running)
+        for head in (b"", held, service.signed_head()):
+            service.hear(membership_of(site, audit_head=head))
+        self.ask_again(running)
+
+    def ask_again(self, running: Running) -> None:
+        run = running.run()
+        run.set_up()
+        run.ask((1,))
+
+    @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "grown past it"])
+    def test_yesterdays_database_stops_the_node_before_any_run_and_at_every_start(
+        self, running: Running, tmp_path: Path, grows: bool
+    ) -> None:
+        site = running.hospitals.sites[0]
+        yesterday = self.copied(running, tmp_path / "yesterday.db")
+        self.ask(running)
+        held = running.services[0].signed_head()
+        self.put_back(running, yesterday)
+        if grows:
+            with records_of(site) as records:
+                for _ in range(5):
+                    records.pause(by="M. Curie")
+                    records.resume(by="M. Curie")
+        service = running.services[0]
+        service.hear(membership_of(site, audit_head=held))
+        with pytest.raises(BrokenAuditLogError):
+            service.receive(wire.pack([]))
+        running.now += 5
+        service.idle()
+        assert service.status.trouble == "PF-353"
+        charged_before = charged(running, 0)
+        # An answer without a head, or with an older one, changes nothing.
+        service.hear(membership_of(site))
+        with pytest.raises(BrokenAuditLogError):
+            service.receive(wire.pack([]))
+        with pytest.raises(BrokenAuditLogError):
+            running.restart(0)
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert (status.state, status.trouble) == ("stopped", "PF-353")
+        assert charged(running, 0) == charged_before
+
+    def test_records_written_anew_while_the_node_runs_are_noticed(self, running: Running) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+        held = service.signed_head()
+        tampered(
+            running,
+            0,
+            "UPDATE audit SET link = zeroblob(32) WHERE number = (SELECT max(number) FROM audit)",
+        )
+        service.hear(membership_of(site, audit_head=held))
+        with pytest.raises(BrokenAuditLogError):
+            service.receive(wire.pack([]))
 
 
 class TestTrouble:
@@ -376,6 +518,7 @@ class TestNothingLeaks:
             *("schema_version", "state", "at", "pid", "run", "round_state", "last_message_at"),
             *("last_refusal", "last_refusal_at", "runs_accepted", "batches_answered"),
             *("batches_refused", "tasks", "waiting", "trouble", "supernode_starts"),
+            *("last_fault", "last_fault_at", "membership", "heard_at"),
         }
         assert status["pid"] == os.getpid()
 

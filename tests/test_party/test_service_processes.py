@@ -23,15 +23,12 @@ from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.transport import Silence
-from party.audit_file import read_verified
-from party.ledger_file import read_ledger
-from party.service import AUDIT, LEDGER_FILE
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed import __version__
 from protocols import wire
 from tests.support.federation import holds_vector, kinds
-from tests.support.hospital_services import Hospitals, make_hospitals
+from tests.support.hospital_services import Hospitals, audit_of, ledger_of, make_hospitals
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT_S = 240.0
@@ -143,8 +140,7 @@ class Deployed:
         wait_for(lambda: self.online() == 3)
 
     def charged(self, place: int) -> list[str]:
-        ledger = read_ledger(self.hospitals.sites[place].path(LEDGER_FILE))
-        return [entry.state.value for entry in ledger.entries]
+        return [entry.state.value for entry in ledger_of(self.hospitals.sites[place]).entries]
 
     def close(self) -> None:
         for process in self.processes:
@@ -244,7 +240,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
         assert len(vectors) == 2
         assert deployed.charged(0) == ["forfeited", "reserved"]
     for site in hospitals.sites:
-        assert read_verified(site.path(*AUDIT))
+        assert audit_of(site)
         status = read_status(site.path(STATUS_FILE))
         assert status is not None
         assert status.tasks == 1

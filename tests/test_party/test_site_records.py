@@ -1,8 +1,11 @@
-"""What the site's people decided: pins, approvals, settings, each with its audit record."""
+"""What the site's people decided: pins, approvals, a pause, each with its audit record."""
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,14 +13,15 @@ from typing import Any
 import pytest
 
 from party.audit import AuditKind
-from party.audit_log import AuditLog
-from party.errors import RecordError, StorageError
-from party.site_records import ApprovalState, SiteRecords, Subject
-from party.storage import PartyDatabase
+from party.errors import ApprovalError, PinError, StorageDamagedError, StorageError
+from party.peers import Pin
+from party.site_records import MOST_PENDING, ApprovalState, SiteRecords, Subject
+from party.storage import AuditLog, PartyDatabase
 from protocols.identity import SigningIdentity
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
+TERMS, SEATS = b"terms", (bytes([1]) * 32, bytes([2]) * 32)
 
 
 @pytest.fixture
@@ -38,21 +42,41 @@ def logged(database: PartyDatabase) -> list[tuple[AuditKind, dict[str, Any]]]:
     return [(record.kind, dict(record.detail)) for record in log.records()]
 
 
+def tampered(database: PartyDatabase, statement: str) -> None:
+    """Act as somebody who can write the file."""
+    with closing(sqlite3.connect(database.path)) as file:
+        file.execute(statement)
+        file.commit()
+
+
 class TestPins:
     def test_a_pin_says_who_was_checked_how_and_by_whom(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        pin = records.add_pin("north", PEER, how="words by telephone", by="A. Meyer")
-        assert records.pins() == {PEER.fingerprint: pin}
-        assert (pin.identity, pin.checked_how, pin.pinned_at) == (PEER, "words by telephone", 1000)
+        assert records.pins() == ()
+        pin = records.add_pin("north", PEER, body="Trust", how="words by telephone", by="A. Meyer")
+        assert pin == Pin("north", "Trust", PEER, "words by telephone", "A. Meyer", 1000.0)
+        assert records.pins() == records.decided().pins == (pin,)
         [(kind, detail)] = logged(database)
         assert kind is AuditKind.PIN_ADDED
         assert detail == {
             "name": "north",
+            "body": "Trust",
             "fingerprint": PEER.fingerprint,
             "how": "words by telephone",
             "by": "A. Meyer",
         }
+
+    def test_whoever_is_of_no_other_body_is_of_its_own(self, records: SiteRecords) -> None:
+        assert records.add_pin("north", PEER, how="in person", by="A. Meyer").body == "north"
+
+    def test_a_pin_that_nobody_checked_is_none(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for how, by in (("", "A. Meyer"), ("in person", " ")):
+            with pytest.raises(PinError):
+                records.add_pin("north", PEER, how=how, by=by)
+        assert (records.pins(), logged(database)) == ((), [])
 
     @pytest.mark.parametrize(
         ("name", "identity"),
@@ -67,9 +91,9 @@ class TestPins:
     ) -> None:
         records.add_pin("north", PEER, how="in person", by="A. Meyer")
         before = logged(database)
-        with pytest.raises(RecordError):
+        with pytest.raises(PinError):
             records.add_pin(name, identity, how="by mail", by="M. Allory")
-        assert [pin.checked_how for pin in records.pins().values()] == ["in person"]
+        assert [pin.how for pin in records.pins()] == ["in person"]
         assert logged(database) == before
 
     def test_a_pin_is_replaced_only_after_it_was_removed(
@@ -77,37 +101,40 @@ class TestPins:
     ) -> None:
         records.add_pin("north", PEER, how="in person", by="A. Meyer")
         records.remove_pin("north", by="A. Meyer")
-        assert records.pins() == {}
+        assert records.pins() == ()
         records.add_pin("north", OTHER, how="in person", by="A. Meyer")
-        assert list(records.pins()) == [OTHER.fingerprint]
+        assert [pin.identity for pin in records.pins()] == [OTHER]
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [AuditKind.PIN_ADDED, AuditKind.PIN_REMOVED, AuditKind.PIN_ADDED]
-        with pytest.raises(RecordError):
+        with pytest.raises(PinError):
             records.remove_pin("south", by="A. Meyer")
 
 
 class TestApprovals:
-    def test_what_is_asked_waits_and_is_noted_once(
+    def test_what_is_asked_waits_with_terms_and_parties_and_is_noted_once(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        first = records.ask(Subject.POOL, POOL)
+        first = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS)
         assert first.state is ApprovalState.PENDING
-        assert records.ask(Subject.POOL, POOL) == first
+        assert (first.terms, first.seats, first.asked_at) == (TERMS, SEATS, 1000.0)
+        # Asked again, even with other terms, it is what it was.
+        assert records.ask(Subject.RUN, RUN, terms=b"others") == first
         assert records.approvals(ApprovalState.PENDING) == (first,)
+        assert records.decided().waiting == 1
         assert len(logged(database)) == 1
-        assert not records.is_approved(Subject.POOL, POOL)
 
     def test_a_person_decides_and_may_think_again(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        records.ask(Subject.RUN, RUN)
+        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS)
         approved = records.approve(Subject.RUN, RUN, by="A. Meyer")
         assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
-        assert records.is_approved(Subject.RUN, RUN)
+        assert (approved.terms, approved.seats) == (TERMS, SEATS)
+        assert records.decided().approved_runs == {RUN}
         # Asked again it stands as it was decided: a message changes nothing.
         assert records.ask(Subject.RUN, RUN) == approved
         records.reject(Subject.RUN, RUN, by="B. Ito")
-        assert not records.is_approved(Subject.RUN, RUN)
+        assert records.decided().approved_runs == frozenset()
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
 
@@ -115,34 +142,136 @@ class TestApprovals:
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
         for decide in (records.approve, records.reject):
-            with pytest.raises(RecordError):
+            with pytest.raises(ApprovalError):
                 decide(Subject.POOL, POOL, by="A. Meyer")
         assert logged(database) == []
+
+    @pytest.mark.parametrize("by", ["", " ", "two\nlines"])
+    def test_a_decision_is_somebodys(
+        self, records: SiteRecords, database: PartyDatabase, by: str
+    ) -> None:
+        records.ask(Subject.POOL, POOL)
+        records.add_pin("north", PEER, how="in person", by="A. Meyer")
+        before = logged(database)
+        for decide in (
+            lambda: records.approve(Subject.POOL, POOL, by=by),
+            lambda: records.remove_pin("north", by=by),
+            lambda: records.pause(by=by),
+            lambda: records.resume(by=by),
+        ):
+            with pytest.raises(ApprovalError):
+                decide()
+        assert logged(database) == before
 
     def test_a_pool_is_not_approved_as_a_run(self, records: SiteRecords) -> None:
         records.ask(Subject.RUN, POOL)
         records.approve(Subject.RUN, POOL, by="A. Meyer")
-        assert not records.is_approved(Subject.POOL, POOL)
-        assert records.approved_pools() == frozenset()
+        assert records.decided().approved_pools == frozenset()
 
     def test_the_guard_gets_approved_pools_and_no_others(self, records: SiteRecords) -> None:
         for pool in (POOL, RUN, b"q" * 32):
             records.ask(Subject.POOL, pool)
         records.approve(Subject.POOL, POOL, by="A. Meyer")
         records.reject(Subject.POOL, RUN, by="A. Meyer")
-        assert records.approved_pools() == {POOL}
+        assert records.decided().approved_pools == {POOL}
+
+    def test_few_digits_mean_nothing_and_many_one_thing(self, records: SiteRecords) -> None:
+        one = records.ask(Subject.RUN, RUN)
+        assert records.find(one.digest.hex()[:8]) == one
+        assert records.find(one.digest.hex().upper()) == one
+        for digits in ("", one.digest.hex()[:7], "ffffffff"):
+            with pytest.raises(ApprovalError):
+                records.find(digits)
+
+    def test_what_waits_does_not_fill_the_disk_whatever_the_clock_says(
+        self, database: PartyDatabase
+    ) -> None:
+        ticks = count(10_000, -1)  # a clock that runs backward
+        records = SiteRecords(database, clock=lambda: float(next(ticks)))
+        records.ask(Subject.POOL, POOL)
+        records.approve(Subject.POOL, POOL, by="A. Meyer")
+        for number in range(3 * MOST_PENDING):
+            records.ask(Subject.RUN, number.to_bytes(32, "big"))
+        waiting = records.approvals(ApprovalState.PENDING)
+        assert [one.digest[-1] for one in waiting] == list(range(40, 60))
+        assert records.decided().approved_pools == {POOL}
+
+    def test_node_and_people_write_at_once_and_nothing_is_lost(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        digests = [number.to_bytes(32, "big") for number in range(20)]
+        for digest in digests[:10]:
+            records.ask(Subject.RUN, digest)
+
+        def people() -> None:
+            with PartyDatabase.at(database.path) as own:
+                mine = SiteRecords(own, clock=lambda: 1.0)
+                for digest in digests[:10]:
+                    mine.approve(Subject.RUN, digest, by="M. Curie")
+
+        thread = threading.Thread(target=people)
+        thread.start()
+        for digest in digests[10:]:
+            records.ask(Subject.RUN, digest)
+        thread.join()
+        decided = records.decided()
+        assert (len(decided.approved_runs), decided.waiting) == (10, 10)
+        assert AuditLog(database).verify() == 30
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param("UPDATE approvals SET state = 'yes'", id="state"),
+            pytest.param("UPDATE approvals SET kind = 'all'", id="subject"),
+            pytest.param("UPDATE approvals SET seats = x'ff'", id="parties"),
+            pytest.param("DROP TABLE approvals", id="all"),
+        ],
+    )
+    def test_what_cannot_be_read_approves_nothing(
+        self, records: SiteRecords, database: PartyDatabase, spoil: str
+    ) -> None:
+        records.ask(Subject.RUN, RUN)
+        tampered(database, spoil)
+        with pytest.raises(StorageError) as caught:
+            records.decided()
+        assert isinstance(caught.value, StorageDamagedError) or "DROP" in spoil
+
+
+class TestPause:
+    def test_it_lasts_until_somebody_ends_it(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        assert not records.decided().is_paused
+        for _ in range(2):
+            records.pause(by="A. Meyer")
+        with PartyDatabase.at(database.path) as again:
+            assert SiteRecords(again, clock=lambda: 1.0).decided().is_paused
+        records.resume(by="B. Ito")
+        assert not records.decided().is_paused
+        assert logged(database) == [
+            (AuditKind.PAUSED, {"by": "A. Meyer"}),
+            (AuditKind.RESUMED, {"by": "B. Ito"}),
+        ]
+
+    def test_one_that_says_something_else_is_a_pause(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        records.pause(by="A. Meyer")
+        tampered(database, "UPDATE standing SET value = ''")
+        assert records.decided().is_paused
 
 
 class TestSettings:
-    def test_a_setting_is_there_again_and_its_changes_are_logged(
+    def test_what_holds_is_on_record_when_it_changes(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        assert records.setting("paused") is None
-        for value in ("yes", "yes", "no"):
-            records.set("paused", value, by="A. Meyer")
-        assert records.setting("paused") == "no"
-        assert records.settings() == {"paused": "no"}
-        assert [detail["value"] for _, detail in logged(database)] == ["yes", "no"]
+        for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
+            records.note_settings(file=file, table=table)
+        assert logged(database) == [
+            (AuditKind.SETTINGS_CHANGED, {"digest": POOL}),
+            (AuditKind.DATA_CHANGED, {"digest": bytes.fromhex("ab" * 32)}),
+            (AuditKind.SETTINGS_CHANGED, {"digest": RUN}),
+        ]
 
 
 def test_a_decision_whose_record_cannot_be_stored_is_none(
@@ -157,10 +286,10 @@ def test_a_decision_whose_record_cannot_be_stored_is_none(
     for decide in (
         lambda: records.approve(Subject.POOL, POOL, by="A. Meyer"),
         lambda: records.add_pin("north", PEER, how="in person", by="A. Meyer"),
-        lambda: records.set("paused", "yes", by="A. Meyer"),
+        lambda: records.pause(by="A. Meyer"),
     ):
         with pytest.raises(StorageError):
             decide()
     monkeypatch.undo()
-    assert records.approved_pools() == frozenset()
-    assert (records.pins(), records.settings()) == ({}, {})
+    decided = records.decided()
+    assert (decided.pins, decided.approved_pools, decided.is_paused) == ((), frozenset(), False)

@@ -82,6 +82,7 @@ def terms(**changed: Any) -> RunTerms:
     answers, refusals = changed.get("max_answers", 60), changed.get("max_refusals", 30)
     fields: dict[str, Any] = {
         "pool_digest": bytes(32),
+        "task_digest": bytes(32),
         "classes": 2,
         "vote_threshold": None,
         "sigma1": None,

@@ -6,6 +6,7 @@ import copy
 import html
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -594,6 +595,26 @@ def test_a_real_run_is_not_stamped(make_run: Callable[..., RunRecord]) -> None:
     privacy["noise"]["source"] = "operating system"
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text
     assert "simulat" not in text.lower()
+    assert "DEPLOYED" in text
+
+
+def test_a_deployment_shows_what_its_coordinator_knows_and_no_empty_yardstick(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["simulated"] = privacy["simulated"] = False
+    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    metrics["per_class"] = {}
+    run = make_run(metrics=metrics, privacy=privacy)
+    text = _Page(render_report(run)).words()
+    for party in privacy["parties"]:
+        assert party["party"] in text
+    assert "Nobody measured how often labels and student are right" in text
+    assert "yardstick" not in text.lower()
+    released = Counter(label for _, label in run.labels if label)
+    assert len(released) > 1
+    for name, labels in released.items():
+        assert f" {name} {labels} " in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Journal, ledger, audit log, pins, approvals and settings."""
+"""Journal, ledger, audit log, pins, approvals, and what else the site's people decided."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -100,7 +100,8 @@ def _make_records() -> None:
     op.create_table(
         "pins",
         sa.Column("fingerprint", _DIGEST, primary_key=True),
-        sa.Column("name", sa.String(64), nullable=False, unique=True),
+        sa.Column("name", sa.String(200), nullable=False, unique=True),
+        sa.Column("body", sa.String, nullable=False),
         sa.Column("identity_key", _DIGEST, nullable=False),
         sa.Column("checked_how", sa.String, nullable=False),
         sa.Column("checked_by", sa.String, nullable=False),
@@ -108,16 +109,22 @@ def _make_records() -> None:
     )
     op.create_table(
         "approvals",
-        sa.Column("kind", sa.String(16), primary_key=True),
-        sa.Column("digest", _DIGEST, primary_key=True),
+        sa.Column("number", sa.Integer, primary_key=True),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("digest", _DIGEST, nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("asked_at", sa.Double, nullable=False),
+        sa.Column("terms", sa.LargeBinary, nullable=False),
+        sa.Column("seats", sa.LargeBinary, nullable=False),
         sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
+        sa.UniqueConstraint("kind", "digest"),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])
     op.create_table(
-        "settings",
-        sa.Column("key", sa.String(64), primary_key=True),
+        "standing",
+        sa.Column("name", sa.String(64), primary_key=True),
         sa.Column("value", sa.String, nullable=False),
+        sa.Column("changed_by", sa.String, nullable=False),
+        sa.Column("changed_at", sa.Double, nullable=False),
     )

@@ -1,0 +1,462 @@
+"""A whole federation on this machine, typed as its people would type it, and stopped in the end.
+
+Its coordinator and its hospitals are processes that speak TLS over loopback: the same programs and
+commands as between real hospitals. This program types the commands, carries the invitation files,
+stands in for the telephone, and edits each hospital's `party.toml`. It imports none of the nodes.
+
+    python docs/examples/federation_demo --out runs/federation-demo
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import textwrap
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from processes import DemoError, Service, Stage, Terminal, wait_until
+from tables import HospitalTable, Study, load_study
+
+AT_ONCE = 2
+"""Hospitals whose people type at the same time: as many as a small machine has cores."""
+
+QUERIES = 40
+DELTA = "1e-5"
+RUN = "first"
+_START_S, _RUN_S = 180.0, 600.0
+_WORDS = re.compile(r"^\s+((?:[a-z]+ +){11}[a-z]+)\s*$", re.MULTILINE)
+_ASKED = re.compile(r"^\s*run ([0-9a-f]{64})", re.MULTILINE)
+
+POLICY = {"least_checked_peers": 2}
+"""What a hospital's owner has to allow for so small a federation; the default asks for 4."""
+
+
+@dataclass
+class Hospital:
+    """A hospital of the demonstration.
+
+    Attributes:
+        table: What it has.
+        terminal: Where its people type.
+        words: The twelve words of its identity, as its people read them.
+        node: Its node, once that runs.
+        lines: What its terminal shows, until it is shown.
+    """
+
+    table: HospitalTable
+    terminal: Terminal
+    words: str = ""
+    node: Service | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Demo:
+    """One demonstration.
+
+    Attributes:
+        study: What it is about.
+        out: Its folder.
+        stage: Its processes.
+    """
+
+    study: Study
+    out: Path
+    stage: Stage
+
+    def __post_init__(self) -> None:
+        self.operator = self.stage.terminal("operator", self.out / "operator")
+        self.hospitals = []
+        for table in self.study.hospitals:
+            terminal = self.stage.terminal(table.key, self.out / table.key)
+            hospital = Hospital(table, terminal)
+            terminal.say = hospital.lines.append
+            self.hospitals.append(hospital)
+        self.service: Service | None = None
+        self.words = ""
+
+    def play(self) -> None:
+        """Do everything, from the federation's making to its labels."""
+        steps: Sequence[tuple[str, Callable[[], None]]] = (
+            ("The operator makes the federation and serves it.", self.make),
+            (
+                "Each hospital is invited, joins and is approved. It compares twelve words with "
+                "the operator by telephone, and so does the operator.",
+                self.enroll,
+            ),
+            (
+                "Each hospital registers its own table, and its owner writes into party.toml what "
+                "is allowed. Nothing leaves.",
+                self.prepare,
+            ),
+            (
+                "Hospitals check each other: they compare twelve words by telephone, without the "
+                "operator.",
+                self.check_peers,
+            ),
+            ("Each hospital's doctor looks at all that could be in the way.", self.examine),
+            ("Each hospital starts its node: one connection out, no port open.", self.start),
+            (
+                "The operator asks for labels of public records. Hospitals refuse until a person "
+                "there has approved.",
+                self.ask,
+            ),
+            (
+                "Each hospital reads what it is asked and what that costs, trains its teachers, "
+                "and approves.",
+                self.approve,
+            ),
+            ("The run is offered again, and goes through.", self.follow),
+            ("The operator takes the results, and each hospital reads what was charged.", self.end),
+        )
+        began = time.monotonic()
+        for number, (said, step) in enumerate(steps, 1):
+            print(f"\n{number}. {said}   [{time.monotonic() - began:.0f} s]", flush=True)
+            step()
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def make(self) -> None:
+        """Make the federation and serve it."""
+        public, admin, metrics, health = free_ports(4)
+        self.operator.type(
+            *("pate-fed", "init", "--name", self.study.title),
+            *("--address", f"127.0.0.1:{public}", "--host", "127.0.0.1"),
+            *("--admin-port", admin, "--metrics-port", metrics, "--health-port", health),
+        )
+        self.service = service = self.operator.leave_running("pate-fed", "serve")
+
+        def is_served() -> bool:
+            service.require_alive()
+            return "is served at" in service.printed
+
+        wait_until("the federation's service", is_served, seconds=_START_S)
+
+    def enroll(self) -> None:
+        """Bring every hospital in."""
+
+        def enroll(hospital: Hospital) -> None:
+            name, own = hospital.table.name, hospital.terminal
+            operator = replace(self.operator, say=own.say)
+            read_aloud = words_in(operator.type("pate-fed", "invite", name))
+            invitation = f"{name.replace(' ', '-')}.invite.json"
+            own.say(f"(the file {invitation} is carried to {name})")
+            shutil.move(self.operator.folder / invitation, own.folder / invitation)
+            joined = own.type("pate-party", "join", invitation, "--compared", read_aloud)
+            hospital.words = words_in(joined)
+            operator.type(
+                *("pate-fed", "approve", name, "--words", hospital.words),
+                *("--teachers", hospital.table.teachers),
+            )
+
+        self._each(enroll)
+
+    def prepare(self) -> None:
+        """Register tables, and say what is allowed."""
+        ports = dict(
+            zip(
+                (one.table.key for one in self.hospitals),
+                free_ports(len(self.hospitals)),
+                strict=True,
+            )
+        )
+
+        def prepare(hospital: Hospital) -> None:
+            own, table = hospital.terminal, hospital.table
+            self.study.write_hospital(table, own.folder / "records.csv")
+            own.type(
+                *("pate-party", "data", "add", "records.csv"),
+                *("--label", self.study.label, "--patient-id", "patient"),
+            )
+            changed = {
+                "teachers": table.teachers,
+                # Several hospitals on one machine cannot have the same port on loopback.
+                "node_port": ports[table.key],
+            }
+            edit_settings(own.folder / "pate-party" / "party.toml", changed, POLICY)
+            for name, value in {
+                **changed,
+                **{f"[policy] {k}": v for k, v in POLICY.items()},
+            }.items():
+                own.say(f"(party.toml, by its editor: {name} = {value})")
+
+        self._each(prepare)
+
+    def check_peers(self) -> None:
+        """Let everybody compare words with everybody."""
+
+        def check(hospital: Hospital) -> None:
+            for peer in self.hospitals:
+                if peer is not hospital:
+                    hospital.terminal.type(
+                        *("pate-party", "peers", "add", peer.table.name),
+                        *("--compared", peer.words, "--how", "telephone, number known before"),
+                        *("--by", person(hospital)),
+                    )
+
+        self._each(check)
+
+    def examine(self) -> None:
+        """Ask the doctors; warnings are let pass."""
+        self._each(lambda one: one.terminal.type("pate-party", "doctor", codes=(0, 1)))
+
+    def start(self) -> None:
+        """Start the nodes, and wait until each is connected."""
+
+        def start(hospital: Hospital) -> None:
+            hospital.node = hospital.terminal.leave_running("pate-party", "start")
+
+        self._each(start)
+        nodes = [one.node for one in self.hospitals if one.node is not None]
+        wait_until("every node", lambda: all(map(is_up, nodes)), seconds=_START_S)
+
+    def ask(self) -> None:
+        """Ask for labels."""
+        self.study.write_public(self.operator.folder / "public.csv")
+        self.run = self.operator.leave_running(
+            *("pate-fed", "run", "--name", RUN, "--queries", "public.csv"),
+            *("--label", self.study.label, "--classes", ",".join(self.study.classes)),
+            *("--ask", QUERIES, "--delta", DELTA),
+        )
+        wait_until(
+            "a hospital's refusal", lambda: self._says("waits for the approval"), seconds=_RUN_S
+        )
+        self._show_run()
+
+    def approve(self) -> None:
+        """Let a person at each hospital read and approve."""
+
+        def approve(hospital: Hospital) -> None:
+            own = hospital.terminal
+            found: list[str] = []
+
+            def is_asked() -> bool:
+                found[:] = _ASKED.findall(own.type("pate-party", "approve"))
+                return bool(found)
+
+            wait_until(f"the request at {hospital.table.name}", is_asked, seconds=_START_S)
+            own.type("pate-party", "approve", found[0][:16], "--yes", "--by", person(hospital))
+
+        self._each(approve)
+
+    def follow(self) -> None:
+        """Follow the run to its end."""
+        run = self.run
+        wait_until("the run's end", lambda: run.process.poll() is not None, seconds=_RUN_S)
+        self._show_run()
+        if run.process.returncode:
+            raise DemoError(f"{run.name} ended with {run.process.returncode}")
+
+    def end(self) -> None:
+        """Take the results, and let hospitals read their ledgers."""
+        self.operator.type("pate-fed", "export", RUN, "--out", "../results")
+        self.operator.type("pate-fed", "transcript", "verify", "../results")
+        self._each(lambda one: one.terminal.type("pate-party", "budget"))
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _each(self, step: Callable[[Hospital], object]) -> None:
+        """Let every hospital do a step, some at once; show the first in full, of others commands.
+
+        Raises:
+            DemoError: one of them failed; its lines are shown in full.
+        """
+
+        def do(hospital: Hospital) -> DemoError | None:
+            hospital.lines.clear()
+            try:
+                self._require_alive()
+                step(hospital)
+            except DemoError as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(AT_ONCE) as together:
+            try:
+                for hospital, error in zip(
+                    self.hospitals, together.map(do, self.hospitals), strict=True
+                ):
+                    self._show(hospital, error)
+            except BaseException:
+                self.stage.stop()  # so that nobody waits for a command of the others
+                raise
+
+    def _show(self, hospital: Hospital, error: DemoError | None) -> None:
+        in_full = error is not None or hospital is self.hospitals[0]
+        for line in hospital.lines:
+            if in_full or not line.startswith("    "):
+                print(f"   {line}", flush=True)
+        if error is not None:
+            raise error
+
+    def _require_alive(self) -> None:
+        for service in (self.service, *(one.node for one in self.hospitals)):
+            if service is not None:
+                service.require_alive()
+
+    def _says(self, text: str) -> bool:
+        self._require_alive()
+        self.run.require_alive()
+        return text in self.run.printed
+
+    def _show_run(self) -> None:
+        for line in self.run.printed.splitlines():
+            print(f"       {line}", flush=True)
+
+
+# What people do besides typing ------------------------------------------------------------------
+
+
+def person(hospital: Hospital) -> str:
+    """Name who decides at a hospital."""
+    return f"privacy officer of {hospital.table.name}"
+
+
+def words_in(printed: str) -> str:
+    """Read the twelve words from a screen, as one does on the telephone.
+
+    Raises:
+        DemoError: there are none, or others beside them.
+    """
+    found = _WORDS.findall(printed)
+    if len(found) != 1:
+        raise DemoError(f"twelve words must be on the screen, got {len(found)} such lines")
+    return str(found[0])
+
+
+def edit_settings(path: Path, settings: dict[str, Any], policy: dict[str, Any]) -> None:
+    """Change some lines of a hospital's `party.toml`, as its owner does with an editor."""
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    table.update(settings)
+    table["policy"] = {**table.get("policy", {}), **policy}
+    path.write_text(tomli_w.dumps(table), encoding="utf-8")
+
+
+def is_up(node: Service) -> bool:
+    """Tell whether a hospital's node has said that it is up."""
+    node.require_alive()
+    return " is up; " in node.printed
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports on loopback that nobody has now."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in listeners]
+    for one in listeners:
+        one.close()
+    return ports
+
+
+# The end ----------------------------------------------------------------------------------------
+
+
+def summary(demo: Demo) -> str:
+    """Say where the report is, what was learned, what it cost, and who had to be trusted."""
+    results = demo.out / "results"
+    privacy = json.loads((results / "privacy.json").read_text(encoding="utf-8"))
+    formal = privacy["views"]["public"]["formal"]
+    right, released, student, others = scores(demo)
+    return "\n".join(
+        (
+            f"Report    {results / 'report.html'}",
+            "",
+            f"Learned   From {demo.study.source}, {len(demo.hospitals)} hospitals labelled "
+            f"{released} public records, {right} of them rightly, and the student that learned "
+            f"from these labels is right on {student} of the {others} public records that were "
+            "not asked about (counted with the truth, which nobody was given).",
+            f"Cost      For whoever sees the labels and the student, the odds of what was released "
+            f"depend on the records of any one patient by a factor of at most e^epsilon, "
+            f"epsilon = {ceiling(formal['epsilon'])} at delta = {privacy['delta']:g} (neighbors: "
+            "all records of one patient), and every hospital's own ledger was charged for it.",
+            "Trust     Every hospital had to trust the operator to add the noise that was "
+            "declared and to keep the exact sum of all votes to itself; nobody was shown its "
+            "records or its own votes (only a sum on which all teachers agree tells these); and "
+            "here, where one machine plays them all, whoever owns that machine.",
+        )
+    )
+
+
+def scores(demo: Demo) -> tuple[int, int, int, int]:
+    """Count right labels, labels, right predictions of the student, and what those were made on."""
+    # The libraries, to read the student as anybody may to whom it is given.
+    from pate_fed.data.task import LearningTask  # noqa: PLC0415 - takes seconds
+    from pate_fed.students import load_student  # noqa: PLC0415
+
+    study, results = demo.study, demo.out / "results"
+    with (results / "labels.csv").open(encoding="utf-8", newline="") as file:
+        asked = {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+    labels = {place: label for place, label in asked.items() if label}
+    right = sum(study.truth[place] == label for place, label in labels.items())
+    task = LearningTask.from_public_table(
+        demo.operator.folder / "public.csv", label=study.label, classes=study.classes
+    )
+    others = [place for place in range(len(study.public)) if place not in asked]
+    guessed = load_student(results / "student").predict(task.inputs[others])
+    known = zip(guessed, others, strict=True)
+    student = sum(study.classes[guess] == study.truth[place] for guess, place in known)
+    return right, len(labels), student, len(others)
+
+
+def ceiling(epsilon: float) -> str:
+    """Write an epsilon with three decimals, rounded up."""
+    return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
+
+
+def wrapped(text: str) -> str:
+    """Break long lines below their first column."""
+    lines = (
+        textwrap.fill(line, 96, subsequent_indent=" " * 10, break_long_words=False)
+        for line in text.splitlines()
+    )
+    return "\n".join(lines)
+
+
+def interrupted(number: int, _: object) -> None:
+    """Leave by the way that stops everything."""
+    raise DemoError(f"told to end by {signal.Signals(number).name}")
+
+
+def main() -> int:
+    """Play the demonstration; return its exit code."""
+    parser = argparse.ArgumentParser(prog="federation-demo", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder")
+    options = parser.parse_args()
+    data = os.environ.get("PATE_FED_TEST_DATA")
+    study = load_study(Path(data) if data else None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    stage = Stage()
+    said, code = "", 1
+    try:
+        demo = Demo(study, options.out.absolute(), stage)
+        demo.play()
+        said, code = summary(demo), 0
+    except (DemoError, OSError) as error:
+        print(f"\nfederation-demo: {error}", file=sys.stderr, flush=True)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # once is enough: everything is being stopped
+        stage.stop()
+    print("\nEvery process that was started has ended.")
+    if said:
+        print(f"\n{wrapped(said)}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

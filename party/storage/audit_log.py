@@ -1,0 +1,200 @@
+"""The audit log in a site's database: each record is bound to all before it.
+
+A record's link is SHA-256 of the link before it and the record; the last link, the head, commits to
+every record and to their order. Whoever can write the database can also write a chain anew, or cut
+its end: against that stand the heads that the site signed and gave away. The coordinator holds the
+newest, people may have written one down, and `verify` compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+
+from sqlalchemy import LargeBinary, cast, func, select
+from sqlalchemy.orm import Session
+
+from party.audit import AuditKind, AuditRecord, Detail, is_plain
+from party.errors import BrokenAuditLogError
+from party.storage.engine import PartyDatabase
+from party.storage.schema import AuditRow
+from protocols.errors import ProtocolError
+
+_DOMAIN = b"pate-fed/1/audit log\0"
+_READ_AT_ONCE = 1_000
+
+
+class AuditLog:
+    """The audit log of a site, in its database. Records are added, and nothing else.
+
+    Args:
+        database: The site's.
+    """
+
+    def __init__(self, database: PartyDatabase) -> None:
+        self._database = database
+
+    def append(
+        self,
+        kind: AuditKind,
+        detail: Mapping[str, Detail],
+        *,
+        at: float,
+        session: Session | None = None,
+    ) -> AuditRecord:
+        """Add a record; it is on disk when this returns.
+
+        Args:
+            kind: What it is about.
+            detail: What there is to say: no vote, no cell, no key.
+            at: Unix time, in seconds.
+            session: A transaction of the same database that the record is a part of: it is on disk
+                together with what it is about.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        if session is not None:
+            return _append(session, kind, at=at, detail=detail)
+        with self._database.transaction() as own:
+            return _append(own, kind, at=at, detail=detail)
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.end[0]
+
+    @property
+    def head(self) -> bytes:
+        """Link of the last record, 32 bytes."""
+        return self.end[1]
+
+    @property
+    def end(self) -> tuple[int, bytes]:
+        """Number of records, and link of the last of them."""
+        with self._database.transaction() as session:
+            return _end_of(session)
+
+    def goes_on_from(self, count: int, head: bytes) -> bool:
+        """Tell whether the log holds what a head commits to, as far as its links say."""
+        with self._database.transaction() as session:
+            if count == 0:
+                return head == _first_link()
+            row = session.get(AuditRow, count)
+            return row is not None and row.link == head
+
+    def records(self, *, first: int = 1) -> Iterator[AuditRecord]:
+        """Return the records from one on, in order, as they stand; `verify` checks them.
+
+        Raises:
+            BrokenAuditLogError: one cannot be read.
+        """
+        for number, body, _ in self._rows(first=first):
+            yield _read(number, body)
+
+    def append_if_new(self, kind: AuditKind, detail: Mapping[str, Detail], *, at: float) -> None:
+        """Add a record unless the last one says the same: nobody fills the disk by asking again."""
+        with self._database.transaction() as session:
+            number, _ = _end_of(session)
+            row = session.get(AuditRow, number)
+            last = None if row is None else _read(number, row.body)
+            if last is None or (last.kind, last.detail) != (kind, detail):
+                _append(session, kind, at=at, detail=detail)
+
+    def verify(self, *, heads: Iterable[tuple[int, bytes]] = ()) -> int:
+        """Check every record, and that the log goes on from every head that is known.
+
+        Args:
+            heads: Numbers of records and links of the last of them: as the coordinator holds them
+                (`party.audit.read_head`), or as our own people wrote them down.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            BrokenAuditLogError: a record is wrong or missing; `number` says which is the first.
+        """
+        wanted: dict[int, set[bytes]] = {}
+        for known, head in heads:
+            wanted.setdefault(known, set()).add(head)
+        link, count = _first_link(), 0
+        _require_head(wanted, count, link)
+        for number, body, stored in self._rows(first=1):
+            count += 1
+            if number != count:
+                raise BrokenAuditLogError("it must be there", "none", number=count)
+            link = _link(link, body)
+            if stored != link:
+                raise BrokenAuditLogError("it must be as it was written", "another", number=count)
+            if _read(count, body).number != count:
+                raise BrokenAuditLogError("it must stand at its place", "another", number=count)
+            _require_head(wanted, count, link)
+        if any(known > count for known in wanted):
+            raise BrokenAuditLogError(
+                f"there must be {max(wanted)}, as a head says", "none", number=count + 1
+            )
+        return count
+
+    def __repr__(self) -> str:
+        return f"AuditLog({self._database!r})"
+
+    def _rows(self, *, first: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Read in parts, so that the node need not wait until all is read."""
+        while True:
+            with self._database.transaction() as session:
+                part = session.execute(
+                    # As bytes, whatever somebody put there: what differs is then named.
+                    select(
+                        AuditRow.number,
+                        cast(AuditRow.body, LargeBinary).label("body"),
+                        cast(AuditRow.link, LargeBinary).label("link"),
+                    )
+                    .where(AuditRow.number >= first)
+                    .order_by(AuditRow.number)
+                    .limit(_READ_AT_ONCE)
+                ).all()
+            if not part:
+                return
+            yield from ((row.number, row.body, row.link) for row in part)
+            first = part[-1].number + 1
+
+
+def _append(
+    session: Session, kind: AuditKind, *, at: float, detail: Mapping[str, Detail]
+) -> AuditRecord:
+    assert is_plain(detail)
+    count, head = _end_of(session)
+    record = AuditRecord(count + 1, round(at * 1000), kind, dict(detail))
+    body = record.to_bytes()
+    session.add(AuditRow(number=record.number, body=body, link=_link(head, body)))
+    session.flush()
+    return record
+
+
+def _end_of(session: Session) -> tuple[int, bytes]:
+    last = session.scalar(select(func.max(AuditRow.number)))
+    row = None if last is None else session.get(AuditRow, last)
+    return (0, _first_link()) if row is None else (row.number, row.link)
+
+
+def _read(number: int, body: bytes) -> AuditRecord:
+    try:
+        return AuditRecord.from_bytes(body)
+    except ProtocolError as error:
+        raise BrokenAuditLogError("it must be readable", "another", number=number) from error
+
+
+def _require_head(wanted: Mapping[int, set[bytes]], count: int, link: bytes) -> None:
+    """A head that differs says that something up to here was written anew; not where."""
+    if wanted.get(count, {link}) != {link}:
+        raise BrokenAuditLogError(
+            "it and those before it must be what a head vouches for", "others", number=count
+        )
+
+
+def _first_link() -> bytes:
+    return hashlib.sha256(_DOMAIN + b"first").digest()
+
+
+def _link(before: bytes, body: bytes) -> bytes:
+    return hashlib.sha256(_DOMAIN + b"record\0" + before + body).digest()

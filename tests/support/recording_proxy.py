@@ -1,0 +1,68 @@
+"""A TCP proxy on loopback that keeps every byte in both directions."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Recording:
+    """What passed a proxy.
+
+    Attributes:
+        port: Where it listens.
+        streams: The bytes of each direction of each connection.
+    """
+
+    port: int
+    streams: list[bytearray] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(map(len, self.streams))
+
+
+@contextmanager
+def recording_proxy(target: int) -> Iterator[Recording]:
+    """Pass connections on to a port of loopback; yields what is recorded."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        recording = Recording(listener.getsockname()[1])
+
+        def accept() -> None:
+            while True:
+                try:
+                    near, _ = listener.accept()
+                except OSError:
+                    return  # the listener is closed: it is over
+                try:
+                    far = socket.create_connection(("127.0.0.1", target), timeout=5)
+                except OSError:
+                    near.close()
+                    continue
+                far.settimeout(None)
+                for one, other in ((near, far), (far, near)):
+                    stream = bytearray()
+                    recording.streams.append(stream)
+                    threading.Thread(target=_pump, args=(one, other, stream), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield recording
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def _pump(source: socket.socket, target: socket.socket, stream: bytearray) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65536):
+            stream += piece
+            target.sendall(piece)
+    for one in (source, target):
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

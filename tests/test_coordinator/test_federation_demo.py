@@ -1,0 +1,257 @@
+"""`make federation-demo`: real commands, real processes, nothing beyond this machine, none left."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.loopback import (
+    WATCH,
+    addresses,
+    foreign_addresses,
+    heard,
+    in_empty_network,
+    traced,
+)
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).parents[2]
+DEMO = REPOSITORY / "docs" / "examples" / "federation_demo"
+MARK = "PATE_FED_TEST_DEMO"
+"""A variable by which the demonstration's processes are found, whoever their parents are."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A demonstration that was played to its end.
+
+    Attributes:
+        out: Its folder.
+        code: Its exit code.
+        said: What it printed.
+        watched: What `loopback_watch` wrote.
+        trace: What the kernel saw; None where nobody may look.
+        is_alone: Whether there was no network but loopback.
+        left: Processes that were still there afterwards.
+    """
+
+    out: Path
+    code: int
+    said: str
+    watched: Path
+    trace: Path | None
+    is_alone: bool
+    left: list[int]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a demonstration gets here: our programs on its path, and the watch in each process."""
+    programs = folder / "programs"
+    for name, module in (("pate-fed", "coordinator"), ("pate-party", "party")):
+        write_program(programs / name, f"from {module}.cli import main\nmain()")
+    kept = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
+    return {
+        **kept,
+        "PATH": os.pathsep.join((str(programs), os.environ["PATH"])),
+        "PYTHONPATH": os.pathsep.join((str(WATCH), str(REPOSITORY))),
+        "LOOPBACK_WATCH": str(folder / "watched"),
+        MARK: str(folder),
+    }
+
+
+def write_program(path: Path, code: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!{sys.executable}\n{code}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes that were started below a demonstration, and are alive."""
+    mark = f"{MARK}={folder}".encode()
+    found = []
+    for one in Path("/proc").iterdir():
+        if one.name.isdecimal() and int(one.name) != os.getpid():
+            try:
+                if mark in (one / "environ").read_bytes().split(b"\0"):
+                    found.append(int(one.name))
+            except OSError:
+                continue  # it ended meanwhile, or is somebody else's
+    return found
+
+
+@contextmanager
+def playing(folder: Path, *before: str, **changed: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a demonstration; whatever is left of it in the end is killed."""
+    with (folder / "said").open("w", encoding="utf-8") as said:
+        process = subprocess.Popen(
+            [*before, sys.executable, str(DEMO), "--out", str(folder / "out")],
+            env={**environment(folder), **changed},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        for number in processes_of(folder):
+            os.kill(number, signal.SIGKILL)
+        process.wait(30)
+
+
+def said_by(folder: Path) -> str:
+    return (folder / "said").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    folder = tmp_path_factory.mktemp("demo")
+    trace = folder / "trace"
+    alone, tracing = in_empty_network(), traced(trace)
+    with playing(folder, *(alone or ()), *(tracing or ())) as process:
+        code = process.wait(900)
+        deadline = time.monotonic() + 20
+        while (left := processes_of(folder)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    return Played(
+        folder / "out",
+        code,
+        said_by(folder),
+        folder / "watched",
+        trace if tracing else None,
+        alone is not None,
+        left,
+    )
+
+
+def test_it_goes_from_an_empty_folder_to_labels_a_student_and_a_report(played: Played) -> None:
+    assert played.code == 0, played.said
+    results = played.out / "results"
+    names = {path.name for path in results.iterdir()}
+    assert {"labels.csv", "report.html", "student", "transcript.jsonl"} <= names
+    with (results / "labels.csv").open(encoding="utf-8", newline="") as file:
+        labels = [row["label"] for row in csv.DictReader(file)]
+    assert len(labels) == 40
+    assert len([label for label in labels if label]) > 10
+    privacy = json.loads((results / "privacy.json").read_text("utf-8"))
+    data = os.environ.get("PATE_FED_TEST_DATA")
+    is_heart = data is not None and (Path(data) / "data" / "heart_disease").is_dir()
+    assert len(privacy["parties"]) == (4 if is_heart else 3)
+    assert not privacy["simulated"]
+    assert privacy["views"]["public"]["formal"]["epsilon"] <= 5
+    report = (results / "report.html").read_text("utf-8")
+    assert "DEPLOYED" in report
+    assert "SIMULATED" not in report
+    for party in privacy["parties"]:
+        assert party["party"] in report
+
+
+def test_it_types_what_people_type_and_ends_with_what_they_want_to_know(played: Played) -> None:
+    for typed in (
+        *("pate-fed init", "pate-fed serve", "pate-fed invite", "pate-fed approve", "pate-fed run"),
+        *("pate-fed export", "pate-party join", "pate-party data add", "pate-party peers add"),
+        *("pate-party doctor", "pate-party start", "pate-party approve"),
+    ):
+        assert re.search(rf"^ *\w+\$ {typed}( |$)", played.said, re.MULTILINE), typed
+    end = played.said[played.said.index("Every process that was started has ended.") :]
+    for said in (str(played.out / "results" / "report.html"), "Learned ", "Cost ", "Trust "):
+        assert said in end
+
+
+def test_nothing_is_left_of_it(played: Played) -> None:
+    assert played.left == []
+
+
+def test_no_process_resolves_or_connects_to_anything_but_loopback(played: Played) -> None:
+    commands, spoken = heard(played.watched)
+    for part in (
+        *("pate-fed init", "pate-fed serve", "coordinator.superlink_process", "pate-fed run"),
+        *("pate-party join", "pate-party doctor", "pate-party start", "party.supernode"),
+    ):
+        assert any(part in command for command in commands), part
+    assert {"socket.connect", "socket.getaddrinfo", "socket.bind"} <= {one.what for one in spoken}
+    assert [one for one in spoken if not one.is_own] == []
+
+
+def test_nor_does_the_kernel_see_it_do_so(played: Played) -> None:
+    """gRPC's own code asks the kernel past Python."""
+    if played.trace is None and not played.is_alone:
+        pytest.skip("neither a network of its own (unshare, ip) nor a trace (strace) can be had")
+    if played.is_alone:
+        assert played.code == 0, played.said  # there was nobody else to speak to
+    if played.trace is not None:
+        assert "127.0.0.1" in addresses(played.trace)
+        assert foreign_addresses(played.trace) == []
+
+
+def test_the_watch_and_the_trace_see_whoever_speaks_beyond(tmp_path: Path) -> None:
+    code = (
+        "import socket\n"
+        "for call in (lambda: socket.getaddrinfo('hospital.invalid', 1),\n"
+        "             lambda: socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 9))):\n"
+        "    try:\n        call()\n    except OSError:\n        pass\n"
+    )
+    trace = tmp_path / "trace"
+    tracing = traced(trace)
+    subprocess.run(
+        [*(tracing or ()), sys.executable, "-c", code],
+        env=environment(tmp_path),
+        check=True,
+        timeout=60,
+    )
+    _, spoken = heard(tmp_path / "watched")
+    assert [one.whom for one in spoken if not one.is_own] == [
+        "hospital.invalid",
+        ("192.0.2.1", 9),
+    ]
+    if tracing:
+        assert any("192.0.2.1" in line for line in foreign_addresses(trace))
+
+
+def wait_until_said(process: subprocess.Popen[str], folder: Path, text: str) -> None:
+    deadline = time.monotonic() + 300
+    while text not in said_by(folder):
+        assert process.poll() is None, said_by(folder)
+        assert time.monotonic() < deadline, said_by(folder)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_told_to_end_it_stops_every_process_and_says_so(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with playing(tmp_path, PATE_FED_TEST_DATA="") as process:
+        wait_until_said(process, tmp_path, "\n2. ")  # the service is up, hospitals join
+        assert len(processes_of(tmp_path)) > 3
+        process.send_signal(number)
+        assert process.wait(120) == 1
+        assert processes_of(tmp_path) == []
+    assert f"told to end by {number.name}" in said_by(tmp_path)
+
+
+def test_where_something_fails_it_stops_every_process_and_says_what(tmp_path: Path) -> None:
+    with playing(tmp_path, PATE_FED_TEST_DATA="") as process:
+        wait_until_said(process, tmp_path, "\n2. ")
+        [service] = [
+            number
+            for number in processes_of(tmp_path)
+            if Path(f"/proc/{number}/cmdline").read_bytes().rstrip(b"\0").endswith(b"\0serve")
+        ]
+        os.kill(service, signal.SIGKILL)
+        assert process.wait(300) == 1
+        assert processes_of(tmp_path) == []
+    # Whoever needed the service first says so: a hospital that cannot join, or who looked after it.
+    assert re.search(r"federation-demo: \w+: pate-\w+ .* ended with -?\d+", said_by(tmp_path))

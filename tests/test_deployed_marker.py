@@ -1,0 +1,320 @@
+"""No vote is in all traffic and all files of a run of real services, where it would be found.
+
+One hospital's teachers vote a histogram that is recognized in whatever form. Recorded is every
+byte between hospitals and coordinator, what TLS hides too (the packets of Flower's messages, as
+they enter and leave each process), every file, every cell of every database, and every log, at the
+level that says most.
+"""
+
+from __future__ import annotations
+
+import base64
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from party.enrollment import CoordinatorDoor
+from party.site import Site
+from pate_fed.data.task import LearningTask
+from protocols.fingerprint_words import spoken
+from protocols.identity import SigningIdentity
+from tests.support.deployed import (
+    LABEL,
+    NAMES,
+    Deployed,
+    environment,
+    free_ports,
+    make_home,
+    write_public_table,
+)
+from tests.support.hospital_services import Hospitals, records_of
+from tests.support.marker import (
+    MARKED_TEACHERS,
+    MARKERS,
+    findings,
+    findings_in_database,
+    findings_within,
+)
+from tests.support.recording_proxy import Recording, recording_proxy
+
+pytestmark = pytest.mark.slow
+
+CLASSES = ("none", "mild", "severe")
+PLAIN = (12, 0, 0)
+VOTES = {NAMES[0]: MARKERS, NAMES[1]: PLAIN, NAMES[2]: PLAIN}
+SUMS = tuple(sum(counts) for counts in zip(*VOTES.values(), strict=True))
+SECRETS = tuple(sorted({*MARKERS, *SUMS}))
+"""One hospital's votes, and the exact sum of all hospitals."""
+
+QUERIES = 6
+
+
+@dataclass
+class Capture:
+    """What a run left behind.
+
+    Attributes:
+        folder: Folders of coordinator and hospitals, logs, and files of packets.
+        wire: What passed between hospitals and coordinator.
+        labels: What was released, as a file.
+        packets: For each process that saw packets, all of them.
+    """
+
+    folder: Path
+    wire: Recording
+    labels: str = ""
+    packets: dict[str, list[bytes]] = field(default_factory=dict)
+
+
+class Services:
+    """The processes of a federation with a marked hospital."""
+
+    def __init__(self, folder: Path, federation: Deployed) -> None:
+        self.folder = folder
+        self.federation = federation
+        self.sites: list[Site] = []
+        self.hospitals: list[subprocess.Popen[bytes]] = []
+
+    def serve(self) -> None:
+        """Start the coordinator's service."""
+        home = str(self.federation.home.folder)
+        module = ("-m", "tests.support.recorded_service", home, str(self.folder / "coordinator"))
+        self.federation.service = self._start(module, "service.log")
+        self.federation.wait_until_served()
+
+    def enroll(self) -> None:
+        """Let all hospitals join; each has checked the others, and approved the pool."""
+        coordinator = self.federation.coordinator
+        for (name, counts), port in zip(VOTES.items(), free_ports(3), strict=True):
+            invitation = coordinator.invite(name)
+            site = Site.create(self.folder / name, invitation)
+            policy = {"least_checked_peers": 2, "most_epsilon": 1000.0, "most_near_queries": 1000}
+            settings = replace(
+                site.settings,
+                node_port=port,
+                teachers=sum(counts),
+                approval="pool",
+                lifetime_epsilon=1000.0,
+                policy=policy,
+            )
+            site = site.save(settings)
+            with closing(CoordinatorDoor(site, clock=time.time)) as door:
+                door.join(invitation.token)
+            words = spoken(site.identity.fingerprint)
+            coordinator.approve(name, words=words, teachers=sum(counts))
+            self.sites.append(site)
+        coordinator.close()
+        for site in self.sites:
+            with records_of(site) as records:
+                for other in self.sites:
+                    if other is not site:
+                        key = other.identity.public
+                        records.add_pin(other.settings.party, key, how="telephone", by="M. Curie")
+        known = Hospitals(SigningIdentity.generate(), self.sites, self.federation.task)
+        for place in range(3):
+            known.approve(place)
+
+    def start(self) -> None:
+        """Start all hospitals."""
+        for site in self.sites:
+            name = site.settings.party
+            counts = [str(count) for count in VOTES[name]]
+            module = ("-m", "tests.support.marked_hospital", str(site.folder))
+            packets = str(self.folder / f"{name} packets")
+            process = self._start((*module, packets, *counts), f"{name}.log")
+            self.hospitals.append(process)
+
+    def _start(self, arguments: tuple[str, ...], log: str) -> subprocess.Popen[bytes]:
+        with (self.folder / log).open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment(self.folder),
+            )
+
+    def stop(self) -> None:
+        """End all, hospitals first."""
+        service = self.federation.service
+        for process in (*self.hospitals, *([] if service is None else [service])):
+            assert process.stdin is not None
+            process.stdin.close()  # a hospital's service ends with it
+            if process is service:
+                process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def marked_federation(folder: Path) -> Iterator[tuple[Services, Recording]]:
+    home = make_home(folder / "federation")
+    with recording_proxy(home.settings.port) as wire:
+        # Hospitals are told the proxy's address, by their invitations.
+        settings = replace(home.settings, address=f"127.0.0.1:{wire.port}")
+        home = replace(home, settings=settings)
+        queries = write_public_table(folder / "public.csv")
+        task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
+        services = Services(folder, Deployed(folder, home, task, queries))
+        try:
+            yield services, wire
+        finally:
+            services.stop()
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    folder = tmp_path_factory.mktemp("marked")
+    with marked_federation(folder) as (services, wire):
+        services.serve()
+        services.enroll()
+        services.start()
+        federation = services.federation
+        ran = federation.command(
+            *("run", "--name", "marked", "--queries", federation.queries, "--label", LABEL),
+            *("--classes", ",".join(CLASSES), "--ask", QUERIES, "--batch-size", 3),
+            *("--mechanism", "confident", "--vote-threshold", 1000, "--sigma1", 3, "--sigma2", 3),
+            *("--epsilon", 500, "--home", federation.home.folder),
+        )
+        (folder / "run.log").write_text(ran.stdout + ran.stderr)
+        assert ran.returncode == 0, ran.stdout + ran.stderr + federation.log
+        out = folder / "out"
+        assert not federation.command(
+            "export", "marked", "--out", out, "--home", federation.home.folder
+        ).returncode
+    found = Capture(folder, wire, (out / "labels.csv").read_text("utf-8"))
+    for name in ("coordinator", *(f"{name} packets" for name in NAMES)):
+        found.packets[name] = list(records_in((folder / name).read_bytes()))
+    return found
+
+
+def records_in(content: bytes) -> Iterator[bytes]:
+    place = 0
+    while place < len(content):
+        size = int.from_bytes(content[place : place + 8], "big")
+        yield content[place + 8 : place + 8 + size]
+        place += 8 + size
+
+
+def is_database(path: Path) -> bool:
+    return path.is_file() and path.open("rb").read(16) == b"SQLite format 3\0"
+
+
+def found_in_files(folder: Path, numbers: tuple[int, ...] = SECRETS) -> list[str]:
+    """Look into every file and every database below a folder, and at their names."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        found += [f"{name}: {what}" for what in findings(name.encode(), numbers)]
+        if path.is_file():
+            found += [f"{name}: {what}" for what in findings_within(path.read_bytes(), numbers)]
+        if is_database(path):
+            found += findings_in_database(path, numbers)
+    return found
+
+
+def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
+    """Whether all counts of a histogram are in a stream: by chance one is in encrypted bytes."""
+    return all(findings_within(stream, (number,)) for number in row)
+
+
+def test_the_run_gave_the_labels_that_the_marked_hospital_decides(capture: Capture) -> None:
+    rows = capture.labels.splitlines()
+    assert len(rows) == QUERIES + 1
+    assert all(row.endswith(f",{CLASSES[2]}") for row in rows[1:])
+
+
+def test_no_packet_in_the_clear_holds_a_vote_or_the_exact_sum(capture: Capture) -> None:
+    for name, packets in capture.packets.items():
+        assert len(packets) >= 12, name
+        for packet in packets:
+            assert findings_within(packet, SECRETS) == [], name
+    # What hospitals saw is what the coordinator saw, and the search reads it: that the marked
+    # hospital has so many teachers is public.
+    sent = {packet for name in NAMES for packet in capture.packets[f"{name} packets"]}
+    assert set(capture.packets["coordinator"]) <= sent
+    assert any(findings_within(packet, (MARKED_TEACHERS,)) for packet in sent)
+
+
+def test_no_stream_between_hospitals_and_coordinator_holds_a_row_of_counts(
+    capture: Capture,
+) -> None:
+    assert len(capture.wire.streams) > 6
+    # All of it went this way: at least every packet.
+    assert capture.wire.size > sum(map(len, capture.packets["coordinator"]))
+    for stream in capture.wire.streams:
+        assert not holds_row(bytes(stream))
+        assert not holds_row(bytes(stream), SUMS)
+
+
+def test_no_file_database_or_log_holds_a_vote_or_the_exact_sum(capture: Capture) -> None:
+    files = [path for path in capture.folder.rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert {"superlink.db", "coordinator.db", "party.db", "service.log", "report.html"} <= names
+    assert len([path for path in files if is_database(path)]) >= 5
+    assert found_in_files(capture.folder) == []
+    # The search reads them: the number of teachers is public, and in files of both kinds.
+    public = found_in_files(capture.folder, (MARKED_TEACHERS,))
+    assert any("party.toml" in one for one in public)
+    assert any("coordinator.db" in one for one in public)
+
+
+LEAKS: dict[str, Callable[[Path], object]] = {
+    "text": lambda path: path.write_text(f"votes: {list(MARKERS)}"),
+    "array": lambda path: path.write_bytes(np.array(MARKERS).tobytes()),
+    "big-endian": lambda path: path.write_bytes(np.array(MARKERS, dtype=">u4").tobytes()),
+    "hexadecimal": lambda path: path.write_text(np.array(MARKERS).tobytes().hex()),
+    "base64": lambda path: path.write_bytes(base64.b64encode(np.array(MARKERS).tobytes())),
+    "compressed": lambda path: path.write_bytes(b"head" + zlib.compress(repr(MARKERS).encode())),
+    "exact sum": lambda path: path.write_bytes(np.array(SUMS).tobytes()),
+    "cells": lambda path: _fill_table(path, *MARKERS),
+    "cell of bytes": lambda path: _fill_table(path, np.array(MARKERS).tobytes()),
+}
+
+
+def _fill_table(path: Path, *values: object) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE leak (value)")
+        database.executemany("INSERT INTO leak VALUES (?)", [(value,) for value in values])
+        database.commit()
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_vote_in_a_file_would_be_found(tmp_path: Path, leak: str) -> None:
+    LEAKS[leak](tmp_path / "canary")
+    assert found_in_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(np.array(MARKERS).tobytes(), id="array"),
+        pytest.param(repr(MARKERS).encode(), id="text"),
+        pytest.param(zlib.compress(np.array(MARKERS).tobytes()), id="compressed"),
+    ],
+)
+def test_a_vote_on_the_wire_would_be_found(form: bytes) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as far,
+        recording_proxy(far.getsockname()[1]) as wire,
+        socket.create_connection(("127.0.0.1", wire.port)) as near,
+    ):
+        near.sendall(b"POST / HTTP/1.1\r\n\r\n" + form)
+        taken, _ = far.accept()
+        with taken:
+            assert taken.recv(1000)
+    assert any(holds_row(bytes(stream)) for stream in wire.streams)
