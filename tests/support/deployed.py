@@ -37,9 +37,12 @@ from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
+from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.fingerprint_words import spoken
 from protocols.masked import MaskedSum
+from protocols.messages import Plan
+from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("North", "South", "West")
@@ -100,6 +103,8 @@ class Hospital:
     Attributes:
         asked: Every query that its teachers voted on, in order.
         teachers: What they vote; by default all the same.
+        exchanges: What came and what it was answered with, in order.
+        voted: Plans that its teachers were asked for, in order.
     """
 
     site: Site
@@ -108,13 +113,17 @@ class Hospital:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     ledger: Any = None
     asked: list[int] = field(default_factory=list)
+    exchanges: list[tuple[bytes, bytes]] = field(default_factory=list)
+    voted: list[bytes] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
     executor: Executor | None = None
+    _plan: bytes = b""
 
     def vote(self, batch: QueryBatch) -> NDArray[np.int64]:
         self.asked += batch.indices
+        self.voted.append(self._plan)
         return self.teachers(batch)
 
     def open(self, others: list[Hospital], task: LearningTask, *, approved: bool) -> None:
@@ -174,7 +183,13 @@ class Hospital:
     def receive(self, packet: bytes) -> bytes:
         """Answer as the node does."""
         assert self.node is not None
-        return self.node.receive(packet)
+        for message in messages_in(packet):
+            if isinstance(message, Plan):
+                self._plan = wire.digest_of(message)
+        self.exchanges.append((packet, b""))
+        answer = self.node.receive(packet)
+        self.exchanges[-1] = packet, answer
+        return answer
 
     def stop(self) -> None:
         """End its SuperNode."""
@@ -284,6 +299,23 @@ class Deployed:
             one.open(others, self.task, approved=approved)
             one.start()
         coordinator.close()
+
+    def look(self, form: str = "additive") -> Seen:
+        """Read what both sides show."""
+        hospitals = tuple(
+            HospitalSeen(
+                one.site.settings.party,
+                one.ledger.load(),
+                tuple(one.exchanges),
+                tuple(one.voted),
+            )
+            for one in self.hospitals
+        )
+        coordinator = self.coordinator
+        try:
+            return Seen(form, hospitals, runs_seen(coordinator))
+        finally:
+            coordinator.close()
 
     def wait_for_run(self, name: str, *, states: tuple[str, ...], timeout_s: float = 240) -> Any:
         """Wait until a run is in one of these states."""
