@@ -29,7 +29,7 @@ from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
 from protocols.identity import PublicIdentity
-from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
 
 INVITATION_LIFETIME = timedelta(days=7)
 USUAL_TEACHERS = 10
@@ -296,13 +296,19 @@ class Enrollment:
     def answer_membership(self, frame: bytes) -> bytes:
         """Answer a hospital's question, with a signed `Membership`.
 
+        The newest head of its audit log that it signed is kept, and the one before given back: a
+        hospital whose log was put back, cut or written anew learns it from its own signature, even
+        where that log has grown past it since.
+
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`.
         """
         signed = wire.decode(frame)
         query = wire.expect(signed, MembershipQuery)
         row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
-        return self._membership(query.sender, row.state)
+        if query.audit_head:
+            self._keep_head(PublicIdentity(row.identity_key), query.audit_head)
+        return self._membership(query.sender, row.state, audit_head=row.audit_head or b"")
 
     def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
         """Return the digest and the offset of what a member asks of a pool.
@@ -330,12 +336,24 @@ class Enrollment:
         self._require_ours(coordinator, asked_at)
         return row
 
+    def _keep_head(self, identity: PublicIdentity, frame: bytes) -> None:
+        """Keep a head unless one of as many records, or more, is kept: none is ever forgotten."""
+        signed = wire.decode(frame)
+        signed.verify(identity)
+        head = wire.expect(signed, AuditHead)
+        if head.party != identity.fingerprint:
+            raise _refused()
+        with self._database.transaction() as session:
+            row = session.get(MemberRow, identity.fingerprint)
+            if row is not None and head.records > _records_of(row):
+                row.audit_head = frame
+
     def _require_ours(self, coordinator: bytes, asked_at: int) -> None:
         is_near = abs(self._clock().timestamp() - asked_at) <= CLOCK_SKEW_S
         if coordinator != self._identity.fingerprint or not is_near:
             raise _refused()
 
-    def _membership(self, party: bytes, state: str) -> bytes:
+    def _membership(self, party: bytes, state: str, *, audit_head: bytes = b"") -> bytes:
         peers = [one for one in self.parties() if one.state == "member"]
         if state != "member":
             peers = []
@@ -346,6 +364,7 @@ class Enrollment:
             answered_at=int(self._clock().timestamp()),
             peer_names=tuple(one.name for one in peers if one.identity.fingerprint != party),
             peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),
+            audit_head=audit_head,
         )
         return wire.sign(message, self._identity).frame
 
@@ -365,6 +384,13 @@ def _party(row: MemberRow) -> EnrolledParty:
         _utc(row.requested_at),
         row.teachers,
     )
+
+
+def _records_of(row: MemberRow) -> int:
+    """Return how many records the kept head commits to; -1 if there is none."""
+    if row.audit_head is None:
+        return -1
+    return wire.expect(wire.decode(row.audit_head), AuditHead).records
 
 
 def _one_form(pem: bytes) -> bytes:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import SubStatus
@@ -34,13 +35,14 @@ from flwr.serverapp import Grid
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
+from flwr.superlink.grid import HttpGrid, http_grid
 
 from coordinator.errors import SuperLinkError
 
@@ -62,6 +64,9 @@ clientapp = "pate_fed_stub:app"
 }
 _TASK_S = 30.0
 _POLL_S = 0.1
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
+"""A part of an answer that is not there yet is under way; Flower would wait 1 s, then up to 10 s,
+and take no other answer meanwhile."""
 
 
 def stub() -> bytes:
@@ -128,6 +133,7 @@ class SuperLinkClient:
     def grid(self) -> Iterator[Grid]:
         """Start a run of Flower's and hold its grid; the run ends with the context."""
         run_id = self._start()
+        _retry_soon()
         grid = HttpGrid(self._address, False, self._ca_certificate, token=self._acquire())
         client = grid._runtime_client
         heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
@@ -205,3 +211,10 @@ class SuperLinkClient:
             raise SuperLinkError("the SuperLink must answer", f"{type(error).__name__}") from error
         finally:
             control.close()
+
+
+def _retry_soon() -> None:
+    """Let Flower's grid wait less for parts of answers that are under way."""
+    vars(http_grid)["pull_objects"] = partial(
+        pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
+    )

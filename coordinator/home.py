@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import secrets
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
 from coordinator.errors import HomeError
@@ -23,6 +25,9 @@ from protocols.identity import SigningIdentity
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "federation.toml"
 LOOPBACK = "127.0.0.1"
+DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
+"""Environment variable with the URL of the federation's database, and the password in it."""
+
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
 _FOLDERS = ("pools", "runs")
@@ -40,7 +45,8 @@ class FederationSettings:
         admin_port: Port on loopback for its own use.
         metrics_port: Port on loopback for health and metrics.
         health_port: Port on loopback of the standard gRPC health service.
-        database: URL of its database; empty for SQLite in its folder.
+        database: URL of its database; empty for SQLite in its folder. With a password only where
+            its people wrote one into the file, which is theirs alone.
         hosts: Names and addresses that its certificate is for.
     """
 
@@ -51,7 +57,7 @@ class FederationSettings:
     admin_port: int = 8444
     metrics_port: int = 8445
     health_port: int = 8446
-    database: str = ""
+    database: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -133,7 +139,7 @@ class FederationHome:
             ) from error
         if table.pop("schema_version", None) != SCHEMA_VERSION:
             raise HomeError(f"{SETTINGS_FILE} must be of version {SCHEMA_VERSION}", "another")
-        known = {field.name for field in fields(FederationSettings)}
+        known = {one.name for one in fields(FederationSettings)}
         if not set(table) <= known:
             raise HomeError("every setting must be known", ", ".join(sorted(set(table) - known)))
         if "hosts" in table:
@@ -178,8 +184,20 @@ class FederationHome:
 
     @property
     def database_url(self) -> str:
-        """URL of its database, as SQLAlchemy takes it."""
-        return self.settings.database or f"sqlite:///{self.path('coordinator.db').absolute()}"
+        """URL of its database, as SQLAlchemy takes it. Secret: it may hold a password.
+
+        Raises:
+            HomeError: the environment names another database than the federation's own file: what
+                is in the one is not in the other.
+        """
+        given, kept = os.environ.get(DATABASE_VARIABLE, ""), self.settings.database
+        if not given:
+            return kept or f"sqlite:///{self.path('coordinator.db').absolute()}"
+        if not kept or without_password(given) != without_password(kept):
+            raise HomeError(
+                f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}", "another one"
+            )
+        return given
 
     def path(self, *parts: str) -> Path:
         """Return where something of it lies."""
@@ -222,11 +240,39 @@ class FederationHome:
         return f"FederationHome({self.settings.name})"
 
 
+def has_password(url: str) -> bool:
+    """Tell whether a database's URL holds a password.
+
+    Raises:
+        HomeError: it is no URL.
+    """
+    parsed = _parsed(url)
+    return parsed.password is not None or "password" in parsed.query
+
+
+def without_password(url: str) -> str:
+    """Return a database's URL as it may be kept and shown.
+
+    Raises:
+        HomeError: it is no URL.
+    """
+    parsed = _parsed(url)
+    parsed = parsed._replace(drivername=parsed.get_backend_name(), password=None)
+    return parsed.difference_update_query(["password"]).render_as_string(hide_password=False)
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError) as error:  # a port that is no number
+        raise HomeError("a database must have a URL", "another text") from error
+
+
 def utc_now() -> datetime:
     """Return the time, with its zone."""
     return datetime.now(UTC)
 
 
 def _as_table(settings: FederationSettings) -> dict[str, Any]:
-    table = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    table = {one.name: getattr(settings, one.name) for one in fields(settings)}
     return {**table, "hosts": list(settings.hosts)}

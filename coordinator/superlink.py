@@ -16,12 +16,13 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
+from anyio.to_thread import current_default_thread_limiter
+from flwr.supercore import sql_mixin
+from flwr.supercore.constant import SQLITE_PRAGMAS
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from flwr.superlink.cli.flower_superlink import (
     SuperLinkLifespan,
@@ -29,14 +30,19 @@ from flwr.superlink.cli.flower_superlink import (
 )
 from flwr.superlink.main import create_app
 
+from coordinator.long_polling import App, LongPolling, Receive, Scope, Send
+
 LOOPBACK = "127.0.0.1"
 PUBLIC_PREFIX = "/v1/fleet/"
 HEALTH_PATH = "/health"
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_THREADS = 4
+"""Requests that Flower works on at once; others queue. Its database has one writer at a time, and
+who waits for that one is served in no order: with 40 threads, Flower's default, a request of ten
+busy nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides."""
+
+_BUSY_MS = 20_000
+"""How long a request waits for the writer before it: less than a node waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +133,10 @@ def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None
     """
     sys.argv = settings.arguments()
     config = _parse_superlink_lifespan_config()
+    _wait_for_writers()
+    flower = _with_few_threads(create_app(config, SuperLinkLifespan))
     app = Gate(
-        create_app(config, SuperLinkLifespan),
+        LongPolling(flower, is_over=lambda: server.should_exit),
         admin_port=settings.admin_port,
         enrollment=enrollment,
     )
@@ -149,6 +157,21 @@ def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None
             _listen(LOOPBACK, settings.admin_port),
         ]
     )
+
+
+def _wait_for_writers() -> None:
+    """Let Flower's database wait longer than the 5 s that it would."""
+    pragmas = {**dict(SQLITE_PRAGMAS), "busy_timeout": str(_BUSY_MS)}
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
+
+
+def _with_few_threads(app: App) -> App:
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":  # the one call that comes before all others
+            current_default_thread_limiter().total_tokens = _THREADS
+        await app(scope, receive, send)
+
+    return limited
 
 
 def _is_public(path: str) -> bool:

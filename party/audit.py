@@ -6,7 +6,6 @@ A record holds codes, digests and prices: never a vote, a cell or a key. Who kee
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,9 +14,7 @@ from typing import Any, TypeAlias
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
-
-DOMAIN = b"pate-fed/1/audit log\0"
-HEAD_PURPOSE = "audit log head"
+from protocols.messages import AuditHead
 
 Detail: TypeAlias = str | int | bytes
 """What a record may hold; a price is written as text, so that it is read as it was written."""
@@ -44,6 +41,7 @@ class AuditKind(StrEnum):
     PAUSED = "paused"
     RESUMED = "resumed"
     JOURNAL_HALTED = "journal halted"
+    CONTRADICTED = "log contradicted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,50 +78,36 @@ class AuditRecord:
         raise MalformedMessageError("an audit record must be of a known kind", "another")
 
 
-@dataclass(frozen=True, slots=True)
-class SignedHead:
-    """Where a log stands, signed by its site, to be given away.
+def sign_head(count: int, head: bytes, identity: SigningIdentity) -> bytes:
+    """Sign where a log stands, to be given away.
 
-    Attributes:
-        count: Records it commits to.
+    Args:
+        count: Number of records.
         head: Link of the last of them, 32 bytes.
-        signature: Over both, by the site's identity.
+        identity: The site's.
+
+    Returns:
+        The frame of an `AuditHead`.
     """
+    return wire.sign(AuditHead(identity.fingerprint, count, head), identity).frame
 
-    count: int
-    head: bytes
-    signature: bytes
 
-    @classmethod
-    def sign(cls, count: int, head: bytes, identity: SigningIdentity) -> SignedHead:
-        """Sign where a log stands."""
-        digest = _head_digest(count, head)
-        return cls(count, head, identity.sign(purpose=HEAD_PURPOSE, digest=digest))
+def read_head(frame: bytes, identity: PublicIdentity) -> tuple[int, bytes]:
+    """Read a head that the site gave away: number of records, link of the last of them.
 
-    def verify(self, identity: PublicIdentity) -> None:
-        """Check the signature.
+    Args:
+        frame: As others hold it.
+        identity: The site's.
 
-        Raises:
-            BadSignatureError: it is not by this identity.
-        """
-        digest = _head_digest(self.count, self.head)
-        identity.verify(purpose=HEAD_PURPOSE, digest=digest, signature=self.signature)
-
-    def to_bytes(self) -> bytes:
-        """Return it as canonical CBOR, to be handed over."""
-        return wire.encode_value([self.count, self.head, self.signature])
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SignedHead:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            MalformedMessageError: it is no head.
-        """
-        match wire.decode_value(data):
-            case [int(count), bytes(head), bytes(signature)] if count >= 0 and len(head) == 32:
-                return cls(count, head, signature)
-        raise MalformedMessageError("a signed head must have a count, a head, a signature", "none")
+    Raises:
+        ProtocolError: it is none, or another's.
+    """
+    signed = wire.decode(frame)
+    signed.verify(identity)
+    head = wire.expect(signed, AuditHead)
+    if head.party != identity.fingerprint:
+        raise MalformedMessageError("an audit head must be of its signer", "another's")
+    return head.records, head.head
 
 
 def is_plain(detail: Mapping[Any, Any]) -> bool:
@@ -131,7 +115,3 @@ def is_plain(detail: Mapping[Any, Any]) -> bool:
     return all(
         type(name) is str and type(value) in (str, int, bytes) for name, value in detail.items()
     )
-
-
-def _head_digest(count: int, head: bytes) -> bytes:
-    return hashlib.sha256(DOMAIN + b"head\0" + count.to_bytes(8, "big") + head).digest()

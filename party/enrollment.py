@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import httpx
 
+from party.audit import read_head
 from party.errors import EnrollmentError
 from party.site import Site
 from protocols import wire
@@ -68,14 +69,21 @@ class CoordinatorDoor:
         )
         return self._membership("join", wire.sign(request, self._identity).frame)
 
-    def membership(self) -> Membership:
+    def membership(self, *, audit_head: bytes = b"") -> Membership:
         """Ask what became of the request, and who the others are.
+
+        Args:
+            audit_head: Where our audit log stands, for the coordinator to keep; see
+                `party.audit.sign_head`. Empty to give it none.
 
         Raises:
             EnrollmentError: see `join`.
         """
         query = MembershipQuery(
-            self._site.coordinator.fingerprint, self._identity.fingerprint, int(self._clock())
+            self._site.coordinator.fingerprint,
+            self._identity.fingerprint,
+            int(self._clock()),
+            audit_head,
         )
         return self._membership("membership", wire.sign(query, self._identity).frame)
 
@@ -113,7 +121,17 @@ class CoordinatorDoor:
         if answer.party != self._identity.fingerprint:
             raise EnrollmentError("the answer must be for us", "another's")
         _require_sound(answer)
+        if answer.audit_head:
+            self._require_ours(answer.audit_head)
         return answer
+
+    def _require_ours(self, audit_head: bytes) -> None:
+        try:
+            read_head(audit_head, self._identity.public)
+        except ProtocolError as error:
+            raise EnrollmentError(
+                "an audit head that is given back must be ours", "another's"
+            ) from error
 
     def _post(self, name: str, frame: bytes) -> bytes:
         try:

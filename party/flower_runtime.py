@@ -14,8 +14,10 @@ import hashlib
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -23,6 +25,7 @@ from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -30,6 +33,7 @@ from flwr.supercore.interceptors import (
 )
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from party.errors import Reason
@@ -42,12 +46,37 @@ QUIET: Mapping[str, str] = {
 }
 """Environment of every process: Flower calls nobody, and installs nothing."""
 
+LOOPBACK = "127.0.0.1"
+
 STUB_DIGEST = "75d40371225cebe98944cd895132f38637ec66438d67a2d154854d748ad087c7"
 """SHA-256 of the one thing that may come as code: it holds none (`coordinator.flower_runtime`)."""
 
-_IDLE_S = 0.1
+_LEAST_IDLE_S, _IDLE_S = 0.05, 0.5
+_IDLE_SHARE = 0.1
+"""The SuperNode is asked again after a tenth of the time since the last message, within these
+seconds: what follows a message soon is taken soon, and a night without one costs little."""
+
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
+"""A part of a message that the SuperNode has not yet is under way; Flower would wait for 1 s."""
 
 _log = logging.getLogger(__name__)
+
+
+def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of our two processes.
+
+    Flower calls nobody. The way to the coordinator goes through the hospital's proxy, if it has
+    one; what our two processes say to each other on loopback does not.
+
+    Args:
+        environment: As it was set; what is exempt from the proxy there stays exempt.
+    """
+    # Where both are set, the small letters count.
+    exempt = environment.get("no_proxy", environment.get("NO_PROXY", ""))
+    names = [name.strip() for name in exempt.split(",") if name.strip()]
+    if "*" not in names and LOOPBACK not in names:
+        exempt = ",".join([*names, LOOPBACK])
+    return {**environment, **QUIET, "no_proxy": exempt, "NO_PROXY": exempt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +118,7 @@ class SuperNodeSettings:
             "--superexec-auth-secret-file",
             str(self.secret),
             "--host",
-            "127.0.0.1",
+            LOOPBACK,
             "--port",
             str(self.port),
         ]
@@ -108,6 +137,7 @@ class Executor:
     def __init__(
         self, app: ClientApp, *, address: str, secret: bytes, stub_digest: str = STUB_DIGEST
     ) -> None:
+        _retry_soon()
         self._app = app
         self._address = address
         self._stub_digest = stub_digest
@@ -126,11 +156,15 @@ class Executor:
 
     def run(self, stopped: threading.Event, *, on_idle: Callable[[], None] | None = None) -> None:
         """Answer messages until told to stop; a SuperNode that is away is waited for."""
+        last = time.monotonic()
         while not stopped.is_set():
-            if not self.run_one():
-                if on_idle is not None:
-                    on_idle()
-                stopped.wait(_IDLE_S)
+            if self.run_one():
+                last = time.monotonic()
+                continue
+            if on_idle is not None:
+                on_idle()
+            idle_for = time.monotonic() - last
+            stopped.wait(min(max(_IDLE_SHARE * idle_for, _LEAST_IDLE_S), _IDLE_S))
 
     def run_one(self) -> bool:
         """Answer one message; tell whether there was any."""
@@ -196,3 +230,12 @@ class Executor:
             _log.error("a message could not be read: %s", type(error).__name__)
             fault = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, Reason.FAULT.value)
             return Message(fault, reply_to=message), False
+
+
+def _retry_soon() -> None:
+    """Let Flower's reader of messages, which is used by executors alone, wait less for parts."""
+    vars(run_clientapp)["pull_and_inflate_object_from_tree"] = partial(
+        pull_and_inflate_object_from_tree,
+        initial_backoff=_FIRST_RETRY_S,
+        backoff_cap=_LONGEST_RETRY_S,
+    )

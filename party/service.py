@@ -20,6 +20,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from party.audit import read_head, sign_head
 from party.decisions import (
     BatchAccepted,
     BatchRefused,
@@ -29,9 +30,9 @@ from party.decisions import (
     record_of,
 )
 from party.enrollment import CoordinatorDoor
-from party.errors import JournalLockedError, PartyError, Reason
+from party.errors import BrokenAuditLogError, JournalLockedError, PartyError, Reason
 from party.flower_app import build
-from party.flower_runtime import QUIET, Executor, SuperNodeSettings
+from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.guard import Consent, Guard, run_digest
 from party.node import PartyNode, PartyTask, Vote
 from party.site import SETTINGS_FILE, Site
@@ -52,6 +53,7 @@ from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
+from protocols.messages import Membership
 from protocols.secure_sum import SecureSum
 
 _FORMS: tuple[Callable[[], SecureSum], ...] = (AdditiveSum, MaskedSum)
@@ -123,7 +125,7 @@ class PartyService:
             self._ledger = SqlLedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)
-            self._audit.verify()
+            self._audit.verify(heads=self._records.witness())
             self._note_settings()
             self._decided = self._records.decided()
             self._load_tasks(train=True)
@@ -182,16 +184,29 @@ class PartyService:
         if not 0 <= now - self._said_at < FRESH_S / 4:
             self._say()
 
-    def hear(self, peers: Mapping[bytes, PublicIdentity]) -> None:
-        """Take the coordinator's word for who else is a member.
+    def signed_head(self) -> bytes:
+        """Say where the audit log stands, for the coordinator to keep."""
+        return sign_head(*self._audit.end, self._site.identity)
+
+    def hear(self, membership: Membership) -> None:
+        """Take the coordinator's word for who else is a member, and its witness against ourselves.
 
         Whoever is in a run must be known, but a peer that is known by hearsay alone counts for
-        nothing: the guard takes it for an ally of the coordinator.
+        nothing: the guard takes it for an ally of the coordinator. It holds the newest head that
+        this site signed of its audit log: a log that does not go on from there was put back, cut or
+        written anew, and the node answers nothing any more.
 
         Args:
-            peers: Identities by fingerprint.
+            membership: Its answer, which was checked.
         """
-        self._heard = dict(peers)
+        identities = [PublicIdentity(key) for key in membership.peer_keys]
+        self._heard = {identity.fingerprint: identity for identity in identities}
+        self._status = replace(self._status, membership=membership.state, heard_at=self._clock())
+        if membership.audit_head and not self._records.witness():
+            count, head = read_head(membership.audit_head, self._site.identity.public)
+            if not self._audit.goes_on_from(count, head):
+                _log.error("the audit log does not go on from what was signed before")
+                self._records.note_witness(count, head)
 
     def close(self) -> None:
         """Say that it is over, and let go of the database."""
@@ -215,6 +230,12 @@ class PartyService:
     def _refresh(self) -> None:
         """Let the node know what its people decided since."""
         self._decided = decided = self._records.decided()
+        if decided.contradicted_at is not None:
+            raise BrokenAuditLogError(
+                "it and those before it must be what we signed",
+                "others",
+                number=decided.contradicted_at,
+            )
         if self._journal.halted_at:
             self._records.note_halt(self._journal.halted_at)
         seen = (decided, len(self._tasks), frozenset(self._heard))
@@ -386,14 +407,16 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
         secret=site.path("node.secret"),
         port=site.settings.node_port,
     )
+    # The executor reads it too: Flower's clients ask the environment for a proxy.
+    os.environ.update(quiet_environment(os.environ))
     keeper = SuperNodeKeeper(
         settings.command(),
-        environment={**os.environ, **QUIET, "FLWR_HOME": str(site.path("flower"))},
+        environment={**os.environ, "FLWR_HOME": str(site.path("flower"))},
         log=site.path("log", "supernode.log"),
     )
     executor = Executor(
         build(lambda _: service),
-        address=f"127.0.0.1:{site.settings.node_port}",
+        address=f"{LOOPBACK}:{site.settings.node_port}",
         secret=site.node_secret,
     )
     site.path("flower").mkdir(mode=0o700, exist_ok=True)
@@ -408,13 +431,12 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
 
 
 def _listen(service: PartyService, site: Site, stopped: threading.Event) -> None:
-    """Ask now and then who is a member: whoever joined since may be in the next run."""
+    """Ask now and then who is a member, and say where our audit log stands."""
     while not stopped.is_set():
         pause_s = _ASK_S
         try:
             with closing(CoordinatorDoor(site, clock=time.time)) as door:
-                keys = [PublicIdentity(key) for key in door.membership().peer_keys]
-            service.hear({identity.fingerprint: identity for identity in keys})
+                service.hear(door.membership(audit_head=service.signed_head()))
         except Exception as error:
             _log.warning("the coordinator does not say who is a member: %s", type(error).__name__)
             pause_s = _ASK_AGAIN_S

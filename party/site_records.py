@@ -25,7 +25,7 @@ MOST_PENDING = 20
 """So that nobody can fill the disk: of what waits longer than these, nothing is kept."""
 
 SHORTEST_DIGEST = 8
-_PAUSE, _MEMBERSHIP = "pause", "membership"
+_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership", "witness"
 
 
 class Subject(StrEnum):
@@ -78,6 +78,8 @@ class Decided:
         approved_runs: `party.guard.run_digest` of the runs that they approved.
         waiting: How much waits for a person.
         is_paused: Whether nothing new may be answered.
+        contradicted_at: Number of records of the head that our audit log does not go on from; None
+            where none is known.
     """
 
     pins: tuple[Pin, ...]
@@ -85,6 +87,7 @@ class Decided:
     approved_runs: frozenset[bytes]
     waiting: int
     is_paused: bool
+    contradicted_at: int | None
 
 
 class SiteRecords:
@@ -114,6 +117,7 @@ class SiteRecords:
                 _digests(approvals, Subject.RUN),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 _is_paused(session),
+                next((count for count, _ in _witness(session)), None),
             )
 
     # Pins -------------------------------------------------------------------------------------
@@ -360,6 +364,25 @@ class SiteRecords:
         """
         self._note_change(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
+    def note_witness(self, count: int, head: bytes) -> None:
+        """Put on record that the coordinator holds a head of ours that our log does not go on from.
+
+        Args:
+            count: Number of records that we signed.
+            head: Link of the last of them.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        value = f"{count}:{head.hex()}"
+        detail: dict[str, Detail] = {"records": count, "head": head}
+        self._note_change(AuditKind.CONTRADICTED, _WITNESS, value, detail)
+
+    def witness(self) -> tuple[tuple[int, bytes], ...]:
+        """Return the head, if any, that contradicts our audit log: records, link of the last."""
+        with self._database.transaction() as session:
+            return _witness(session)
+
     def _note_change(
         self,
         kind: AuditKind,
@@ -408,6 +431,17 @@ def _drop_oldest(session: Session) -> None:
 def _is_paused(session: Session) -> bool:
     row = session.get(StandingRow, _PAUSE)
     return row is not None and row.value != "resumed"  # what cannot be read is a pause
+
+
+def _witness(session: Session) -> tuple[tuple[int, bytes], ...]:
+    row = session.get(StandingRow, _WITNESS)
+    if row is None:
+        return ()
+    count, _, head = row.value.partition(":")
+    try:
+        return ((int(count), bytes.fromhex(head)),)
+    except ValueError as error:
+        raise StorageDamagedError("a head must be as it was noted", "another") from error
 
 
 def _approvals(session: Session) -> tuple[Approval, ...]:

@@ -38,6 +38,9 @@ class Status:
         waiting: Approvals that wait for a person.
         trouble: Code of what keeps the node or an approved task from answering; empty if nothing.
         supernode_starts: How often the SuperNode was started.
+        membership: "requested", "member" or "revoked", as the coordinator last said; empty if it
+            did not.
+        heard_at: When it last did; 0 if it did not.
     """
 
     state: str
@@ -57,6 +60,8 @@ class Status:
     waiting: int = 0
     trouble: str = ""
     supernode_starts: int = 0
+    membership: str = ""
+    heard_at: float = 0.0
 
     def as_record(self) -> dict[str, Any]:
         """Return it as plain values."""

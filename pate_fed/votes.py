@@ -30,6 +30,8 @@ neither stop a batch nor make itself seen.
 MAX_TOTAL_VOTES = 2**30 - 1
 """Most votes a query may receive in all, so that sums fit the ring with room to spare."""
 
+_QUERIES_AT_ONCE = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class TeacherWeights:
@@ -239,22 +241,36 @@ def count_votes(
     if raw.dtype.kind not in "biuf":
         raw = raw.astype(np.float64)
     queries = raw.shape[1]
-    counts = np.zeros(queries * classes, dtype=np.int64)
-    rows = np.arange(queries, dtype=np.int64) * classes
-    each = (weight for weight, teachers in runs for _ in range(teachers))
-    # One teacher at a time: what is made on the way stays in the cache.
-    for votes_of_teacher, weight in zip(raw, each, strict=True):
-        # A teacher has one vote per query, so no place comes twice.
-        counts[rows + _choices(votes_of_teacher, classes)] += weight
-    return VoteHistogram(counts.reshape(queries, classes))
+    counts = np.zeros((queries, classes), dtype=np.int64)
+    # Some queries of all teachers at a time: what is made on the way stays in the cache.
+    for start in range(0, queries, _QUERIES_AT_ONCE):
+        these = slice(start, start + _QUERIES_AT_ONCE)
+        _count_into(counts[these], _choices(raw[:, these], classes), runs)
+    counts.flags.writeable = False
+    return VoteHistogram(counts)
+
+
+def _count_into(
+    counts: NDArray[np.int64], choices: NDArray[np.int64], runs: Iterable[tuple[int, int]]
+) -> None:
+    """Add to the counts of some queries each teacher's vote as often as it weighs."""
+    queries, classes = counts.shape
+    flat, first = counts.reshape(-1), 0
+    choices += np.arange(queries) * classes
+    for weight, teachers in runs:
+        np.add.at(flat, choices[first : first + teachers].reshape(-1), weight)
+        first += teachers
 
 
 def _choices(votes: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Read one teacher's votes; what is no class becomes `INVALID_VOTE_CLASS`."""
+    """Read teachers' votes; what is no class becomes `INVALID_VOTE_CLASS`."""
     with np.errstate(invalid="ignore"):  # NaN and infinity become some number, which differs
-        choices = votes.astype(np.int64)
-        valid = (choices == votes) & (choices >= 0) & (choices < classes)
-    return np.where(valid, choices, INVALID_VOTE_CLASS)
+        choices = votes.astype(np.int64, order="C")
+    valid = choices.view(np.uint64) < classes  # a negative number is a large one, unsigned
+    if votes.dtype.kind == "f":
+        valid &= choices == votes
+    np.copyto(choices, INVALID_VOTE_CLASS, where=~valid)
+    return choices
 
 
 def open_sum(
@@ -376,7 +392,7 @@ def _rows(
 
 def _checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     checked = _checked_integers(counts)
-    if (checked < 0).any():
+    if checked.min(initial=0) < 0:
         raise InvalidVotesError("counts must not be negative", "a negative count")
     return checked
 

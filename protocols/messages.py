@@ -74,6 +74,7 @@ Name = Annotated[str, Size(1, 64)]
 Frame = Annotated[bytes, Size(1, 4 * KIB)]
 FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
 SmallFrame = Annotated[bytes, Size(1, 256)]
+SmallFrameOrNone = Annotated[bytes, Size(0, 256)]
 
 
 class Message:
@@ -544,7 +545,14 @@ class JoinRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class MembershipQuery(Message):
-    """A hospital asks what became of its request, and who else takes part."""
+    """A hospital asks what became of its request, and who else takes part.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator that it joined.
+        sender: Its own.
+        asked_at: When.
+        audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
+    """
 
     TYPE: ClassVar[int] = 23
     PURPOSE: ClassVar[str] = "membership query"
@@ -552,6 +560,7 @@ class MembershipQuery(Message):
     coordinator: Digest
     sender: Digest
     asked_at: UnixTime
+    audit_head: SmallFrameOrNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,6 +575,8 @@ class Membership(Message):
         peer_names: The other members. Their keys are checked by nobody until the hospital's own
             people did.
         peer_keys: Their Ed25519 keys, in the same order.
+        audit_head: Frame of the newest `AuditHead` that the hospital gave before; empty if it gave
+            none.
     """
 
     TYPE: ClassVar[int] = 24
@@ -578,6 +589,7 @@ class Membership(Message):
     answered_at: UnixTime
     peer_names: Annotated[tuple[Name, ...], Size(0, MAX_PARTIES)]
     peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]
+    audit_head: SmallFrameOrNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,6 +609,25 @@ class PoolQuery(Message):
     pool: Digest
     offset: Annotated[int, Range(0, 2**40)]
     asked_at: UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead(Message):
+    """Where a hospital's audit log stands, given away so that its end cannot be cut unnoticed.
+
+    Attributes:
+        party: Fingerprint of the hospital.
+        records: How many there are.
+        head: Link of the last of them: it commits to all.
+    """
+
+    TYPE: ClassVar[int] = 26
+    PURPOSE: ClassVar[str] = "audit head"
+    MAX_BYTES: ClassVar[int] = 256
+
+    party: Digest
+    records: Annotated[int, Range(0, 2**40)]
+    head: Digest
 
 
 MESSAGE_TYPES: dict[int, type[Message]] = {
@@ -627,6 +658,7 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         MembershipQuery,
         Membership,
         PoolQuery,
+        AuditHead,
     )
 }
 

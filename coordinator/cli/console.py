@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import click
 import typer
@@ -39,6 +39,9 @@ from pate_fed.errors import (
     RunDirectoryError,
 )
 from protocols.errors import ProtocolError, TooFewPartiesError
+
+if TYPE_CHECKING:
+    from coordinator.service import Coordinator
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
@@ -84,6 +87,15 @@ HomeOption = Annotated[
 ]
 DEFAULT_HOME: Final = Path("federation")
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+
+
+def open_coordinator(home: Path) -> Coordinator:
+    """Open a federation for one command; it is closed when the command ends."""
+    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    opened = Coordinator.open(home)
+    click.get_current_context().call_on_close(opened.close)
+    return opened
 
 
 def choice(*names: str) -> Any:

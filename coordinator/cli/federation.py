@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +15,21 @@ from coordinator.cli.console import (
     Format,
     FormatOption,
     HomeOption,
+    open_coordinator,
     print_json,
     show,
     write_secret,
 )
 from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty
-from coordinator.home import FederationHome, FederationSettings, utc_now
+from coordinator.errors import InvalidSettingError
+from coordinator.home import (
+    DATABASE_VARIABLE,
+    FederationHome,
+    FederationSettings,
+    has_password,
+    utc_now,
+    without_password,
+)
 from protocols.fingerprint_words import spoken
 
 
@@ -37,7 +47,12 @@ def init(  # noqa: PLR0917 - one argument per option
     metrics_port: Annotated[int, typer.Option(help="On loopback, for monitoring.")] = 8445,
     health_port: Annotated[int, typer.Option(help="On loopback, gRPC health service.")] = 8446,
     database: Annotated[
-        str, typer.Option(metavar="URL", help="PostgreSQL. [default: SQLite in the folder]")
+        str,
+        typer.Option(
+            metavar="URL",
+            help="PostgreSQL, without a password: that comes from PATE_FED_DATABASE_URL, or from "
+            "PostgreSQL's own password file. [default: SQLite in the folder]",
+        ),
     ] = "",
     also: Annotated[
         list[str] | None,
@@ -57,13 +72,15 @@ def init(  # noqa: PLR0917 - one argument per option
         admin_port=admin_port,
         metrics_port=metrics_port,
         health_port=health_port,
-        database=database,
+        database=_database_to_keep(database),
         hosts=names,
     )
-    made = FederationHome.create(home.absolute(), settings, now=utc_now())
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+    from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
-    Coordinator(made).close()  # its database, so that what is wrong with it shows now
+    if settings.database:  # what is wrong with it shows before anything is made
+        Database(FederationHome(home.absolute(), settings).database_url).close()
+    made = FederationHome.create(home.absolute(), settings, now=utc_now())
+    Database(made.database_url).close()
     words = spoken(made.fingerprint)
     if output_format is Format.JSON:
         print_json(
@@ -79,6 +96,19 @@ def init(  # noqa: PLR0917 - one argument per option
     )
 
 
+def _database_to_keep(option: str) -> str:
+    """Return the URL that the federation's file keeps: never one with a password."""
+    if option and has_password(option):
+        raise InvalidSettingError(
+            f"--database must have no password, which every user of this machine could read: "
+            f"set {DATABASE_VARIABLE} instead",
+            "one that has",
+        )
+    given = os.environ.get(DATABASE_VARIABLE, "")
+    kept = option or given
+    return without_password(kept) if kept else ""
+
+
 def invite(
     party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
     out: Annotated[
@@ -90,9 +120,7 @@ def invite(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a one-time invitation for a hospital, as a file."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    coordinator = Coordinator.open(home)
+    coordinator = open_coordinator(home)
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
     write_secret(target, invitation.to_json())
@@ -116,9 +144,7 @@ def invite(
 
 def members(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
     """Show all hospitals: their states, and the words of their identities."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    coordinator = Coordinator.open(home)
+    coordinator = open_coordinator(home)
     found = coordinator.members()
     words = spoken(coordinator.home.fingerprint)
     if output_format is Format.JSON:
@@ -142,9 +168,7 @@ def approve(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a hospital a member, after its words were compared by telephone."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    approved = Coordinator.open(home).approve(party, words=words, teachers=teachers)
+    approved = open_coordinator(home).approve(party, words=words, teachers=teachers)
     inside = (
         "its node is let in."
         if approved.node_id is not None
@@ -159,9 +183,7 @@ def revoke(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Put a hospital out, or turn its request down; its identity never comes back."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    revoked = Coordinator.open(home).revoke(party)
+    revoked = open_coordinator(home).revoke(party)
     _show_one(revoked, f"{party} is out.", output_format)
 
 

@@ -14,6 +14,7 @@ from coordinator.cli.console import (
     FormatOption,
     HomeOption,
     choice,
+    open_coordinator,
     print_json,
     show,
     single_threaded_kernels,
@@ -227,7 +228,7 @@ def run(  # noqa: PLR0917 - one argument per option
         batch_size=batch_size,
         student=student,
     )
-    coordinator = service.Coordinator.open(home)
+    coordinator = open_coordinator(home)
     task = LearningTask.from_public_table(
         queries,
         label=label,
@@ -262,9 +263,7 @@ def status(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show where runs stand, and why."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    queue = Coordinator.open(home).queue
+    queue = open_coordinator(home).queue
     found = queue.all() if name is None else [queue.find(name)]
     if output_format is Format.JSON:
         print_json({"runs": [one.as_table() for one in found]})
@@ -278,27 +277,21 @@ def pause(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
     """Let a run rest, after the batch that is under way."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    _print_run(Coordinator.open(home).queue.pause(name), output_format)
+    _print_run(open_coordinator(home).queue.pause(name), output_format)
 
 
 def resume(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
     """Let a paused run go on."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    _print_run(Coordinator.open(home).queue.resume(name), output_format)
+    _print_run(open_coordinator(home).queue.resume(name), output_format)
 
 
 def stop(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
     """End a run, after the batch that is under way; what it released is kept and reported."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    _print_run(Coordinator.open(home).queue.stop(name), output_format)
+    _print_run(open_coordinator(home).queue.stop(name), output_format)
 
 
 def export(
@@ -308,9 +301,7 @@ def export(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Copy what a run gave, as a run directory: labels, report, student, transcript."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
-
-    parts = Coordinator.open(home).export(name, out)
+    parts = open_coordinator(home).export(name, out)
     if output_format is Format.JSON:
         print_json({"out": str(out), "parts": parts})
         return

@@ -28,7 +28,8 @@ class Database:
     """A database that is up to date.
 
     Args:
-        url: As SQLAlchemy takes it, "sqlite:///..." or "postgresql+psycopg://...".
+        url: As SQLAlchemy takes it, "sqlite:///..." or "postgresql://...". Secret: it may hold a
+            password, which is in no error.
 
     Raises:
         DatabaseVersionError: it was written by a newer version of this program.
@@ -75,6 +76,8 @@ class Database:
 def _open(url: str) -> Engine:
     try:
         parsed = make_url(url)
+        if parsed.drivername == "postgresql":  # as everybody writes it; the driver is ours
+            parsed = parsed.set(drivername="postgresql+psycopg")
         is_sqlite = parsed.get_backend_name() == "sqlite"
         if is_sqlite:
             _make_file(parsed)

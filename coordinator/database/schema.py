@@ -43,6 +43,7 @@ class MemberRow(Base):
         node_id: Flower's number for its node, decimal; None until it was let in.
         state: "requested", "member" or "revoked".
         teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
+        audit_head: Frame of the newest head of its audit log that it gave; None if it gave none.
     """
 
     __tablename__ = "members"
@@ -57,6 +58,7 @@ class MemberRow(Base):
     approved_at: Mapped[datetime | None] = mapped_column(Moment)
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
     teachers: Mapped[int] = mapped_column(Integer, default=0)
+    audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
 # Runs ---------------------------------------------------------------------------------------------

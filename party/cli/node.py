@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +26,7 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.errors import NotReadyError, UsageError
+from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.site import Site
 
 audit_app = typer.Typer(
@@ -132,26 +134,52 @@ def verify(
 ) -> None:
     """Check that no record of the audit log was changed, moved or taken away; print its head.
 
-    Keep the head elsewhere: with `--head` a later check finds a log that was cut or written anew.
+    The coordinator holds the newest head that the node gave it, and is asked for it: a log that was
+    cut or written anew does not go on from that. `--head` does the same for one that you kept.
     """
-    from party.audit import SignedHead  # noqa: PLC0415 - keeps --help fast
+    from party.audit import sign_head  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415
 
+    kept = [_head(text) for text in head or []]
     with open_records(site) as opened:
+        witnessed = _witnessed(opened.site)
         log = AuditLog(opened.database)
         count, link = log.end
-        log.verify(noted=[*map(_head, head or []), (count, link)])
+        log.verify(heads=[*kept, *witnessed, (count, link)])
     keys = opened.site.identity if opened.site.has_keys else None
-    signature = "" if keys is None else SignedHead.sign(count, link, keys).signature.hex()
+    signed = "" if keys is None else sign_head(count, link, keys).hex()
+    compared = f"of {witnessed[0][0]} records" if witnessed else "no head: it was not compared"
     show(
         output_format,
-        {"records": count, "head": link.hex(), "signature": signature},
+        {
+            "records": count,
+            "head": link.hex(),
+            "signed": signed,
+            "witnessed": witnessed[0][0] if witnessed else None,
+        },
         (
             f"{count} records, each bound to those before it: nothing was changed.",
             f"Head        {count}:{link.hex()}",
-            f"Signature   {signature or 'none: there are no keys'}",
+            f"Signed      {signed or 'not: there are no keys'}",
+            f"Coordinator holds {compared}",
         ),
     )
+
+
+def _witnessed(site: Site) -> list[tuple[int, bytes]]:
+    """Return the newest head that the coordinator holds of us, if it can be asked."""
+    from party.audit import read_head  # noqa: PLC0415 - keeps --help fast
+    from party.enrollment import CoordinatorDoor  # noqa: PLC0415
+
+    if not site.has_keys:
+        return []
+    try:
+        with closing(CoordinatorDoor(site, clock=time.time)) as door:
+            frame = door.membership().audit_head
+    except EnrollmentError as error:
+        tell(f"The coordinator was not asked: {error.code}")
+        return []
+    return [read_head(frame, site.identity.public)] if frame else []
 
 
 def _ask_doctor(site: Site) -> None:

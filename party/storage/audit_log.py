@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlalchemy import LargeBinary, cast, func, select
 from sqlalchemy.orm import Session
 
-from party.audit import DOMAIN, AuditKind, AuditRecord, Detail, SignedHead, is_plain
+from party.audit import AuditKind, AuditRecord, Detail, is_plain
 from party.errors import BrokenAuditLogError
 from party.storage.engine import PartyDatabase
 from party.storage.schema import AuditRow
 from protocols.errors import ProtocolError
-from protocols.identity import PublicIdentity, SigningIdentity
 
+_DOMAIN = b"pate-fed/1/audit log\0"
 _READ_AT_ONCE = 1_000
 
 
@@ -75,9 +75,13 @@ class AuditLog:
         with self._database.transaction() as session:
             return _end_of(session)
 
-    def sign_head(self, identity: SigningIdentity) -> SignedHead:
-        """Sign where the log stands, to be given to coordinator and peers."""
-        return SignedHead.sign(*self.end, identity)
+    def goes_on_from(self, count: int, head: bytes) -> bool:
+        """Tell whether the log holds what a head commits to, as far as its links say."""
+        with self._database.transaction() as session:
+            if count == 0:
+                return head == _first_link()
+            row = session.get(AuditRow, count)
+            return row is not None and row.link == head
 
     def records(self, *, first: int = 1) -> Iterator[AuditRecord]:
         """Return the records from one on, in order, as they stand; `verify` checks them.
@@ -97,30 +101,22 @@ class AuditLog:
             if last is None or (last.kind, last.detail) != (kind, detail):
                 _append(session, kind, at=at, detail=detail)
 
-    def verify(
-        self,
-        *,
-        identity: PublicIdentity | None = None,
-        heads: Iterable[SignedHead] = (),
-        noted: Iterable[tuple[int, bytes]] = (),
-    ) -> int:
-        """Check every record, and that the log goes on from every head that the site gave away.
+    def verify(self, *, heads: Iterable[tuple[int, bytes]] = ()) -> int:
+        """Check every record, and that the log goes on from every head that is known.
 
         Args:
-            identity: The site's, for heads; heads that it did not sign are refused.
-            heads: As others hold them.
-            noted: Heads that our own people wrote down: counts and links.
+            heads: Numbers of records and links of the last of them: as the coordinator holds them
+                (`party.audit.read_head`), or as our own people wrote them down.
 
         Returns:
             The number of records.
 
         Raises:
             BrokenAuditLogError: a record is wrong or missing; `number` says which is the first.
-            BadSignatureError: a head is not the site's.
         """
-        wanted = _heads_by_count(identity, heads)
-        for known, written_down in noted:
-            wanted.setdefault(known, set()).add(written_down)
+        wanted: dict[int, set[bytes]] = {}
+        for known, head in heads:
+            wanted.setdefault(known, set()).add(head)
         link, count = _first_link(), 0
         _require_head(wanted, count, link)
         for number, body, stored in self._rows(first=1):
@@ -135,7 +131,7 @@ class AuditLog:
             _require_head(wanted, count, link)
         if any(known > count for known in wanted):
             raise BrokenAuditLogError(
-                f"there must be {max(wanted)}, as a signed head says", "none", number=count + 1
+                f"there must be {max(wanted)}, as a head says", "none", number=count + 1
             )
         return count
 
@@ -188,29 +184,17 @@ def _read(number: int, body: bytes) -> AuditRecord:
         raise BrokenAuditLogError("it must be readable", "another", number=number) from error
 
 
-def _heads_by_count(
-    identity: PublicIdentity | None, heads: Iterable[SignedHead]
-) -> dict[int, set[bytes]]:
-    wanted: dict[int, set[bytes]] = {}
-    for each in heads:
-        if identity is None:
-            raise ValueError("heads are checked against the site's identity: none was given")
-        each.verify(identity)
-        wanted.setdefault(each.count, set()).add(each.head)
-    return wanted
-
-
 def _require_head(wanted: Mapping[int, set[bytes]], count: int, link: bytes) -> None:
     """A head that differs says that something up to here was written anew; not where."""
     if wanted.get(count, {link}) != {link}:
         raise BrokenAuditLogError(
-            "it and those before it must be what a signed head vouches for", "others", number=count
+            "it and those before it must be what a head vouches for", "others", number=count
         )
 
 
 def _first_link() -> bytes:
-    return hashlib.sha256(DOMAIN + b"first").digest()
+    return hashlib.sha256(_DOMAIN + b"first").digest()
 
 
 def _link(before: bytes, body: bytes) -> bytes:
-    return hashlib.sha256(DOMAIN + b"record\0" + before + body).digest()
+    return hashlib.sha256(_DOMAIN + b"record\0" + before + body).digest()

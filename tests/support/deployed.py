@@ -31,7 +31,7 @@ from party.flower_runtime import QUIET, Executor, SuperNodeSettings
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode, PartyTask, tasks_of
+from party.node import PartyNode, PartyTask, Vote, tasks_of
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
@@ -98,9 +98,11 @@ class Hospital:
 
     Attributes:
         asked: Every query that its teachers voted on, in order.
+        teachers: What they vote; by default all the same.
     """
 
     site: Site
+    teachers: Vote = field(default=lambda batch: np.tile(true_class(batch.inputs), (TEACHERS, 1)))
     node: PartyNode | None = None
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     ledger: Any = None
@@ -112,7 +114,7 @@ class Hospital:
 
     def vote(self, batch: QueryBatch) -> NDArray[np.int64]:
         self.asked += batch.indices
-        return np.tile(true_class(batch.inputs), (TEACHERS, 1))
+        return self.teachers(batch)
 
     def open(self, others: list[Hospital], task: LearningTask, *, approved: bool) -> None:
         """Open its node, with all others pinned."""
@@ -219,10 +221,16 @@ class Deployed:
 
     def serve(self, *, dies_at: str = "", passes: int = 1) -> None:
         """Start the service; it kills itself at a stage if one is named."""
-        module = ["-m", "tests.support.mortal_service", str(self.home.folder)]
+        self._serve("tests.support.mortal_service", dies_at, passes)
+
+    def serve_with_noise(self, key: bytes) -> None:
+        """Start the service with noise from a key of 32 bytes."""
+        self._serve("tests.support.seeded_service", key.hex())
+
+    def _serve(self, module: str, *arguments: object) -> None:
         log = (self.folder / "service.log").open("ab")
         self.service = subprocess.Popen(
-            [sys.executable, *module, dies_at, str(passes)],
+            [sys.executable, "-m", module, str(self.home.folder), *map(str, arguments)],
             stdout=log,
             stderr=log,
             env=environment(self.folder),
@@ -292,10 +300,12 @@ class Deployed:
 
 
 @contextmanager
-def deployed(folder: Path) -> Iterator[Deployed]:
+def deployed(
+    folder: Path, *, rows: int = 60, classes: tuple[str, ...] = CLASSES
+) -> Iterator[Deployed]:
     """Make a federation in a folder; ends every process of its own."""
-    queries = write_public_table(folder / "public.csv")
-    task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
+    queries = write_public_table(folder / "public.csv", rows=rows)
+    task = LearningTask.from_public_table(queries, label=LABEL, classes=classes)
     made = Deployed(folder, make_home(folder / "federation"), task, queries)
     try:
         yield made

@@ -45,6 +45,7 @@ _PURPOSES = {
     "MembershipQuery": "membership query",
     "Membership": "membership",
     "PoolQuery": "pool query",
+    "AuditHead": "audit head",
 }
 
 
@@ -159,11 +160,13 @@ def _messages() -> dict[str, list[Any]]:
         "JoinRequest": [
             _bytes("co"), _bytes("token", 16), "North", _bytes("ik"), b"PEM", 1_900_000_000,
         ],
-        "MembershipQuery": [_bytes("co"), me, 1_900_000_000],
+        "MembershipQuery": [_bytes("co"), me, 1_900_000_000, _bytes("audit head", 150)],
         "Membership": [
             me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
+            b"",
         ],
         "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],
+        "AuditHead": [me, 4711, _bytes("audit log")],
     }  # fmt: skip
 
 

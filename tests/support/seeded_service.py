@@ -10,12 +10,18 @@ from pathlib import Path
 
 from coordinator.logs import write_logs_as_json
 from coordinator.service import serve
-from pate_fed.mechanisms import keyed_stream
+from pate_fed.mechanisms import RandomBytes, keyed_stream
+
+
+def noise_of(key: bytes) -> RandomBytes:
+    """Return the source of a service's noise, from its first byte on."""
+    return keyed_stream(key, tag="coordinator noise")
 
 
 def main(home: Path, key: bytes) -> None:
+    """Serve a federation with this noise."""
     write_logs_as_json()
-    serve(home, noise_bytes=keyed_stream(key, tag="coordinator noise"))
+    serve(home, noise_bytes=noise_of(key))
 
 
 if __name__ == "__main__":

@@ -75,12 +75,18 @@ class Worked:
     """
 
     def __init__(
-        self, folder: Path, *, approved: bool = True, names: tuple[str, ...] = NAMES
+        self,
+        folder: Path,
+        *,
+        approved: bool = True,
+        names: tuple[str, ...] = NAMES,
+        home: FederationHome | None = None,
     ) -> None:
         self.queries = write_public_table(folder / "public.csv")
         self.task = LearningTask.from_public_table(self.queries, label=LABEL, classes=CLASSES)
-        settings = FederationSettings("lung study", "127.0.0.1:8443")
-        home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
+        if home is None:
+            settings = FederationSettings("lung study", "127.0.0.1:8443")
+            home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
         self.coordinator = Coordinator(home)
         self.hospitals: dict[int, Hospital] = {}
         self.away: set[int] = set()

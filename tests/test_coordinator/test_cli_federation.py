@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from coordinator.home import FederationHome
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from tests.support import postgres
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.worked import Worked
@@ -139,3 +141,68 @@ def test_renew_keeps_what_hospitals_trust(pate_fed: Command, home: Path) -> None
     after = FederationHome.open(home)
     assert after.fingerprint == fingerprint
     assert after.server_certificate != certificate
+
+
+class TestPostgresql:
+    """A federation on a PostgreSQL server, whose password nobody gets to see."""
+
+    PASSWORD = "correct-horse-7"
+    INIT = ("init", "--name", "lung study", "--address", "coordinator.example.org:8443")
+
+    def with_password(self, url: str) -> str:
+        return url.replace("pate@", f"pate:{self.PASSWORD}@").replace("+psycopg", "")
+
+    def test_a_password_on_the_command_line_is_refused(
+        self, pate_fed: Command, tmp_path: Path
+    ) -> None:
+        url = self.with_password("postgresql+psycopg://pate@db.example.org/pate")
+        ended = pate_fed(*self.INIT, "--home", tmp_path / "fed", "--database", url)
+        assert (ended.code, "PF-401" in ended.err) == (2, True)
+        assert "PATE_FED_DATABASE_URL" in ended.err
+        assert self.PASSWORD not in ended.err + ended.out
+        assert not (tmp_path / "fed").exists()
+
+    def test_a_server_that_is_not_there_leaves_no_folder_behind(
+        self, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("psycopg")
+        url = self.with_password(f"postgresql+psycopg://pate@/none?host={tmp_path}")
+        monkeypatch.setenv("PATE_FED_DATABASE_URL", url)
+        ended = pate_fed(*self.INIT, "--home", tmp_path / "fed")
+        assert "PF-440" in ended.err
+        assert self.PASSWORD not in ended.err + ended.out
+        assert not (tmp_path / "fed").exists()
+
+    def test_a_run_goes_through_on_it_and_the_password_is_kept_nowhere(
+        self,
+        pate_fed: Command,
+        tmp_path: Path,
+        cluster: postgres.Cluster,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        url = self.with_password(cluster.new_database())
+        monkeypatch.setenv("PATE_FED_DATABASE_URL", url)
+        folder = tmp_path / "federation"
+        said = [pate_fed(*self.INIT, "--home", folder)]
+        federation = Worked(tmp_path, home=FederationHome.open(folder))
+        federation.ask()
+        run = federation.work()
+        assert (run.state.value, run.progress["answered"]) == ("done", 12), run.reason
+        federation.ask("second")
+        assert federation.work("second").progress["from_store"] == 12
+        for command in ("status", "members"):
+            said.append(pate_fed(command, "--home", folder))
+        federation.coordinator.close()
+        assert [one.code for one in said] == [0, 0, 0]
+        assert "second" in said[1].out
+        assert not list(folder.glob("*.db"))
+        written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+        shown = "".join(one.out + one.err for one in said) + caplog.text
+        shown += repr(federation.coordinator.home.settings)
+        assert self.PASSWORD not in shown
+        assert not any(self.PASSWORD.encode() in content for content in written)
+        monkeypatch.setenv("PATE_FED_DATABASE_URL", cluster.new_database())
+        ended = pate_fed("status", "--home", folder)
+        assert (ended.code, "PF-432" in ended.err) != (0, False)

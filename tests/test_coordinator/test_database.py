@@ -97,7 +97,7 @@ class TestOpening:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
         engine.dispose()
-        assert database.version == "0004"
+        assert database.version == "0005"
 
     def test_many_that_open_it_at_once_upgrade_it_once(
         self, database_url: str, open_database: OpenDatabase

@@ -25,7 +25,7 @@ from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import BadSignatureError, InvitationError, ProtocolError
 from protocols.identity import SigningIdentity
-from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
 
 
 class Door:
@@ -131,11 +131,12 @@ class Federation:
         self.enrollment.answer_join(hospital.request(invitation, self.clock))
         return hospital
 
-    def ask(self, hospital: Hospital) -> Membership:
+    def ask(self, hospital: Hospital, audit_head: bytes = b"") -> Membership:
         query = MembershipQuery(
             self.home.identity.fingerprint,
             hospital.identity.fingerprint,
             int(self.clock().timestamp()),
+            audit_head,
         )
         return self.read(
             self.enrollment.answer_membership(wire.sign(query, hospital.identity).frame)
@@ -485,3 +486,47 @@ class TestWithoutASuperLink:
                 door=federation.door,
                 teachers=teachers,
             )
+
+
+class TestAuditHeads:
+    @staticmethod
+    def head(records: int, link: bytes, identity: SigningIdentity) -> bytes:
+        return wire.sign(AuditHead(identity.fingerprint, records, link), identity).frame
+
+    def test_the_newest_that_a_hospital_signed_is_kept_and_given_back(
+        self, federation: Federation
+    ) -> None:
+        north, south = Hospital("North"), federation.joined("South")
+        federation.enrol(north)
+        mine = north.identity
+        first, second = self.head(5, bytes(32), mine), self.head(9, b"b" * 32, mine)
+        assert federation.ask(north, first).audit_head == b""
+        assert federation.ask(north, second).audit_head == first
+        # A log that was put back signs fewer records; one that forked signs as many, or more.
+        for older in (self.head(4, bytes(32), mine), self.head(9, b"c" * 32, mine)):
+            assert federation.ask(north, older).audit_head == second
+        longer = self.head(10, b"d" * 32, mine)
+        assert federation.ask(north, longer).audit_head == second
+        assert federation.ask(north).audit_head == longer
+        assert federation.ask(south).audit_head == b""
+
+    @pytest.mark.parametrize(
+        "forged",
+        [
+            pytest.param(lambda self, me, other: self.head(5, bytes(32), other), id="another's"),
+            pytest.param(
+                lambda self, me, other: (
+                    wire.sign(AuditHead(other.fingerprint, 5, bytes(32)), me).frame
+                ),
+                id="for another",
+            ),
+            pytest.param(lambda self, me, other: b"no frame", id="no frame"),
+        ],
+    )
+    def test_what_is_no_head_of_its_own_is_refused(
+        self, federation: Federation, forged: Any
+    ) -> None:
+        north, south = federation.joined("North"), federation.joined("South")
+        with pytest.raises((EnrollmentError, ProtocolError)):
+            federation.ask(north, forged(self, north.identity, south.identity))
+        assert federation.ask(north).audit_head == b""

@@ -9,6 +9,7 @@ import inspect
 import pytest
 
 from coordinator.flower_runtime import stub
+from coordinator.long_polling import PULL_PATH, PUSH_PATHS
 from party.flower_runtime import STUB_DIGEST
 
 NAMES = {
@@ -25,6 +26,10 @@ NAMES = {
     "flwr.supercore.control": ("ControlHttpClient",),
     "flwr.supercore.fab": ("Fab",),
     "flwr.supercore.heartbeat": ("HeartbeatSender", "make_task_heartbeat_fn_http"),
+    "flwr.supercore.constant": ("SQLITE_PRAGMAS",),
+    "flwr.supercore.inflatable.inflatable_utils": ("pull_objects",),
+    "flwr.supercore.sql_mixin": ("SQLITE_PRAGMAS",),
+    "flwr.superlink.grid.http_grid": ("pull_objects",),
     "flwr.supercore.http_logging": ("get_uvicorn_log_config",),
     "flwr.supercore.interceptors": (
         "RuntimeVersionHttpInterceptor",
@@ -57,6 +62,20 @@ def test_flower_is_called_as_we_call_it() -> None:
         assert callable(getattr(ControlHttpClient, call))
     for member in ("_runtime_client", "set_run", "close", "get_node_ids"):
         assert hasattr(HttpGrid, member)
+
+
+def test_questions_and_messages_take_the_ways_that_we_listen_at() -> None:
+    from flwr.supercore.routers.runtime.router import router as runtime  # noqa: PLC0415
+    from flwr.superlink.routers.fleet.router import router as fleet  # noqa: PLC0415
+
+    assert PULL_PATH in {route.path for route in fleet.routes}  # type: ignore[attr-defined]
+    assert set(PUSH_PATHS) <= {route.path for route in runtime.routes}  # type: ignore[attr-defined]
+
+
+def test_an_answer_without_a_message_has_no_bytes() -> None:
+    from flwr.proto.fleet_pb2 import PullMessagesResponse  # noqa: PLC0415
+
+    assert PullMessagesResponse().SerializeToString() == b""
 
 
 def test_the_stub_is_the_one_that_hospitals_have_pinned() -> None:

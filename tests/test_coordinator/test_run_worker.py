@@ -453,21 +453,22 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 # What a database and a clock can do ---------------------------------------------------------------
 
 
+@pytest.mark.parametrize("lasts", [True, False], ids=["for a while", "once"])
 @pytest.mark.parametrize(
     "stage",
-    [
-        *(Stage.RESERVED, Stage.PLANNED, Stage.ANSWERED, Stage.OPENED, Stage.DECIDED),
-        *(Stage.STORED, Stage.SETTLED, Stage.CLOSING),
-    ],
+    [Stage.RESERVED, Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING],
 )
-def test_a_database_that_stores_nothing_for_a_while_voids_no_batch(
-    federation: Worked, stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_database_that_does_not_store_voids_no_batch(
+    federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk, a server that is away: the run rests where it is, and goes on when it can."""
     federation.ask()
+    stores = Database.transaction
 
     @contextmanager
     def full(self: Database) -> Iterator[Session]:
+        if not lasts:
+            patch.setattr(Database, "transaction", stores)
         raise DatabaseError("the database must store what it is given", "OperationalError")
         yield
 

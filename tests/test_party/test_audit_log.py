@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.errors import CoordinatorError
-from party.audit import AuditKind, AuditRecord, SignedHead
+from party.audit import AuditKind, AuditRecord, read_head, sign_head
 from party.decisions import Decision, record_of
 from party.errors import BrokenAuditLogError, StorageError
 from party.storage import AuditLog, PartyDatabase, SqlJournal, SqlLedgerStore
 from protocols import wire
-from protocols.errors import BadSignatureError, MalformedMessageError
+from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity
+from protocols.messages import AuditHead
 from tests.support.federation import TEACHERS, Federation
 
 SITE = SigningIdentity.generate()
@@ -117,7 +118,7 @@ class TestRecords:
     def test_an_empty_log_is_whole_and_has_a_head(self, database: PartyDatabase) -> None:
         log = AuditLog(database)
         assert (log.verify(), log.count, len(log.head)) == (0, 0, 32)
-        assert log.verify(identity=SITE.public, heads=[log.sign_head(SITE)]) == 0
+        assert log.verify(heads=[log.end]) == 0
 
     def test_the_chain_is_what_the_page_says(self, database: PartyDatabase) -> None:
         """Computed here once more, from the bytes alone."""
@@ -215,11 +216,12 @@ class TestTampering:
         self, database: PartyDatabase, cut: int
     ) -> None:
         log = filled(database)
-        held = log.sign_head(SITE)
+        held = log.end
         tampered(database, drop(*range(RECORDS - cut + 1, RECORDS + 1)))
         assert log.verify() == RECORDS - cut  # the chain alone cannot know
+        assert not log.goes_on_from(*held)
         with pytest.raises(BrokenAuditLogError) as caught:
-            log.verify(identity=SITE.public, heads=[held])
+            log.verify(heads=[held])
         assert caught.value.number == RECORDS - cut + 1
 
     @pytest.mark.parametrize("count", [RECORDS - 1, RECORDS, RECORDS + 2])
@@ -227,11 +229,12 @@ class TestTampering:
         self, database: PartyDatabase, count: int
     ) -> None:
         log = filled(database)
-        held = log.sign_head(SITE)
+        held = log.end
         tampered(database, write_anew(count))
         assert log.verify() == count
+        assert not log.goes_on_from(*held)
         with pytest.raises(BrokenAuditLogError) as caught:
-            log.verify(identity=SITE.public, heads=[held])
+            log.verify(heads=[held])
         assert caught.value.number == RECORDS
 
     def test_a_log_that_goes_on_honestly_satisfies_every_head(
@@ -239,38 +242,23 @@ class TestTampering:
     ) -> None:
         log, heads = AuditLog(database), []
         for place in range(5):
-            heads.append(log.sign_head(SITE))
+            heads.append(log.end)
             log.append(AuditKind.SETTLED, {}, at=float(place))
-        heads.append(log.sign_head(SITE))
-        assert log.verify(identity=SITE.public, heads=[*heads, heads[2]]) == 5
+        heads.append(log.end)
+        assert log.verify(heads=[*heads, heads[2]]) == 5
+        assert all(log.goes_on_from(*head) for head in heads)
 
-    def test_a_head_that_was_written_down_on_paper_tells_as_much(
+    def test_a_signed_head_is_this_sites_and_says_how_many_records(
         self, database: PartyDatabase
     ) -> None:
         log = filled(database)
-        paper = log.end
-        assert log.verify(noted=[paper, paper]) == RECORDS
-        with pytest.raises(BrokenAuditLogError):
-            log.verify(noted=[(RECORDS, bytes(32))])
-        tampered(database, drop(RECORDS))
-        assert log.verify() == RECORDS - 1
-        with pytest.raises(BrokenAuditLogError):
-            log.verify(noted=[paper])
-
-    def test_a_head_by_another_is_refused(self, database: PartyDatabase) -> None:
-        log = filled(database)
-        forged = log.sign_head(SigningIdentity.generate())
-        moved = SignedHead(RECORDS + 9, log.head, log.sign_head(SITE).signature)
-        for head in (forged, moved):
-            with pytest.raises(BadSignatureError):
-                log.verify(identity=SITE.public, heads=[head])
-
-    def test_a_head_comes_back_from_its_bytes(self, database: PartyDatabase) -> None:
-        head = filled(database).sign_head(SITE)
-        assert SignedHead.from_bytes(head.to_bytes()) == head
-        for broken in (b"\x00", wire.encode_value([1, b"short", b""]), head.to_bytes()[:-1]):
-            with pytest.raises(MalformedMessageError):
-                SignedHead.from_bytes(broken)
+        frame = sign_head(*log.end, SITE)
+        assert read_head(frame, SITE.public) == log.end == (RECORDS, log.head)
+        other = SigningIdentity.generate()
+        for_another = wire.sign(AuditHead(other.fingerprint, RECORDS, log.head), SITE).frame
+        for forged in (sign_head(*log.end, other), for_another, frame[:-1], b"", b"\x00"):
+            with pytest.raises(ProtocolError):
+                read_head(forged, SITE.public)
 
     def test_a_log_that_cannot_be_stored_says_so(self, database: PartyDatabase) -> None:
         log = filled(database)

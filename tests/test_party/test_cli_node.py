@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from party.audit import SignedHead
+from party.audit import read_head
 from party.doctor import Check
 from party.guard import run_digest
 from party.site import DATABASE_FILE, Site
@@ -15,7 +15,7 @@ from party.site_records import Approval, ApprovalState, Subject
 from protocols import wire
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, stack, tampered
+from tests.test_party.test_service import Running, membership_of, stack, tampered
 
 __all__ = ["pate_party", "stack"]
 
@@ -186,9 +186,22 @@ class TestPauseBudgetAudit:
         shown = json.loads(
             pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
         )
-        SignedHead(
-            shown["records"], bytes.fromhex(shown["head"]), bytes.fromhex(shown["signature"])
-        ).verify(site.identity.public)
+        head = read_head(bytes.fromhex(shown["signed"]), site.identity.public)
+        assert head == (shown["records"], bytes.fromhex(shown["head"]))
+        assert shown["witnessed"] is None  # nobody could be asked
+
+    def test_what_the_coordinator_holds_is_asked_for_and_compared(
+        self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site, held = ran.hospitals.sites[0], ran.services[0].signed_head()
+        answer = membership_of(site, audit_head=held)
+        monkeypatch.setattr("party.enrollment.CoordinatorDoor.membership", lambda self, **_: answer)
+        verify = ("audit", "verify", "--site", site.folder)
+        shown = pate_party(*verify, "--format", "json").json
+        assert shown["witnessed"] == shown["records"] == ran.services[0]._audit.count
+        tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
+        ended = pate_party(*verify)
+        assert (ended.code, error_code(ended)) == (5, "PF-353")
 
     def test_a_changed_record_is_found(self, pate_party: PateParty, ran: Running) -> None:
         site = ran.hospitals.sites[0]

@@ -45,6 +45,7 @@ class Meeting:
             answered_at=int(NOW.timestamp()),
             peer_names=("South",),
             peer_keys=(PEER,),
+            audit_head=b"",
         )
 
     def ask(self, content: bytes) -> Membership:

@@ -27,6 +27,7 @@ def membership(**peers: PublicIdentity) -> Membership:
         answered_at=int(NOW.timestamp()),
         peer_names=tuple(peers),
         peer_keys=tuple(one.key for one in peers.values()),
+        audit_head=b"",
     )
 
 

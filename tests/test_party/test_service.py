@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -18,9 +19,9 @@ import party.flower_app
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from coordinator.labeling import LabelingRun
 from party.audit import AuditKind
-from party.errors import JournalLockedError, Reason, RecordError, StorageError
+from party.errors import BrokenAuditLogError, JournalLockedError, Reason, RecordError, StorageError
 from party.service import PartyService
-from party.site import DATABASE_FILE
+from party.site import DATABASE_FILE, Site
 from party.site_records import Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
@@ -28,7 +29,8 @@ from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
 from protocols import wire
-from protocols.identity import SigningIdentity
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Membership
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (
     TEACHERS,
@@ -363,16 +365,117 @@ class TestOrder:
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
 
+def membership_of(
+    site: Site,
+    *,
+    peers: Mapping[str, PublicIdentity] | None = None,
+    audit_head: bytes = b"",
+    state: str = "member",
+) -> Membership:
+    """The coordinator's answer to a site, as its door takes it."""
+    named = dict(peers or {})
+    return Membership(
+        party=site.identity.fingerprint,
+        federation="lung study",
+        state=state,
+        answered_at=1,
+        peer_names=tuple(named),
+        peer_keys=tuple(identity.key for identity in named.values()),
+        audit_head=audit_head,
+    )
+
+
 class TestPeers:
     def test_a_peer_that_is_known_by_hearsay_is_known_and_counts_for_nothing(
         self, running: Running
     ) -> None:
         stranger, service = SigningIdentity.generate().public, running.services[0]
-        service.hear({stranger.fingerprint: stranger})
+        service.hear(membership_of(running.hospitals.sites[0], peers={"Else": stranger}))
         service.receive(wire.pack([]))
         assert stranger.fingerprint in service._node._pins
         assert stranger.fingerprint not in service._node._guard.checked_peers
         assert len(service._node._guard.checked_peers) == 2
+
+
+class TestWitness:
+    """The coordinator holds the head that the site signed last, and gives it back."""
+
+    def ask(self, running: Running) -> None:
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        run.close()
+
+    def put_back(self, running: Running, copy: Path) -> None:
+        """Put yesterday's database in the place of today's."""
+        running.services[0]._database.close()
+        for path in running.hospitals.sites[0].folder.glob(f"{DATABASE_FILE}-*"):
+            path.unlink()
+        shutil.copyfile(copy, running.file(0, DATABASE_FILE))
+        running.services[0] = running.transport.doors[0] = running.open(0)
+
+    def copied(self, running: Running, copy: Path) -> Path:
+        with closing(sqlite3.connect(running.file(0, DATABASE_FILE))) as file:
+            file.execute("VACUUM INTO ?", (str(copy),))
+        return copy
+
+    def test_a_log_that_goes_on_from_its_own_head_is_nothing_new(self, running: Running) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+        held = service.signed_head()
+        self.ask(running)
+        for head in (b"", held, service.signed_head()):
+            service.hear(membership_of(site, audit_head=head))
+        self.ask_again(running)
+
+    def ask_again(self, running: Running) -> None:
+        run = running.run()
+        run.set_up()
+        run.ask((1,))
+
+    @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "grown past it"])
+    def test_yesterdays_database_stops_the_node_before_any_run_and_at_every_start(
+        self, running: Running, tmp_path: Path, grows: bool
+    ) -> None:
+        site = running.hospitals.sites[0]
+        yesterday = self.copied(running, tmp_path / "yesterday.db")
+        self.ask(running)
+        held = running.services[0].signed_head()
+        self.put_back(running, yesterday)
+        if grows:
+            with records_of(site) as records:
+                for _ in range(5):
+                    records.pause(by="M. Curie")
+                    records.resume(by="M. Curie")
+        service = running.services[0]
+        service.hear(membership_of(site, audit_head=held))
+        with pytest.raises(BrokenAuditLogError):
+            service.receive(wire.pack([]))
+        running.now += 5
+        service.idle()
+        assert service.status.trouble == "PF-353"
+        charged_before = charged(running, 0)
+        # An answer without a head, or with an older one, changes nothing.
+        service.hear(membership_of(site))
+        with pytest.raises(BrokenAuditLogError):
+            service.receive(wire.pack([]))
+        with pytest.raises(BrokenAuditLogError):
+            running.restart(0)
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert (status.state, status.trouble) == ("stopped", "PF-353")
+        assert charged(running, 0) == charged_before
+
+    def test_records_written_anew_while_the_node_runs_are_noticed(self, running: Running) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+        held = service.signed_head()
+        tampered(
+            running,
+            0,
+            "UPDATE audit SET link = zeroblob(32) WHERE number = (SELECT max(number) FROM audit)",
+        )
+        service.hear(membership_of(site, audit_head=held))
+        with pytest.raises(BrokenAuditLogError):
+            service.receive(wire.pack([]))
 
 
 class TestTrouble:
@@ -415,7 +518,7 @@ class TestNothingLeaks:
             *("schema_version", "state", "at", "pid", "run", "round_state", "last_message_at"),
             *("last_refusal", "last_refusal_at", "runs_accepted", "batches_answered"),
             *("batches_refused", "tasks", "waiting", "trouble", "supernode_starts"),
-            *("last_fault", "last_fault_at"),
+            *("last_fault", "last_fault_at", "membership", "heard_at"),
         }
         assert status["pid"] == os.getpid()
 

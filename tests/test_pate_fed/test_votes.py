@@ -63,6 +63,19 @@ def test_no_vote_changes_the_sum_of_a_row() -> None:
     assert (count_votes(strange, classes=3).counts.sum(axis=1) == 2).all()
 
 
+def test_many_queries_are_counted_as_each_of_them_alone() -> None:
+    queries, classes = 2500, 4
+    whole = np.random.default_rng(1).integers(-1, classes + 1, size=(3, queries))
+    for votes in (whole, whole.astype(np.float64), np.asfortranarray(whole), whole.astype(np.int8)):
+        weights = TeacherWeights.of((1, 5, 5))
+        counts = count_votes(votes, classes=classes, weights=weights).counts
+        for query in (0, 1, 1023, 1024, 1025, 2047, 2048, 2499):
+            alone = [0] * classes
+            for vote, weight in zip(whole[:, query], (1, 5, 5), strict=True):
+                alone[vote if 0 <= vote < classes else INVALID_VOTE_CLASS] += weight
+            assert counts[query].tolist() == alone
+
+
 def test_counting_takes_no_votes_and_no_queries() -> None:
     assert count_votes(np.zeros((0, 2)), classes=2).counts.tolist() == [[0, 0], [0, 0]]
     assert count_votes(np.zeros((3, 0)), classes=2).counts.shape == (0, 2)

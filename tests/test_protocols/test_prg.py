@@ -84,6 +84,20 @@ def test_streams_are_added_and_subtracted_with_their_signs(keystream: Keystream,
     assert np.array_equal(words, start)
 
 
+@BACK_ENDS
+@pytest.mark.parametrize("offset", [1, 4, 16, 77])
+def test_words_may_lie_anywhere_in_a_frame(keystream: Keystream, offset: int) -> None:
+    count = BLOCK + 5003
+    frame = bytearray(b"\x5a" * (offset + 4 * count + 3))
+    ring, before = Ring(), bytes(frame)
+    words = ring.words_in(memoryview(frame)[offset : offset + 4 * count])
+    expected = words + expand(KEY, count, ring=ring)
+    add_streams(words, [(1, KEY)], ring=ring, keystream=keystream)
+    assert np.array_equal(words, expected)
+    assert frame[:offset] == before[:offset]
+    assert frame[-3:] == before[-3:]
+
+
 class _Clock:
     """Each reading is a step later; the steps come round."""
 

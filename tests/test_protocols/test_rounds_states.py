@@ -19,6 +19,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
     MESSAGE_TYPES,
+    AuditHead,
     BlameRequest,
     Closing,
     Confirmations,
@@ -113,9 +114,10 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         BlameRequest: BlameRequest(run_id, fresh(), 0),
         StreamSums: StreamSums(fresh(), sender, 0, (1, 2, 3)),
         JoinRequest: JoinRequest(fresh(), bytes(16), "North", fresh(), b"PEM", 1),
-        MembershipQuery: MembershipQuery(fresh(), sender, 1),
-        Membership: Membership(fresh(), "study", "member", 1, (), ()),
+        MembershipQuery: MembershipQuery(fresh(), sender, 1, b""),
+        Membership: Membership(fresh(), "study", "member", 1, (), (), b""),
         PoolQuery: PoolQuery(fresh(), sender, fresh(), 0, 1),
+        AuditHead: AuditHead(sender, 7, fresh()),
     }
     return made[kind]
 

@@ -1,0 +1,29 @@
+"""The coordinator of `benchmarks.deployment`: `pate-fed serve`, and when it passed which stage.
+
+``python -m benchmarks.deployed_service HOME STAGES`` writes a line per stage: seconds and its name.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from coordinator.logs import write_logs_as_json
+from coordinator.service import serve
+from coordinator.stages import Stage
+
+
+def main(home: Path, stages: Path) -> None:
+    with stages.open("a", buffering=1, encoding="utf-8") as file:
+        write_logs_as_json()
+        serve(home, on_stage=lambda stage: _note(stage, file.write))
+
+
+def _note(stage: Stage, write: object) -> None:
+    assert callable(write)
+    write(f"{time.monotonic():.6f} {stage.value}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,180 @@
+"""Keeps a node's question for messages open while there is none, so that nobody asks in vain.
+
+Flower's nodes ask for messages again and again. Here a question that would be answered with nothing
+is held, and asked again of Flower once the coordinator has sent something; the node hears of a
+message at once, and asks a few times a minute while nothing happens. Only what Flower answered is
+held: whoever is no node is turned away as before. A question is asked anew as it came, so Flower
+checks its signature each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+PULL_PATH: Final = "/v1/fleet/pull-messages"
+PUSH_PATHS: Final = ("/v1/runtime/push-messages", "/v1/runtime/push-object")
+HOLD_S: Final = 10.0
+"""How long a question is held: less than the half minute after which a node takes us for dead."""
+
+MOST_HELD: Final = 1000
+"""Questions beyond so many are answered at once, as Flower would."""
+
+MOST_BODY_BYTES: Final = 16 * 1024
+"""A question holds a number: more than this is none."""
+
+_QUIET_S: Final = 0.03
+"""A message travels in parts: nodes are told once no part came for so long."""
+
+_TICK_S: Final = 0.25
+_OK, _TOO_LARGE = 200, 413
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class LongPolling:
+    """Flower's app, with patience.
+
+    Args:
+        app: Flower's.
+        is_over: Whether the server ends: then nothing is held any longer.
+        hold_s: How long a question is held.
+        most_held: How many are held at once.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        is_over: Callable[[], bool] = lambda: False,
+        hold_s: float = HOLD_S,
+        most_held: int = MOST_HELD,
+    ) -> None:
+        self._app = app
+        self._is_over = is_over
+        self._hold_s = hold_s
+        self._most_held = most_held
+        self._held = 0
+        self._sent = asyncio.Event()
+        self._ringing: asyncio.TimerHandle | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; hold it if it asks for messages and there is none."""
+        path = scope.get("path")
+        if scope["type"] == "http" and path == PULL_PATH:
+            await self._pull(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+        if path in PUSH_PATHS:
+            self._ring_soon()
+
+    def _ring_soon(self) -> None:
+        if self._ringing is not None:
+            self._ringing.cancel()
+        self._ringing = asyncio.get_running_loop().call_later(_QUIET_S, self._ring)
+
+    def _ring(self) -> None:
+        self._ringing = None
+        rung, self._sent = self._sent, asyncio.Event()
+        rung.set()
+
+    async def _pull(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            await _refuse(send)
+            return
+        gone = asyncio.ensure_future(receive())  # says so when the node hangs up
+        try:
+            answer = await self._answer(scope, body, gone)
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+        for message in answer:
+            await send(message)
+
+    async def _answer(
+        self, scope: Scope, body: bytes, gone: asyncio.Future[Message]
+    ) -> list[Message]:
+        """Ask Flower until it has something, the time is over, or the node has hung up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._hold_s
+        while True:
+            sent = self._sent  # before we ask: what is sent meanwhile is not missed
+            answer = await _ask(self._app, scope, body)
+            if not _is_nothing(answer) or self._held >= self._most_held:
+                return answer
+            self._held += 1
+            try:
+                await self._wait(sent, gone, deadline)
+            finally:
+                self._held -= 1
+            # Nobody is asked for a node that hung up: its message would be lost with it.
+            if gone.done() or not sent.is_set():
+                return answer
+
+    async def _wait(
+        self, sent: asyncio.Event, gone: asyncio.Future[Message], deadline: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        rung = asyncio.ensure_future(sent.wait())
+        either: set[asyncio.Future[Any]] = {rung, gone}
+        try:
+            while not (rung.done() or gone.done() or self._is_over()):
+                left = min(_TICK_S, deadline - loop.time())
+                if left <= 0:
+                    return
+                await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rung.cancel()
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Read a question; None if it is too large, or the node hung up."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if message["type"] != "http.request" or len(body) > MOST_BODY_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+async def _ask(app: App, scope: Scope, body: bytes) -> list[Message]:
+    """Ask Flower once, as if the question had just come."""
+    answer: list[Message] = []
+    is_answered = asyncio.Event()
+    questions: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if questions:
+            return questions.pop()
+        await is_answered.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            is_answered.set()
+
+    # What Flower notes in a request belongs to that one.
+    await app({**scope, "state": dict(scope.get("state") or {})}, receive, send)
+    return answer
+
+
+def _is_nothing(answer: list[Message]) -> bool:
+    """Tell whether Flower answered that there is no message: a protocol buffer without fields."""
+    is_good = any(message.get("status") == _OK for message in answer)
+    return is_good and not any(message.get("body") for message in answer)
+
+
+async def _refuse(send: Send) -> None:
+    await send({"type": "http.response.start", "status": _TOO_LARGE, "headers": []})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,251 @@
+"""The SuperNode's process: how often it asks, and which way it goes out.
+
+Contract tests hold what we rely on of Flower's internal parts.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supernode import start_client_internal
+from flwr.supernode.runtime import run_clientapp
+
+from coordinator.long_polling import HOLD_S
+from party import flower_runtime, service
+from party.flower_runtime import QUIET, Executor, quiet_environment
+from party.service import serve
+from party.site import Site
+from party.supernode import IDLE_S, Pace
+from tests.support.hospital_services import make_hospitals
+from tests.support.loopback_tls import listening
+
+
+class Sleeper:
+    """A clock that is only moved, by sleeping or by asking."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 6))
+        self.now += seconds
+
+    def asks(self, pace: Pace, *, each_s: float, times: int) -> list[float]:
+        """Ask so often in vain, as Flower's loop does; return the times of the questions."""
+        asked = []
+        for _ in range(times):
+            asked.append(self.now)
+            self.now += each_s
+            pace.sleep(IDLE_S)
+        return asked
+
+
+class TestPace:
+    @pytest.fixture
+    def sleeper(self) -> Sleeper:
+        return Sleeper()
+
+    @pytest.fixture
+    def pace(self, sleeper: Sleeper) -> Pace:
+        return Pace(sleeper.clock, sleeper.sleep)
+
+    @pytest.mark.parametrize("each_s", [0.0, 0.01, 1.0, 2.9])
+    def test_a_coordinator_that_answers_at_once_is_asked_every_three_seconds(
+        self, sleeper: Sleeper, pace: Pace, each_s: float
+    ) -> None:
+        asked = sleeper.asks(pace, each_s=each_s, times=5)
+        gaps = [later - earlier for earlier, later in pairwise(asked)]
+        assert gaps == pytest.approx([IDLE_S] * 4)
+
+    def test_a_coordinator_that_held_the_question_is_asked_again_soon(
+        self, sleeper: Sleeper, pace: Pace
+    ) -> None:
+        asked = sleeper.asks(pace, each_s=HOLD_S, times=3)
+        gaps = [later - earlier for earlier, later in pairwise(asked)]
+        assert all(HOLD_S < gap < HOLD_S + 0.2 for gap in gaps)
+
+    def test_a_clock_that_jumps_back_makes_no_sleep_longer_than_flowers(
+        self, sleeper: Sleeper, pace: Pace
+    ) -> None:
+        sleeper.now -= 3600
+        pace.sleep(IDLE_S)
+        assert sleeper.slept == [IDLE_S]
+
+    def test_our_own_process_is_looked_at_more_often(self, sleeper: Sleeper, pace: Pace) -> None:
+        pace.sleep(0.5)
+        assert sleeper.slept == [0.05]
+
+
+class TestFlowersInternals:
+    def test_its_loop_uses_the_module_time_to_sleep_alone(self) -> None:
+        tree = ast.parse(inspect.getsource(start_client_internal))
+        used = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "time"
+        }
+        assert used == {"sleep"}
+
+    def test_its_idle_sleep_is_the_one_that_we_know(self) -> None:
+        sleeps = {
+            call.args[0].value
+            for call in ast.walk(ast.parse(inspect.getsource(start_client_internal)))
+            if isinstance(call, ast.Call)
+            and ast.unparse(call.func) == "time.sleep"
+            and isinstance(call.args[0], ast.Constant)
+        }
+        assert sleeps == {IDLE_S, 0.5}
+
+    @pytest.mark.parametrize(
+        ("function", "module", "name"),
+        [
+            pytest.param(
+                inflatable_utils.pull_objects,
+                start_client_internal,
+                "pull_objects",
+                id="the SuperNode's",
+            ),
+            pytest.param(
+                inflatable_utils.pull_and_inflate_object_from_tree,
+                run_clientapp,
+                "pull_and_inflate_object_from_tree",
+                id="the executor's",
+            ),
+        ],
+    )
+    def test_its_waits_for_parts_can_be_set(
+        self, function: Callable[..., object], module: object, name: str
+    ) -> None:
+        parameters = inspect.signature(function).parameters
+        assert {"initial_backoff", "backoff_cap"} <= set(parameters)
+        assert hasattr(module, name)
+
+    def test_a_process_that_is_quickened_sleeps_by_our_pace(self) -> None:
+        # In a process of its own: Flower's module is changed for good.
+        program = (
+            "from party.supernode import Pace, quicken\n"
+            "from flwr.supernode import start_client_internal as loop\n"
+            "quicken()\n"
+            "assert type(loop.time) is Pace\n"
+            "assert loop.pull_objects.keywords['initial_backoff'] < 1\n"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+    def test_an_executor_waits_less_for_parts(self) -> None:
+        Executor(lambda *_: None, address="127.0.0.1:1", secret=b"")  # type: ignore[arg-type]
+        used = vars(run_clientapp)["pull_and_inflate_object_from_tree"]
+        assert used.keywords["initial_backoff"] == flower_runtime._FIRST_RETRY_S < 1
+
+
+class TestEnvironment:
+    @pytest.mark.parametrize(
+        ("given", "exempt"),
+        [
+            pytest.param({}, "127.0.0.1", id="nothing set"),
+            pytest.param({"NO_PROXY": "a.b"}, "a.b,127.0.0.1", id="great letters"),
+            pytest.param({"no_proxy": "a.b, c"}, "a.b,c,127.0.0.1", id="small letters"),
+            pytest.param({"NO_PROXY": "A", "no_proxy": "a"}, "a,127.0.0.1", id="small ones count"),
+            pytest.param({"NO_PROXY": "A", "no_proxy": ""}, "127.0.0.1", id="small and empty"),
+            pytest.param({"NO_PROXY": "127.0.0.1,a"}, "127.0.0.1,a", id="there already"),
+            pytest.param({"NO_PROXY": "*"}, "*", id="everything"),
+        ],
+    )
+    def test_loopback_is_exempt_and_so_is_what_was(
+        self, given: dict[str, str], exempt: str
+    ) -> None:
+        made = quiet_environment({**given, "HTTPS_PROXY": "http://proxy:1", "PATH": "/bin"})
+        assert (made["no_proxy"], made["NO_PROXY"]) == (exempt, exempt)
+        assert (made["HTTPS_PROXY"], made["PATH"]) == ("http://proxy:1", "/bin")
+        assert QUIET.items() <= made.items()
+
+
+class StandIn:
+    """Stands where a hospital's service would: nobody asks it anything."""
+
+    supernode = None
+
+    def __init__(self) -> None:
+        self.has_idled = threading.Event()
+
+    def idle(self) -> None:
+        self.has_idled.set()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+COORDINATOR = "coordinator.invalid:8443"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    made = make_hospitals(tmp_path, address=COORDINATOR).sites[0]
+    return made.save(replace(made.settings, node_port=port))
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["HTTPS_PROXY", "https_proxy"])
+def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
+    site: Site, small: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heads: list[bytes] = []
+    hung_up = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        heads.append(connection.recv(4096))
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        hung_up.wait(60)  # says no more: the SuperNode waits for the coordinator's certificate
+
+    caplog.set_level(logging.INFO, logger="httpx")
+    # The door that asks who is a member goes the same way, in `party.enrollment`.
+    monkeypatch.setattr(service, "_listen", lambda *_: None)
+    with listening(answer) as port:
+        for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.delenv(name.lower(), raising=False)
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.setenv(name.lower() if small else name, f"http://127.0.0.1:{port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setenv("NO_PROXY", "intranet.example")
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        stopped = threading.Event()
+        thread = threading.Thread(
+            target=serve, args=(StandIn(), site), kwargs={"stopped": stopped}, daemon=True
+        )
+        thread.start()
+        answered = f"http://127.0.0.1:{site.settings.node_port}/v1/runtime/acquire-task"
+        try:
+            wait_for(lambda: len(heads) > 0)
+            wait_for(lambda: any(answered in one.message for one in caplog.records))
+        finally:
+            stopped.set()
+            hung_up.set()
+            thread.join(60)
+    assert not thread.is_alive()
+    assert all(head.startswith(f"CONNECT {COORDINATOR} ".encode()) for head in heads), heads
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
