@@ -20,18 +20,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import httpx
 from flwr.app import Context, Message
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -58,6 +60,9 @@ seconds: what follows a message soon is taken soon, and a night without one cost
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 """A part of a message that the SuperNode has not yet is under way; Flower would wait for 1 s."""
+
+_LONGEST_PAUSE_S, _PATIENCE_S = 1, 30.0
+"""How long a SuperNode may be away while a message is answered: the next one brings its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -193,8 +198,11 @@ class Executor:
                 RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
                 RuntimeTokenHttpInterceptor(token),
             ],
-            retry_invoker=make_simple_http_retry_invoker(),
+            retry_invoker=_patience(),
         )
+        # The SuperNode takes a task for lost after a minute without: teachers may need longer.
+        heartbeat = HeartbeatSender(partial(_beat, client))
+        heartbeat.start()
         context: Context | None = None
         status, details = SubStatus.FAILED, "not answered"
         try:
@@ -207,6 +215,7 @@ class Executor:
             # Its text could hold anything: it stays here, and so does it in our own log.
             _log.error("a message could not be answered: %s", type(error).__name__)
         finally:
+            heartbeat.stop()
             self._close_task(client, context, status, details)
 
     @staticmethod
@@ -230,6 +239,29 @@ class Executor:
             _log.error("a message could not be read: %s", type(error).__name__)
             fault = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, Reason.FAULT.value)
             return Message(fault, reply_to=message), False
+
+
+def _beat(client: RuntimeHttpClient) -> bool:
+    """Say that a task is being worked on; Flower's own would interrupt our process if it failed."""
+    try:
+        return bool(client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success)
+    except Exception as error:
+        _log.warning("the SuperNode was not told of our work: %s", type(error).__name__)
+        return False
+
+
+def _patience() -> RetryInvoker:
+    """Ask a SuperNode that is away again for a while.
+
+    Flower's own never gives up, and interrupts our whole process where a task is not known any
+    longer: that would stop the hospital.
+    """
+    return RetryInvoker(
+        lambda: exponential(max_delay=_LONGEST_PAUSE_S),
+        httpx.TransportError,
+        max_tries=None,
+        max_time=_PATIENCE_S,
+    )
 
 
 def _retry_soon() -> None:

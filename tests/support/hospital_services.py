@@ -165,11 +165,12 @@ def make_hospitals(
     ports: tuple[int, ...] = (9094, 9095, 9096),
     policy: dict[str, Any] | None = None,
     coordinator: SigningIdentity | None = None,
+    names: tuple[str, ...] = NAMES,
 ) -> Hospitals:
-    """Make three sites that have checked one another."""
+    """Make sites that have checked one another: three, unless more are named."""
     coordinator = coordinator or SigningIdentity.generate()
     sites = []
-    for name, port in zip(NAMES, ports, strict=True):
+    for name, port in zip(names, ports, strict=True):
         invitation = Invitation(
             federation="lung study",
             party=name,

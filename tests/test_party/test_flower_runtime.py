@@ -6,6 +6,8 @@ Contract tests hold what we rely on of Flower's internal parts.
 from __future__ import annotations
 
 import inspect
+import os
+import socket
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ from party import flower_runtime
 from party.flower_runtime import STUB_DIGEST, Executor, SuperNodeSettings
 from party.supernode_keeper import SuperNodeKeeper
 from protocols import wire
+from tests.support.loopback_tls import listening
 
 # Flower's, when it packs the stub.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
@@ -185,6 +188,51 @@ class TestAnswer:
         monkeypatch.setattr(flower_runtime, "push_message", gone)
         executor(Door())._answer("token")
         assert pushed == []
+
+    def test_while_it_is_answered_the_supernode_is_told_that_it_is_worked_on(
+        self, pushed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else a task is given up after a minute, and its answer refused."""
+        beats: list[float] = []
+        was_beaten = threading.Event()
+
+        def beat(client: object) -> bool:
+            beats.append(time.monotonic())
+            was_beaten.set()
+            return True
+
+        class SlowDoor(Door):
+            def receive(self, packet: bytes) -> bytes:
+                was_beaten.wait(20)
+                return super().receive(packet)
+
+        monkeypatch.setattr(flower_runtime, "_beat", beat)
+        executor(SlowDoor())._answer("token")
+        assert pushed[-1] == ("task", SubStatus.COMPLETED, "")
+        assert was_beaten.is_set()
+        count = len(beats)
+        time.sleep(0.05)
+        assert len(beats) == count  # and no longer than that
+
+    def test_a_supernode_that_knows_the_task_no_longer_does_not_interrupt_our_process(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Flower's own client signals its process where it gets such an answer."""
+        asked: list[bytes] = []
+
+        def answer(connection: socket.socket) -> None:
+            asked.append(connection.recv(4096))
+            connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+
+        signals: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
+        with listening(answer) as port:
+            address = f"127.0.0.1:{port}"
+            app = party.flower_app.build(lambda _: Door())
+            Executor(app, address=address, secret=b"secret")._answer("token")
+        assert any(b"send-task-heartbeat" in one for one in asked)
+        assert any(b"pull-task-input" in one for one in asked)
+        assert signals == []
 
     def test_nothing_there_is_no_message(self) -> None:
         assert executor(Door()).run_one() is False
