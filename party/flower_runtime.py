@@ -33,7 +33,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supercore.retry import RetryInvoker, exponential, make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -129,6 +129,30 @@ class SuperNodeSettings:
         ]
 
 
+def patient_invoker() -> RetryInvoker:
+    """Return what tries calls to the SuperNode again for a while, and never ends our own process.
+
+    Flower's never gives up, and would end it, by SIGINT, where the SuperNode does not know a task
+    any more: it takes the process for one that exists for that task alone. Ours answers all tasks.
+    """
+    invoker = make_simple_http_retry_invoker()
+    flowers = invoker.should_giveup
+
+    def should_give_up(error: Exception) -> bool:
+        if isinstance(error, httpx.HTTPStatusError) and _is_unknown_task(error):
+            return True
+        return flowers is None or flowers(error)
+
+    invoker.should_giveup = should_give_up
+    invoker.wait_gen_factory = lambda: exponential(max_delay=_LONGEST_PAUSE_S)
+    invoker.max_time = _PATIENCE_S
+    return invoker
+
+
+def _is_unknown_task(error: httpx.HTTPStatusError) -> bool:
+    return error.response.status_code == httpx.codes.UNAUTHORIZED
+
+
 class Executor:
     """Takes messages from the SuperNode beside us, one at a time, and answers them.
 
@@ -198,7 +222,7 @@ class Executor:
                 RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
                 RuntimeTokenHttpInterceptor(token),
             ],
-            retry_invoker=_patience(),
+            retry_invoker=patient_invoker(),
         )
         # The SuperNode takes a task for lost after a minute without: teachers may need longer.
         heartbeat = HeartbeatSender(partial(_beat, client))
@@ -248,20 +272,6 @@ def _beat(client: RuntimeHttpClient) -> bool:
     except Exception as error:
         _log.warning("the SuperNode was not told of our work: %s", type(error).__name__)
         return False
-
-
-def _patience() -> RetryInvoker:
-    """Ask a SuperNode that is away again for a while.
-
-    Flower's own never gives up, and interrupts our whole process where a task is not known any
-    longer: that would stop the hospital.
-    """
-    return RetryInvoker(
-        lambda: exponential(max_delay=_LONGEST_PAUSE_S),
-        httpx.TransportError,
-        max_tries=None,
-        max_time=_PATIENCE_S,
-    )
 
 
 def _retry_soon() -> None:

@@ -60,8 +60,8 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def make_home(folder: Path) -> FederationHome:
-    """A federation on free ports of loopback."""
+def make_home(folder: Path, *, database: str = "") -> FederationHome:
+    """A federation on free ports of loopback, in a database of its own."""
     port, admin, metrics, health = free_ports(4)
     settings = FederationSettings(
         "lung study",
@@ -71,6 +71,7 @@ def make_home(folder: Path) -> FederationHome:
         admin_port=admin,
         metrics_port=metrics,
         health_port=health,
+        database=database,
     )
     return FederationHome.create(folder, settings, now=datetime.now(UTC))
 
@@ -101,9 +102,9 @@ class Hospital:
 
     Attributes:
         asked: Every query that its teachers voted on, in order.
+        teachers: What they vote; by default all the same.
         exchanges: What came and what it was answered with, in order.
         voted: Plans that its teachers were asked for, in order.
-        teachers: What they vote; by default all the same.
     """
 
     site: Site
@@ -333,12 +334,16 @@ class Deployed:
 
 @contextmanager
 def deployed(
-    folder: Path, *, rows: int = 60, classes: tuple[str, ...] = CLASSES
+    folder: Path,
+    *,
+    rows: int = 60,
+    classes: tuple[str, ...] = CLASSES,
+    database: str = "",
 ) -> Iterator[Deployed]:
     """Make a federation in a folder; ends every process of its own."""
     queries = write_public_table(folder / "public.csv", rows=rows)
     task = LearningTask.from_public_table(queries, label=LABEL, classes=classes)
-    made = Deployed(folder, make_home(folder / "federation"), task, queries)
+    made = Deployed(folder, make_home(folder / "federation", database=database), task, queries)
     try:
         yield made
     finally:

@@ -99,6 +99,10 @@ class TestAllIsWell:
             "port",
             "data",
             "teacher",
+            "database",
+            "membership",
+            "CA",
+            "approved pools",
             *NAMES,
         ]
         assert failing(checks) == set()
@@ -158,7 +162,9 @@ class TestMachine:
         check = found(site, graphics_cards=lambda: ("H100",))["graphics card"]
         assert (check.state, check.said[:1]) == (OK, "1")
 
-    @pytest.mark.parametrize("name", ["identity.key", "node.key", "node.secret", "teachers", "."])
+    @pytest.mark.parametrize(
+        "name", ["identity.key", "node.key", "node.secret", "party.db", "teachers", "."]
+    )
     def test_what_others_may_read_is_named(self, site: Site, name: str) -> None:
         path = site.path(name)
         path.chmod(path.stat().st_mode | 0o040)
@@ -267,7 +273,7 @@ class TestNetwork:
     def test_a_missing_ca_is_a_finding(self, site: Site) -> None:
         site.path("ca.crt").unlink()
         checks = found(site)
-        assert failing(checks) == {"tls", "clock"}
+        assert failing(checks) == {"CA", "tls", "clock"}
         assert checks["tls"].state == FAIL
 
     @pytest.mark.parametrize(
