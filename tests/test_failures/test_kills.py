@@ -146,3 +146,27 @@ def test_killed_at_a_void_batch_it_keeps_what_that_cost(tmp_path: Path) -> None:
         [run] = seen.runs
         assert run.run.progress["void"] == 2
         assert "PF-411" in run.run.reason
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a run that fails before it is taken up (a member was revoked) never notes what its "
+    "store holds: `status` shows epsilon 0 for a batch that was released, and nothing is exported",
+)
+def test_a_hospital_that_is_revoked_in_the_middle_of_a_run_ends_it_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    """The coordinator was down meanwhile: it does not go on with whoever is no member any more."""
+    with process_federation(tmp_path, "additive") as federation:
+        started(federation)
+        assert federation.work(DiesAt(Stage.STORED))
+        federation.coordinator.enrollment.revoke("West", door=None)
+        assert not federation.work()
+        seen = federation.look()
+        require_sound(seen)
+        [run] = seen.runs
+        assert run.run.state is RunState.FAILED
+        assert "West" in run.run.reason
+        for place in range(len(seen.hospitals)):
+            assert len(states_of(seen, place)) == 1  # nobody is asked again
