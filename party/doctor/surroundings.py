@@ -14,6 +14,8 @@ from pathlib import Path
 
 _TIMEOUT_S = 10.0
 _MEMORY_FILE = Path("/proc/meminfo")
+_CARD_FILES = ("nvidia[0-9]*", "kfd", "dxg")
+"""What drivers of graphics cards put below /dev, on Linux and in its place on Windows."""
 
 
 def _resolve(host: str, port: int) -> Sequence[str]:
@@ -39,6 +41,8 @@ def _free_memory() -> int | None:
 
 
 def _graphics_cards() -> Sequence[str]:
+    if not any(next(Path("/dev").glob(one), None) for one in _CARD_FILES):
+        return ()
     from pate_fed.teachers.devices import graphics_cards  # noqa: PLC0415 - torch takes seconds
 
     return graphics_cards()

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
-import skops.io
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
@@ -65,10 +64,14 @@ class SklearnEnsemble(TeacherEnsemble):
         return votes
 
     def _dump(self, model: Any) -> bytes:
+        import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
+
         content: bytes = skops.io.dumps(model)
         return content
 
     def _restore(self, content: bytes) -> object:
+        import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
+
         try:
             foreign = set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED_TYPES)
             model: Any = None if foreign else skops.io.loads(content, trusted=list(TRUSTED_TYPES))
