@@ -188,10 +188,12 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
             *("run", "--name", "marked", "--queries", federation.queries, "--label", LABEL),
             *("--classes", ",".join(CLASSES), "--ask", QUERIES, "--batch-size", 3),
             *("--mechanism", "confident", "--vote-threshold", 1000, "--sigma1", 3, "--sigma2", 3),
-            *("--epsilon", 500, "--home", federation.home.folder),
+            *("--epsilon", 500, "--home", federation.home.folder, "--detach"),
         )
         (folder / "run.log").write_text(ran.stdout + ran.stderr)
         assert ran.returncode == 0, ran.stdout + ran.stderr + federation.log
+        run = federation.wait_for_run("marked", states=("done", "failed"), timeout_s=600)
+        assert (run.state.value, run.reason) == ("done", ""), federation.log
         out = folder / "out"
         assert not federation.command(
             "export", "marked", "--out", out, "--home", federation.home.folder
