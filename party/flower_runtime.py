@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import httpx
 from flwr.app import Context, Message
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
@@ -32,7 +31,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import RetryInvoker, make_simple_http_retry_invoker
+from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -125,28 +124,6 @@ class SuperNodeSettings:
         ]
 
 
-def patient_invoker() -> RetryInvoker:
-    """Return what tries calls to the SuperNode again, and never ends our own process.
-
-    Flower's would, by SIGINT, where the SuperNode does not know a task any more: it takes the
-    process for one that exists for that task alone. Ours answers all tasks, and the next one comes.
-    """
-    invoker = make_simple_http_retry_invoker()
-    flowers = invoker.should_giveup
-
-    def should_give_up(error: Exception) -> bool:
-        if isinstance(error, httpx.HTTPStatusError) and _is_unknown_task(error):
-            return True
-        return flowers is None or flowers(error)
-
-    invoker.should_giveup = should_give_up
-    return invoker
-
-
-def _is_unknown_task(error: httpx.HTTPStatusError) -> bool:
-    return error.response.status_code == httpx.codes.UNAUTHORIZED
-
-
 class Executor:
     """Takes messages from the SuperNode beside us, one at a time, and answers them.
 
@@ -216,7 +193,7 @@ class Executor:
                 RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
                 RuntimeTokenHttpInterceptor(token),
             ],
-            retry_invoker=patient_invoker(),
+            retry_invoker=make_simple_http_retry_invoker(),
         )
         context: Context | None = None
         status, details = SubStatus.FAILED, "not answered"

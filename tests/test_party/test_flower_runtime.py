@@ -6,14 +6,12 @@ Contract tests hold what we rely on of Flower's internal parts.
 from __future__ import annotations
 
 import inspect
-import signal
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
@@ -190,42 +188,6 @@ class TestAnswer:
 
     def test_nothing_there_is_no_message(self) -> None:
         assert executor(Door()).run_one() is False
-
-
-class TestPatience:
-    """A SuperNode that gave up a task says 401 to whoever still works on it."""
-
-    UNAUTHORIZED = httpx.HTTPStatusError(
-        "401", request=httpx.Request("POST", "http://node"), response=httpx.Response(401)
-    )
-
-    def test_a_task_that_nobody_knows_any_more_ends_the_call_and_not_the_process(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        killed: list[int] = []
-        monkeypatch.setattr("os.kill", lambda _, number: killed.append(number))
-
-        def call() -> None:
-            raise self.UNAUTHORIZED
-
-        with pytest.raises(httpx.HTTPStatusError):
-            flower_runtime.patient_invoker().invoke(call)
-        assert killed == []
-
-    def test_flowers_own_would_end_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Should this fail, ours need not differ any more."""
-        killed: list[int] = []
-        monkeypatch.setattr("os.kill", lambda _, number: killed.append(number))
-        monkeypatch.setattr("time.sleep", lambda _: None)
-        give_up = flower_runtime.make_simple_http_retry_invoker().should_giveup
-        assert give_up is not None
-        give_up(self.UNAUTHORIZED)
-        assert killed == [signal.SIGINT]
-
-    def test_what_else_fails_is_tried_again_as_flower_does(self) -> None:
-        give_up = flower_runtime.patient_invoker().should_giveup
-        assert give_up is not None
-        assert not give_up(httpx.ConnectError("away"))
 
 
 class TestFlowersInternals:
