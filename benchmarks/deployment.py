@@ -29,8 +29,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from party.approvals import Approvals, State, Subject
-from party.task_files import keep_task
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
@@ -42,9 +40,9 @@ from coordinator.run_worker import results_of
 from coordinator.service import Coordinator
 from coordinator.superlink_child import QUIET
 from party.enrollment import CoordinatorDoor
-from party.peers import PINS_FILE, Pin, Pins
-from party.service import APPROVALS_FILE
 from party.site import Site
+from party.site_records import SiteRecords, Subject
+from party.tasks import fetch_task
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken
@@ -77,6 +75,18 @@ class Process:
         except subprocess.TimeoutExpired:
             self.running.kill()
             self.running.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """Gives a task out, as the coordinator's door does."""
+
+    task: LearningTask
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """Return its bytes."""
+        assert digest == self.task.pool.digest
+        return self.task.to_bytes()
 
 
 @dataclass(slots=True)
@@ -182,17 +192,17 @@ class Deployment:
 
     def _approve(self, site: Site, tasks: list[LearningTask]) -> None:
         """Do what the people of a hospital do."""
-        pins = Pins(site.path(PINS_FILE))
-        for other in self.sites:
-            if other is not site:
-                name, now = other.settings.party, datetime.now(UTC)
-                pins.add(Pin(name, name, other.identity.public, "telephone", "benchmark", now))
-        approvals = Approvals(site.path(APPROVALS_FILE))
         for task in tasks:
-            keep_task(site, task)
-            digest = task.pool.digest
-            asked = approvals.ask(Subject.POOL, digest, terms=b"", seats=(), at=time.time())
-            approvals.decide(asked, State.APPROVED, by="benchmark", at=time.time())
+            fetch_task(site, _Published(task), task.pool.digest)
+        with site.open_database() as database:
+            records = SiteRecords(database, clock=time.time)
+            for other in self.sites:
+                if other is not site:
+                    name, key = other.settings.party, other.identity.public
+                    records.add_pin(name, key, how="telephone", by="benchmark")
+            for task in tasks:
+                records.ask(Subject.POOL, task.pool.digest)
+                records.approve(Subject.POOL, task.pool.digest, by="benchmark")
 
     def exchanges(self, count: int) -> list[float]:
         """Seconds of exchanges of next to nothing, one after the other."""
@@ -235,8 +245,10 @@ class Deployment:
         assert (ended.state.value, ended.progress["answered"]) == ("done", queries), ended
         metrics = json.loads((results_of(self.home, form) / "metrics.json").read_text())
         traffic = metrics["bytes"]
+        seconds, parts = self._times()
         return Measured(
-            **self._times(),
+            seconds,
+            parts,
             sent=traffic["to_parties"],
             received=traffic["from_parties"],
             memory={name: peak_memory(pid) for name, pid in pids.items()},
@@ -253,7 +265,7 @@ class Deployment:
         ]
         return {"service": pid, "SuperLink": child}
 
-    def _times(self) -> dict[str, object]:
+    def _times(self) -> tuple[float, dict[str, float]]:
         """Seconds of the last batch and of its parts, from the stages that the service passed."""
         lines = (self.folder / "stages").read_text().splitlines()
         passed = [(float(line.split(" ", 1)[0]), line.split(" ", 1)[1]) for line in lines]
@@ -264,7 +276,7 @@ class Deployment:
         order = ("reserved", "planned", "answered", "revealed", "opened", "decided", "stored")
         known = [name for name in order if name in at]
         parts = {f"{one} to {next_}": at[next_] - at[one] for one, next_ in pairwise(known)}
-        return {"seconds": at["stored"] - at["reserved"], "parts": parts}
+        return at["stored"] - at["reserved"], parts
 
     def _answers(self) -> bool:
         assert self.service is not None

@@ -333,6 +333,8 @@ class Service:
             try:
                 run = queue.next()
                 if run is None or not self.superlink.is_ready:
+                    if run is not None:
+                        self._note_waiting(run)
                     self._stopped.wait(_POLL_S)
                     continue
                 self._worker.work(run)
@@ -345,6 +347,14 @@ class Service:
                 self._note_interruption(reason)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _note_waiting(self, run: Run) -> None:
+        """Say why nobody works on a run: its hospitals cannot be reached by anybody now."""
+        reason = "waits for the SuperLink, which does not answer"
+        if days_left(self.home.server_certificate, now=utc_now()) <= 0:
+            reason = "waits for a server certificate: this one expired, see `pate-fed renew`"
+        if run.reason != reason:
+            self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
 
     def _note_interruption(self, reason: str) -> None:
         try:
@@ -446,6 +456,8 @@ def serve(
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     coordinator = Coordinator.open(folder)
+    if days_left(coordinator.home.server_certificate, now=utc_now()) <= 0:
+        raise ServiceError("the server's certificate must be valid: `pate-fed renew`", "expired")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         service = Service(coordinator, noise_bytes=noise_bytes, on_stage=on_stage)

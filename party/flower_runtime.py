@@ -20,18 +20,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import httpx
 from flwr.app import Context, Message
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.retry import RetryInvoker, exponential, make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -58,6 +60,9 @@ seconds: what follows a message soon is taken soon, and a night without one cost
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 """A part of a message that the SuperNode has not yet is under way; Flower would wait for 1 s."""
+
+_LONGEST_PAUSE_S, _PATIENCE_S = 1, 30.0
+"""How long a SuperNode may be away while a message is answered: the next one brings its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +127,30 @@ class SuperNodeSettings:
             "--port",
             str(self.port),
         ]
+
+
+def patient_invoker() -> RetryInvoker:
+    """Return what tries calls to the SuperNode again for a while, and never ends our own process.
+
+    Flower's never gives up, and would end it, by SIGINT, where the SuperNode does not know a task
+    any more: it takes the process for one that exists for that task alone. Ours answers all tasks.
+    """
+    invoker = make_simple_http_retry_invoker()
+    flowers = invoker.should_giveup
+
+    def should_give_up(error: Exception) -> bool:
+        if isinstance(error, httpx.HTTPStatusError) and _is_unknown_task(error):
+            return True
+        return flowers is None or flowers(error)
+
+    invoker.should_giveup = should_give_up
+    invoker.wait_gen_factory = lambda: exponential(max_delay=_LONGEST_PAUSE_S)
+    invoker.max_time = _PATIENCE_S
+    return invoker
+
+
+def _is_unknown_task(error: httpx.HTTPStatusError) -> bool:
+    return error.response.status_code == httpx.codes.UNAUTHORIZED
 
 
 class Executor:
@@ -193,8 +222,11 @@ class Executor:
                 RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
                 RuntimeTokenHttpInterceptor(token),
             ],
-            retry_invoker=make_simple_http_retry_invoker(),
+            retry_invoker=patient_invoker(),
         )
+        # The SuperNode takes a task for lost after a minute without: teachers may need longer.
+        heartbeat = HeartbeatSender(partial(_beat, client))
+        heartbeat.start()
         context: Context | None = None
         status, details = SubStatus.FAILED, "not answered"
         try:
@@ -207,6 +239,7 @@ class Executor:
             # Its text could hold anything: it stays here, and so does it in our own log.
             _log.error("a message could not be answered: %s", type(error).__name__)
         finally:
+            heartbeat.stop()
             self._close_task(client, context, status, details)
 
     @staticmethod
@@ -230,6 +263,15 @@ class Executor:
             _log.error("a message could not be read: %s", type(error).__name__)
             fault = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, Reason.FAULT.value)
             return Message(fault, reply_to=message), False
+
+
+def _beat(client: RuntimeHttpClient) -> bool:
+    """Say that a task is being worked on; Flower's own would interrupt our process if it failed."""
+    try:
+        return bool(client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success)
+    except Exception as error:
+        _log.warning("the SuperNode was not told of our work: %s", type(error).__name__)
+        return False
 
 
 def _retry_soon() -> None:

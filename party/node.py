@@ -177,7 +177,7 @@ class PartyNode:
 
     @property
     def fault(self) -> str:
-        """Code of what went wrong here with the last packet; empty if nothing did."""
+        """Code of what went wrong with the last packet, here or there; empty if nothing did."""
         return self._fault
 
     @property
@@ -222,6 +222,7 @@ class PartyNode:
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
+            self._note_fault(error)
             _log.warning("a message was refused: %s", error.code)
             replies.append(self._refusal(error.code, of=frame))
         except Exception as error:

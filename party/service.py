@@ -100,6 +100,7 @@ class PartyService:
         self._tasks: dict[bytes, PartyTask] = {}
         self._seen: tuple[object, ...] = ()
         self._heard: Mapping[bytes, PublicIdentity] = {}
+        self._membership = "", 0.0  # set by the thread that listens, hence not in the status
         self._tried: tuple[object, float] | None = None
         self._task_trouble = ""
         self._looked_at = self._said_at = 0.0
@@ -201,7 +202,7 @@ class PartyService:
         """
         identities = [PublicIdentity(key) for key in membership.peer_keys]
         self._heard = {identity.fingerprint: identity for identity in identities}
-        self._status = replace(self._status, membership=membership.state, heard_at=self._clock())
+        self._membership = membership.state, self._clock()
         if membership.audit_head and not self._records.witness():
             count, head = read_head(membership.audit_head, self._site.identity.public)
             if not self._audit.goes_on_from(count, head):
@@ -236,8 +237,8 @@ class PartyService:
                 "others",
                 number=decided.contradicted_at,
             )
-        if self._journal.halted_at:
-            self._records.note_halt(self._journal.halted_at)
+        if decided.halted_at:
+            self._records.note_halt(decided.halted_at)
         seen = (decided, len(self._tasks), frozenset(self._heard))
         if seen == self._seen:
             return
@@ -355,7 +356,7 @@ class PartyService:
     # Saying how it stands -----------------------------------------------------------------------
 
     def _standing_trouble(self) -> str:
-        return RestoredJournalError.code if self._journal.halted_at else self._task_trouble
+        return RestoredJournalError.code if self._decided.halted_at else self._task_trouble
 
     def _show_trouble(self, code: str) -> None:
         """Say at once what is new."""
@@ -377,6 +378,8 @@ class PartyService:
             at=now,
             round_state=self._node.state.value,
             supernode_starts=0 if keeper is None else keeper.starts,
+            membership=self._membership[0],
+            heard_at=self._membership[1],
         )
         self._write_status()
 

@@ -17,7 +17,7 @@ from party.audit import AuditKind, Detail
 from party.errors import ApprovalError, PinError, StorageDamagedError
 from party.peers import Pin
 from party.storage import AuditLog, PartyDatabase
-from party.storage.schema import ApprovalRow, PinRow, StandingRow
+from party.storage.schema import ApprovalRow, JournalRow, PinRow, StandingRow
 from protocols import wire
 from protocols.identity import PublicIdentity
 
@@ -70,7 +70,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """All that people decided, read at one moment.
+    """All that people decided, and what stands against us, read at one moment.
 
     Attributes:
         pins: Whom they checked.
@@ -80,6 +80,7 @@ class Decided:
         is_paused: Whether nothing new may be answered.
         contradicted_at: Number of records of the head that our audit log does not go on from; None
             where none is known.
+        halted_at: Counter of our journal that others saw and that it never reached; 0 if none.
     """
 
     pins: tuple[Pin, ...]
@@ -88,6 +89,7 @@ class Decided:
     waiting: int
     is_paused: bool
     contradicted_at: int | None
+    halted_at: int
 
 
 class SiteRecords:
@@ -118,6 +120,7 @@ class SiteRecords:
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 _is_paused(session),
                 next((count for count, _ in _witness(session)), None),
+                session.scalar(select(JournalRow.halted_at)) or 0,
             )
 
     # Pins -------------------------------------------------------------------------------------

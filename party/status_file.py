@@ -29,7 +29,7 @@ class Status:
         last_message_at: When the last message came; 0 if none did.
         last_refusal: Code of the last refusal; empty if there was none.
         last_refusal_at: When it was.
-        last_fault: Code of what last went wrong here; empty if nothing did.
+        last_fault: Code of what last went wrong with a message; empty if nothing did.
         last_fault_at: When it did.
         runs_accepted: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.

@@ -19,19 +19,24 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from protocols.errors import WrongShareError
 from protocols.messages import MAX_PARTIES, Dealing
 from protocols.shamir import (
     SHARE_BYTES,
     Elements,
     Shamir,
-    join_shares,
     secrets_to_elements,
     split_shares,
+    write_shares,
 )
 
 SALT_BYTES = 32
 DIGEST_BYTES = 32
+_SECRETS_AT_ONCE = 8
+"""Secrets that are split in one product of matrices: bounds memory."""
+
 _DOMAIN = b"pate-fed/1/dealing\0"
 _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
 
@@ -73,10 +78,14 @@ def deal(
     """
     parties = len(secrets)
     salt = random_bytes(SALT_BYTES)
-    shares = Shamir(threshold, parties).split(
-        secrets_to_elements(secrets), random_bytes=random_bytes
-    )
-    columns = tuple(join_shares(column) for column in shares)
+    shamir, elements = Shamir(threshold, parties), secrets_to_elements(secrets)
+    shares = np.empty((parties, parties, SHARE_BYTES // 2), dtype="<u2")
+    for start in range(0, parties, _SECRETS_AT_ONCE):
+        some = slice(start, start + _SECRETS_AT_ONCE)
+        split = shamir.split(elements[some], random_bytes=random_bytes)
+        write_shares(split, out=shares[:, some])
+    columns = tuple(column.tobytes() for column in shares)
+    del shares
     names = Labels(plan_digest, salt, seat)
     message = Dealing(
         plan_digest=plan_digest,

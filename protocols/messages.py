@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
+from types import UnionType
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from protocols.errors import MalformedMessageError
@@ -276,7 +277,8 @@ class MaskedVector(Message):
     Attributes:
         plan_digest: Plan that it answers.
         sender: Fingerprint of the party.
-        body: Ring elements, little-endian.
+        body: Ring elements, little-endian. One that came is a view into its frame: it may have many
+            megabytes, and is copied nowhere.
     """
 
     TYPE: ClassVar[int] = 10
@@ -285,7 +287,12 @@ class MaskedVector(Message):
 
     plan_digest: Digest
     sender: Digest
-    body: Annotated[bytes, Size(1, 4 * MAX_WORDS)]
+    body: Annotated[bytes | memoryview, Size(1, 4 * MAX_WORDS)]
+
+    def __post_init__(self) -> None:
+        Message.__post_init__(self)
+        if type(self.body) is memoryview and not (self.body.readonly and self.body.format == "B"):
+            raise MalformedMessageError("a view of a body must be of bytes", "another")
 
     def __repr__(self) -> str:
         return f"MaskedVector({len(self.body)} bytes)"
@@ -672,9 +679,9 @@ def field_types(message_type: type[Message]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """A field's type taken apart: its class, its bound, and the same of a tuple's items."""
+    """A field's type taken apart: its classes, its bound, and the same of a tuple's items."""
 
-    base: type
+    bases: tuple[type, ...]
     bound: Size | Range | None
     item: _Allowed | None
 
@@ -690,17 +697,18 @@ def _allowed(hint: Any) -> _Allowed:
         base, bound = get_args(hint)[:2]
     if get_origin(base) is tuple:
         base, item = tuple, _allowed(get_args(base)[0])
-    return _Allowed(base, bound, item)
+    bases = get_args(base) if isinstance(base, UnionType) else (base,)
+    return _Allowed(bases, bound, item)
 
 
 def _check(value: object, allowed: _Allowed, name: str) -> None:
     """Check a value against a field's type: exact types only, no subclass, no bool for int."""
-    base, bound, item = allowed.base, allowed.bound, allowed.item
-    if type(value) is not base:
-        raise MalformedMessageError(f"{name} must be {base.__name__}", type(value).__name__)
+    bases, bound, item = allowed.bases, allowed.bound, allowed.item
+    if type(value) not in bases:
+        raise MalformedMessageError(f"{name} must be {bases[0].__name__}", type(value).__name__)
     if (
         isinstance(bound, Size)
-        and isinstance(value, bytes | str | tuple)
+        and isinstance(value, bytes | memoryview | str | tuple)
         and not bound.least <= len(value) <= bound.most
     ):
         raise MalformedMessageError(
@@ -725,7 +733,7 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
 def _are_bytes_that_fit(items: tuple[object, ...], allowed: _Allowed) -> bool:
     """Check many byte strings at once: there may be thousands in a message."""
     bound = allowed.bound
-    if allowed.base is not bytes or not isinstance(bound, Size) or set(map(type, items)) != {bytes}:
+    if allowed.bases != (bytes,) or not isinstance(bound, Size) or set(map(type, items)) != {bytes}:
         return False
     sizes = set(map(len, items))  # type: ignore[arg-type]  # all are bytes
     return bound.least <= min(sizes) and max(sizes) <= bound.most

@@ -105,7 +105,7 @@ class SecureSum(ABC):
 
     def merge(self, total: Words, masked: Words) -> None:
         """Add one party's y to the running total, in place."""
-        np.add(total, masked, out=total)
+        self.ring.add(total, masked)
 
     def require_survivors(self, survivors: int, *, parties: int) -> None:
         """Check the number of parties whose y's came.

@@ -11,6 +11,7 @@ Source: Shamir 1979, How to share a secret. https://doi.org/10.1145/359168.35917
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,8 @@ class Shamir:
         coefficients[1:] = drawn.reshape(self.threshold - 1, secrets.size)
         # A sum of at most 2^16 products of two numbers up to 2^16 is a whole number up to 2^48, and
         # so exact in floating point, where a product of matrices is fastest.
-        sums = self._powers().astype(np.float64) @ coefficients
-        shares: Elements = sums.view(np.int64)
-        # In place, a holder at a time: fresh memory for all would cost more than the arithmetic.
-        for row, share in zip(sums, shares, strict=True):
-            values = row.astype(np.int64)
-            np.subtract(values, values // self.prime * self.prime, out=share)
+        shares = (_powers(self.threshold, self.parties, self.prime) @ coefficients).astype(np.int64)
+        shares -= shares // self.prime * self.prime  # several times faster than numpy's remainder
         return shares.reshape(self.parties, *secrets.shape)
 
     def join(self, shares: Elements, *, holders: Sequence[int]) -> Elements:
@@ -106,14 +103,6 @@ class Shamir:
         weights = np.array(self._weights(holders), dtype=np.int64)
         return np.tensordot(weights, shares, axes=1) % self.prime
 
-    def _powers(self) -> Elements:
-        """x^0, x^1, ... of every holder's x; shape (parties, threshold)."""
-        points = np.arange(1, self.parties + 1, dtype=np.int64)
-        powers = np.ones((self.parties, self.threshold), dtype=np.int64)
-        for degree in range(1, self.threshold):
-            powers[:, degree] = powers[:, degree - 1] * points % self.prime
-        return powers
-
     def _weights(self, holders: Sequence[int]) -> list[int]:
         """Lagrange's coefficients at x = 0."""
         weights = []
@@ -125,6 +114,18 @@ class Shamir:
                     bottom = bottom * (other - holder) % self.prime
             weights.append(top * pow(bottom, -1, self.prime) % self.prime)
         return weights
+
+
+@lru_cache(maxsize=8)
+def _powers(threshold: int, parties: int, prime: int) -> NDArray[np.float64]:
+    """x^0, x^1, ... of every holder's x; shape (parties, threshold)."""
+    points = np.arange(1, parties + 1, dtype=np.int64)
+    powers = np.ones((parties, threshold), dtype=np.int64)
+    for degree in range(1, threshold):
+        powers[:, degree] = powers[:, degree - 1] * points % prime
+    exact = powers.astype(np.float64)
+    exact.flags.writeable = False
+    return exact
 
 
 def secrets_to_elements(secrets: Sequence[bytes]) -> Elements:
@@ -159,12 +160,18 @@ def encode_shares(shares: Elements) -> list[bytes]:
 
 def join_shares(shares: Elements) -> bytes:
     """Write shares as `encode_shares` does, one behind the other; shape (shares, 16)."""
-    # 65536, the one element that is no word, is written as zero with its bit set.
-    words = np.zeros((len(shares), SECRET_WORDS + 1), dtype=_WORD)
-    np.copyto(words[:, :SECRET_WORDS], shares, casting="unsafe")
-    if np.maximum.reduce(shares, axis=None, initial=0) == PRIME - 1:  # one of 65537 is that large
-        words[:, SECRET_WORDS] = (shares >> SECRET_WORDS) @ (1 << _PLACES)
+    words = np.empty((len(shares), SECRET_WORDS + 1), dtype=_WORD)
+    write_shares(shares, out=words)
     return words.tobytes()
+
+
+def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
+    """Write shares as `encode_shares` does; shape (..., 16), and (..., 17) of `out`."""
+    # 65536, the one element that is no word, is written as zero with its bit set.
+    np.copyto(out[..., :SECRET_WORDS], shares, casting="unsafe")
+    out[..., SECRET_WORDS] = 0
+    if np.maximum.reduce(shares, axis=None, initial=0) == PRIME - 1:  # one of 65537 is that large
+        out[..., SECRET_WORDS] = (shares >> SECRET_WORDS) @ (1 << _PLACES)
 
 
 def decode_shares(encoded: Sequence[bytes]) -> Elements:
@@ -207,6 +214,6 @@ def _uniform(
         raw = random_bytes((count - len(drawn)) * _DRAW.itemsize)
         values = np.frombuffer(raw, dtype=_DRAW)
         fit = values[values < limit]
-        fit -= fit // prime * prime  # several times faster than numpy's remainder
+        fit -= fit // prime * prime
         drawn = np.concatenate([drawn, fit]) if len(drawn) else fit
     return drawn

@@ -47,6 +47,7 @@ Value = None | bool | int | float | str | bytes | list[Any] | dict[str, Any]
 """What `encode_value` takes; tuples are written as lists."""
 
 M = TypeVar("M", bound=Message)
+_Piece = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +262,13 @@ def _vector_in(frame: bytes) -> Signed | None:
     )
     if not is_in_shape:
         return None
+    view = memoryview(frame)
     message = MaskedVector(
         frame[plan : plan + DIGEST_BYTES],
         frame[sender : sender + DIGEST_BYTES],
-        frame[stop - size : stop],
+        view[stop - size : stop],
     )
-    with memoryview(frame) as view:
-        digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
+    digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
 
 
@@ -322,35 +323,35 @@ def _fills(size: int, room: int) -> bool:
     return size > 0 and size + len(_bytes_head(size)) == room
 
 
-def _framed(message: Message, pieces: list[bytes], digest: bytes, signature: bytes) -> Signed:
+def _framed(message: Message, pieces: list[_Piece], digest: bytes, signature: bytes) -> Signed:
     frame = b"".join((_FRAMED, *pieces, encode_value(signature)))
     return Signed(message, signature, digest, frame)
 
 
-def _consists_of(frame: bytes, pieces: tuple[bytes, ...]) -> bool:
+def _consists_of(frame: bytes, pieces: tuple[_Piece, ...]) -> bool:
     place = 0
     for piece in pieces:
-        if not frame.startswith(piece, place):
+        if not frame.startswith(bytes(piece), place):  # which copies nothing of what is bytes
             return False
         place += len(piece)
     return place == len(frame)
 
 
-def _digest(*pieces: bytes | memoryview) -> bytes:
+def _digest(*pieces: _Piece) -> bytes:
     state = hashlib.sha256(_DIGEST_DOMAIN)
     for piece in pieces:
         state.update(piece)
     return state.digest()
 
 
-def _encoded(message: Message) -> list[bytes]:
+def _encoded(message: Message) -> list[_Piece]:
     """Version, type and fields in pieces, so that a vector of many megabytes is never copied."""
     values = [getattr(message, name) for name in field_types(type(message))]  # type: ignore[arg-type]
     # Numbers below 24 are their own encoding, and so is the head of a list of fewer than 24.
     number = (message.TYPE,) if message.TYPE < 24 else (0x18, message.TYPE)
-    pieces = [bytes((PROTOCOL_VERSION, *number, 0x80 | len(values)))]
+    pieces: list[_Piece] = [bytes((PROTOCOL_VERSION, *number, 0x80 | len(values)))]
     for value in values:
-        if type(value) is bytes and len(value) >= _LARGE:
+        if type(value) is memoryview or (type(value) is bytes and len(value) >= _LARGE):
             pieces += [_bytes_head(len(value)), value]
         elif type(value) is tuple and set(map(type, value)) == {bytes}:
             pieces += _encoded_items(value)

@@ -98,7 +98,8 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     opened = open_site(site)
     membership, reason = _ask_if_possible(opened)
     settings = opened.settings
-    checked, trouble = _read_database(opened)
+    checked = _checked_peers(opened)
+    troubles = _troubles(opened)
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
@@ -117,7 +118,9 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "tasks_with_teachers": len(kept),
             "checked_peers": checked,
             "peers": peers,
-            "database": trouble or "ok",
+            "troubles": [
+                {"name": one.name, "state": one.state, "said": one.said} for one in troubles
+            ],
             "node": None if node is None else {**node.as_record(), "state": _node_state(node)},
         },
         (
@@ -128,8 +131,8 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Teachers        for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked} of "
             f"{'?' if peers is None else peers}",
-            *([f"Database        {trouble}"] if trouble else []),
             *_node_lines(node),
+            *(f"Trouble         {one.name}: {one.said} {one.advice}" for one in troubles),
         ),
     )
 
@@ -285,13 +288,18 @@ def _ask_if_possible(site: Site) -> tuple[Membership | None, str]:
         return None, f"not known: {error.code}: {one_line(str(error))}"
 
 
-def _read_database(site: Site) -> tuple[int | None, str]:
-    """Return how many peers were checked, and what is wrong with the database."""
+def _checked_peers(site: Site) -> int | None:
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins()), ""
-    except PartyError as error:
-        return None, f"{error.code}: {one_line(str(error))}"
+            return len(opened.records.pins())
+    except PartyError:  # what is wrong with the database, the troubles say
+        return None
+
+
+def _troubles(site: Site) -> list[Check]:
+    from party.doctor import OK, Surroundings, examine_standing  # noqa: PLC0415 - see _tls_check
+
+    return [check for check in examine_standing(site, Surroundings()) if check.state != OK]
 
 
 def _tls_check(site: Site) -> Check:

@@ -1,8 +1,18 @@
 """What is in the way of a hospital's node, found before it starts: a list of checks."""
 
 from party.doctor.check import FAIL, OK, WARN, Check, exit_code
-from party.doctor.examination import examine
+from party.doctor.examination import examine, examine_standing
 from party.doctor.network import check_network
 from party.doctor.surroundings import Surroundings
 
-__all__ = ["FAIL", "OK", "WARN", "Check", "Surroundings", "check_network", "examine", "exit_code"]
+__all__ = [
+    "FAIL",
+    "OK",
+    "WARN",
+    "Check",
+    "Surroundings",
+    "check_network",
+    "examine",
+    "examine_standing",
+    "exit_code",
+]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.site import KEYS, Site
+from party.site import DATABASE_FILE, KEYS, Site
 from pate_fed import __version__
 
 GIB = 2**30
@@ -108,7 +108,7 @@ def check_port(site: Site, around: Surroundings) -> Check:
 def _guarded(site: Site) -> Iterator[Path]:
     yield site.folder
     for path in sorted(site.folder.iterdir()):
-        if path.is_dir() or path.name in KEYS:
+        if path.is_dir() or path.name in (*KEYS, DATABASE_FILE):
             yield path
 
 

@@ -249,24 +249,12 @@ class _Way:
 
 def _find_proxy(environment: Mapping[str, str], host: str) -> tuple[SplitResult | None, Check]:
     exempt = {"no": _variable(environment, "no_proxy")}
-    # Between our two processes plain HTTP is spoken, on loopback.
-    if _variable(environment, "http_proxy") or _variable(environment, "all_proxy"):
-        is_astray = not proxy_bypass_environment("127.0.0.1", exempt)
-    else:
-        is_astray = False
     text = _variable(environment, "https_proxy") or _variable(environment, "all_proxy")
     proxy = None if not text or proxy_bypass_environment(host, exempt) else _parse_proxy(text)
     if proxy is None:
         said = "Connections go straight out, through no proxy."
     else:
         said = f"Connections go through the proxy {proxy.hostname}:{proxy.port or 8080}."
-    if is_astray:
-        return proxy, Check(
-            "proxy",
-            WARN,
-            f"{said} A proxy is set for loopback too.",
-            "Set NO_PROXY=127.0.0.1,localhost: our two processes speak to each other there.",
-        )
     return proxy, Check("proxy", OK, said)
 
 

@@ -11,6 +11,7 @@ who dropped out. Never a key between survivors, never a self mask of who dropped
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Dealt, deal, disclose, require_column
@@ -55,7 +56,7 @@ class ShareHolder:
         self._fingerprints = tuple(seats)
         self._plan_digest = plan_digest
         self._roots = roots
-        self._dealt: Dealt | None = None
+        self._own: Dealt | None = None
         self._dealing_digest = b""
 
     def deal(
@@ -79,7 +80,7 @@ class ShareHolder:
         """
         own = self._seat
         seats = range(len(self._fingerprints))
-        self._dealt = dealt = deal(
+        dealt = deal(
             [self_key if seat == own else keys[seat] for seat in seats],
             seat=own,
             sender=self._me,
@@ -94,6 +95,8 @@ class ShareHolder:
             for seat, peer in enumerate(self._fingerprints)
             if peer != self._me
         )
+        # The other columns are the others' alone from here on.
+        self._own = dealt = replace(dealt, columns=(dealt.columns[own],))
         return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes)).frame
 
     @property
@@ -150,8 +153,8 @@ class ShareHolder:
         return Reveal(opening, self._me, tuple(disclosures)), tuple(wrong)
 
     def _own_column(self) -> tuple[bytes, list[bytes]]:
-        assert self._dealt is not None
-        dealing, column = self._dealt.message, self._dealt.columns[self._seat]
+        assert self._own is not None
+        dealing, (column,) = self._own.message, self._own.columns
         return column, require_column(column, dealing, dealer=self._seat, holder=self._seat)
 
     def _relayed(self, dealer: bytes, frame: bytes) -> Signed:

@@ -37,9 +37,12 @@ from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
+from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.fingerprint_words import spoken
 from protocols.masked import MaskedSum
+from protocols.messages import Plan
+from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("North", "South", "West")
@@ -57,8 +60,8 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def make_home(folder: Path) -> FederationHome:
-    """A federation on free ports of loopback."""
+def make_home(folder: Path, *, database: str = "") -> FederationHome:
+    """A federation on free ports of loopback, in a database of its own."""
     port, admin, metrics, health = free_ports(4)
     settings = FederationSettings(
         "lung study",
@@ -68,6 +71,7 @@ def make_home(folder: Path) -> FederationHome:
         admin_port=admin,
         metrics_port=metrics,
         health_port=health,
+        database=database,
     )
     return FederationHome.create(folder, settings, now=datetime.now(UTC))
 
@@ -99,6 +103,8 @@ class Hospital:
     Attributes:
         asked: Every query that its teachers voted on, in order.
         teachers: What they vote; by default all the same.
+        exchanges: What came and what it was answered with, in order.
+        voted: Plans that its teachers were asked for, in order.
     """
 
     site: Site
@@ -107,13 +113,17 @@ class Hospital:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     ledger: Any = None
     asked: list[int] = field(default_factory=list)
+    exchanges: list[tuple[bytes, bytes]] = field(default_factory=list)
+    voted: list[bytes] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
     executor: Executor | None = None
+    _plan: bytes = b""
 
     def vote(self, batch: QueryBatch) -> NDArray[np.int64]:
         self.asked += batch.indices
+        self.voted.append(self._plan)
         return self.teachers(batch)
 
     def open(self, others: list[Hospital], task: LearningTask, *, approved: bool) -> None:
@@ -173,7 +183,13 @@ class Hospital:
     def receive(self, packet: bytes) -> bytes:
         """Answer as the node does."""
         assert self.node is not None
-        return self.node.receive(packet)
+        for message in messages_in(packet):
+            if isinstance(message, Plan):
+                self._plan = wire.digest_of(message)
+        self.exchanges.append((packet, b""))
+        answer = self.node.receive(packet)
+        self.exchanges[-1] = packet, answer
+        return answer
 
     def stop(self) -> None:
         """End its SuperNode."""
@@ -284,6 +300,23 @@ class Deployed:
             one.start()
         coordinator.close()
 
+    def look(self, form: str = "additive") -> Seen:
+        """Read what both sides show."""
+        hospitals = tuple(
+            HospitalSeen(
+                one.site.settings.party,
+                one.ledger.load(),
+                tuple(one.exchanges),
+                tuple(one.voted),
+            )
+            for one in self.hospitals
+        )
+        coordinator = self.coordinator
+        try:
+            return Seen(form, hospitals, runs_seen(coordinator))
+        finally:
+            coordinator.close()
+
     def wait_for_run(self, name: str, *, states: tuple[str, ...], timeout_s: float = 240) -> Any:
         """Wait until a run is in one of these states."""
         coordinator = self.coordinator
@@ -301,12 +334,16 @@ class Deployed:
 
 @contextmanager
 def deployed(
-    folder: Path, *, rows: int = 60, classes: tuple[str, ...] = CLASSES
+    folder: Path,
+    *,
+    rows: int = 60,
+    classes: tuple[str, ...] = CLASSES,
+    database: str = "",
 ) -> Iterator[Deployed]:
     """Make a federation in a folder; ends every process of its own."""
     queries = write_public_table(folder / "public.csv", rows=rows)
     task = LearningTask.from_public_table(queries, label=LABEL, classes=classes)
-    made = Deployed(folder, make_home(folder / "federation"), task, queries)
+    made = Deployed(folder, make_home(folder / "federation", database=database), task, queries)
     try:
         yield made
     finally:

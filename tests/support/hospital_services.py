@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -22,6 +22,7 @@ from party.site_records import SiteRecords, Subject
 from party.storage import AuditLog, SqlLedgerStore
 from party.tasks import fetch_task
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
@@ -42,6 +43,7 @@ class Hospitals:
     sites: list[Site]
     task: LearningTask
     changes: dict[str, Any] = field(default_factory=dict)
+    statements: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
     def members(self) -> list[Member]:
@@ -90,7 +92,7 @@ class Hospitals:
             members=self.members,
             pool=self.task.pool,
             settings=Settings(self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s),
-            store=MemoryStore,
+            store=lambda ledger: _LastingStore(ledger, self.statements),
             random_bytes=secrets.token_bytes,
             noise_bytes=_same_noise(),
             clock=clock,
@@ -109,6 +111,22 @@ class Hospitals:
         """As the coordinator gives it out."""
         assert digest == self.task.pool.digest
         return self.task.to_bytes()
+
+
+class _LastingStore(MemoryStore):
+    """A run's store that knows what every hospital signed of its journal in earlier runs."""
+
+    def __init__(self, ledger: RunLedger, statements: dict[bytes, bytes]) -> None:
+        super().__init__(ledger)
+        self._signed = statements
+
+    def statements(self) -> dict[bytes, bytes]:
+        """See `Store.statements`."""
+        return dict(self._signed)
+
+    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
+        """See `Store.save_statements`."""
+        self._signed.update(statements)
 
 
 def _same_noise() -> Callable[[int], bytes]:
@@ -147,11 +165,12 @@ def make_hospitals(
     ports: tuple[int, ...] = (9094, 9095, 9096),
     policy: dict[str, Any] | None = None,
     coordinator: SigningIdentity | None = None,
+    names: tuple[str, ...] = NAMES,
 ) -> Hospitals:
-    """Make three sites that have checked one another."""
+    """Make sites that have checked one another: three, unless more are named."""
     coordinator = coordinator or SigningIdentity.generate()
     sites = []
-    for name, port in zip(NAMES, ports, strict=True):
+    for name, port in zip(names, ports, strict=True):
         invitation = Invitation(
             federation="lung study",
             party=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from hypothesis import strategies as st
@@ -24,6 +25,9 @@ def _of_type(hint: Any) -> st.SearchStrategy[Any]:
     bound: Any = None
     if get_origin(hint) is Annotated:
         hint, bound = get_args(hint)[:2]
+    if isinstance(hint, UnionType):  # bytes, or a view of them
+        size = {"min_size": bound.least, "max_size": min(bound.most, bound.least + _ROOM)}
+        return st.binary(**size) | st.binary(**size).map(memoryview)
     if get_origin(hint) is tuple:
         item = _of_type(get_args(hint)[0])
         return st.lists(item, min_size=bound.least, max_size=min(bound.most, 4)).map(tuple)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from pate_fed.accounting import EntryState
+from tests.support import postgres
 from tests.support.deployed import CLASSES, LABEL, NAMES, Deployed, deployed, true_class
 
 pytestmark = pytest.mark.slow
@@ -27,8 +28,15 @@ def released(federation: Deployed, out: Path) -> dict[int, str]:
         return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
 
 
-def test_from_invitations_to_labels(tmp_path: Path) -> None:
-    with deployed(tmp_path) as federation:
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_from_invitations_to_labels(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    url = ""
+    if kind == "postgresql":
+        cluster: postgres.Cluster = request.getfixturevalue("cluster")
+        url = cluster.new_database()
+    with deployed(tmp_path, database=url) as federation:
         home = ("--home", federation.home.folder)
         federation.serve()
         federation.wait_until_served()

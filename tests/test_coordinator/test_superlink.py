@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from anyio.to_thread import current_default_thread_limiter
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.supercore import sql_mixin
+from flwr.supercore.constant import SQLITE_PRAGMAS
+from flwr.supernode.fleet_http_connection import http_request_response
 
+from coordinator import superlink as superlink_module
 from coordinator.errors import SuperLinkError
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome
 from coordinator.superlink_child import SuperLinkChild, quiet_environment
+from protocols import wire
 from tests.support.deployed import make_home
 
 # Every path that a stock SuperLink serves to whoever asks, and ways to write them otherwise.
@@ -116,6 +125,68 @@ def test_nodes_are_let_in_known_and_put_out(
     assert (number, key.strip()) in [(n.node_id, n.public_key.strip()) for n in inside.nodes()]
     inside.unregister(number)
     assert number not in [node.node_id for node in inside.nodes()]
+
+
+def test_a_node_that_asks_before_there_is_a_message_gets_it_as_its_answer(
+    home: FederationHome,
+    superlink: SuperLinkChild,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The whole way: gate, patience, Flower; a stock SuperNode's connection asks."""
+    inside = client_at(home, home.settings.admin_port, monkeypatch)
+    key = ec.generate_private_key(ec.SECP384R1())
+    number = inside.register(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), name="West"
+    )
+    came: list[object] = []
+    with (
+        http_request_response(
+            f"127.0.0.1:{home.settings.port}",
+            insecure=False,
+            root_certificates=home.ca_certificate,
+            authentication_keys=(key, key.public_key()),
+        ) as (_, receive, *_rest),
+        inside.grid() as grid,
+    ):
+        asking = threading.Thread(target=lambda: came.append(receive()), daemon=True)
+        asking.start()
+        time.sleep(1)
+        assert asking.is_alive()
+        packet = ArrayRecord({"body": Array("uint8", (1,), wire.PACKET_FORM, b"a")})
+        message = Message(
+            RecordDict({"packet": packet}),
+            dst_node_id=number,
+            message_type="query.exchange",
+            ttl=60,
+        )
+        grid.push_messages([message])
+        asking.join(60)
+        [answer] = came
+        assert isinstance(answer, tuple)
+        assert answer[0].metadata.dst_node_id == number
+    inside.unregister(number)
+
+
+def test_flower_works_on_few_requests_at_once_and_waits_for_its_database() -> None:
+    async def limited() -> float:
+        app = superlink_module._with_few_threads(nothing)
+        await app({"type": "lifespan"}, received, nothing)
+        return current_default_thread_limiter().total_tokens
+
+    async def nothing(*_: object) -> None:
+        """Flower starts."""
+
+    async def received() -> dict[str, object]:
+        return {}
+
+    assert asyncio.run(limited()) == superlink_module._THREADS < 40
+    with pytest.MonkeyPatch.context() as patch:
+        before = dict(SQLITE_PRAGMAS)
+        patch.setattr(sql_mixin, "SQLITE_PRAGMAS", SQLITE_PRAGMAS)
+        superlink_module._wait_for_writers()
+        after = dict(vars(sql_mixin)["SQLITE_PRAGMAS"])
+    assert int(before["busy_timeout"]) < int(after["busy_timeout"]) < 30_000
+    assert {**before, "busy_timeout": ""} == {**after, "busy_timeout": ""}
 
 
 def test_old_tls_is_not_spoken(home: FederationHome, superlink: SuperLinkChild) -> None:

@@ -496,7 +496,9 @@ class TestLeaving:
         assert "PF-352" in ended.err
         assert not any((joined / key).exists() for key in KEYS)
         shown = pate_party("status", "--site", joined, "--format", "json").json
-        assert shown["database"].startswith("PF-352")
+        found = {one["name"]: one["said"] for one in shown["troubles"]}
+        assert "PF-352" in found["database"]
+        assert "keys are gone" in found["membership"]
 
     @pytest.mark.parametrize("typed", ["", "n\n"])
     def test_a_person_must_agree(self, pate_party: PateParty, joined: Path, typed: str) -> None:

@@ -6,12 +6,16 @@ Contract tests hold what we rely on of Flower's internal parts.
 from __future__ import annotations
 
 import inspect
+import os
+import signal
+import socket
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
@@ -23,6 +27,7 @@ from party import flower_runtime
 from party.flower_runtime import STUB_DIGEST, Executor, SuperNodeSettings
 from party.supernode_keeper import SuperNodeKeeper
 from protocols import wire
+from tests.support.loopback_tls import listening
 
 # Flower's, when it packs the stub.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
@@ -186,8 +191,89 @@ class TestAnswer:
         executor(Door())._answer("token")
         assert pushed == []
 
+    def test_while_it_is_answered_the_supernode_is_told_that_it_is_worked_on(
+        self, pushed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else a task is given up after a minute, and its answer refused."""
+        beats: list[float] = []
+        was_beaten = threading.Event()
+
+        def beat(client: object) -> bool:
+            beats.append(time.monotonic())
+            was_beaten.set()
+            return True
+
+        class SlowDoor(Door):
+            def receive(self, packet: bytes) -> bytes:
+                was_beaten.wait(20)
+                return super().receive(packet)
+
+        monkeypatch.setattr(flower_runtime, "_beat", beat)
+        executor(SlowDoor())._answer("token")
+        assert pushed[-1] == ("task", SubStatus.COMPLETED, "")
+        assert was_beaten.is_set()
+        count = len(beats)
+        time.sleep(0.05)
+        assert len(beats) == count  # and no longer than that
+
+    def test_a_supernode_that_knows_the_task_no_longer_does_not_interrupt_our_process(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Flower's own client signals its process where it gets such an answer."""
+        asked: list[bytes] = []
+
+        def answer(connection: socket.socket) -> None:
+            asked.append(connection.recv(4096))
+            connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+
+        signals: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
+        with listening(answer) as port:
+            address = f"127.0.0.1:{port}"
+            app = party.flower_app.build(lambda _: Door())
+            Executor(app, address=address, secret=b"secret")._answer("token")
+        assert any(b"send-task-heartbeat" in one for one in asked)
+        assert any(b"pull-task-input" in one for one in asked)
+        assert signals == []
+
     def test_nothing_there_is_no_message(self) -> None:
         assert executor(Door()).run_one() is False
+
+
+class TestPatience:
+    """A SuperNode that gave up a task says 401 to whoever still works on it."""
+
+    UNAUTHORIZED = httpx.HTTPStatusError(
+        "401", request=httpx.Request("POST", "http://node"), response=httpx.Response(401)
+    )
+
+    def test_a_task_that_nobody_knows_any_more_ends_the_call_and_not_the_process(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed: list[int] = []
+        monkeypatch.setattr("os.kill", lambda _, number: killed.append(number))
+
+        def call() -> None:
+            raise self.UNAUTHORIZED
+
+        with pytest.raises(httpx.HTTPStatusError):
+            flower_runtime.patient_invoker().invoke(call)
+        assert killed == []
+
+    def test_flowers_own_would_end_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Should this fail, ours need not differ any more."""
+        killed: list[int] = []
+        monkeypatch.setattr("os.kill", lambda _, number: killed.append(number))
+        monkeypatch.setattr("time.sleep", lambda _: None)
+        give_up = flower_runtime.make_simple_http_retry_invoker().should_giveup
+        assert give_up is not None
+        give_up(self.UNAUTHORIZED)
+        assert killed == [signal.SIGINT]
+
+    def test_what_else_fails_is_tried_again_as_flower_does(self) -> None:
+        give_up = flower_runtime.patient_invoker().should_giveup
+        assert give_up is not None
+        assert not give_up(httpx.ConnectError("away"))
 
 
 class TestFlowersInternals:

@@ -54,13 +54,14 @@ class Running:
 
     def __init__(self, hospitals: Hospitals, stack: ExitStack) -> None:
         self.hospitals, self.stack, self.now = hospitals, stack, time.time()
+        self.jumps = [0.0, 0.0, 0.0]  # how wrong each hospital's clock is
         self.services = [self.open(place) for place in range(3)]
         self.transport = MemoryTransport(self.services, [])
 
     def open(self, place: int, vote_of: object = votes) -> PartyService:
         service = PartyService(
             self.hospitals.sites[place],
-            clock=lambda: self.now,
+            clock=lambda: self.now + self.jumps[place],
             vote_of=vote_of,  # type: ignore[arg-type]
         )
         self.stack.callback(service.close)
@@ -395,6 +396,17 @@ class TestPeers:
         assert stranger.fingerprint in service._node._pins
         assert stranger.fingerprint not in service._node._guard.checked_peers
         assert len(service._node._guard.checked_peers) == 2
+
+    @pytest.mark.parametrize("state", ["member", "revoked"])
+    def test_the_status_says_how_we_stand_with_the_coordinator(
+        self, running: Running, state: str
+    ) -> None:
+        service = running.services[0]
+        service.hear(membership_of(running.hospitals.sites[0], state=state))
+        service.receive(wire.pack([]))
+        status = read_status(running.file(0, STATUS_FILE))
+        assert status is not None
+        assert (status.membership, status.heard_at) == (state, running.now)
 
 
 class TestWitness:

@@ -1,7 +1,4 @@
-"""Hospitals as processes over loopback with TLS, killed with -9 and started again.
-
-Each exchange takes some five seconds: a SuperNode asks for messages every three.
-"""
+"""Hospitals as processes over loopback with TLS, killed with -9 and started again."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def assert_hidden(text: str, secrets: list[bytes]) -> None:
 
 def shares_of(party: PartyRound) -> list[bytes]:
     holder = party._holder
-    columns = holder._dealt.columns if holder is not None and holder._dealt is not None else ()
+    columns = holder._own.columns if holder is not None and holder._own is not None else ()
     return [column[at : at + 34] for column in columns for at in range(0, len(column), 34)]
 
 
@@ -78,7 +78,7 @@ def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
     secrets = secrets_of(party)
     assert bool(shares_of(party)) == (state is not PartyState.REVEALED)
     coordinator = walk.run.coordinator
-    held = party._holder._dealt if party._holder is not None else None
+    held = party._holder._own if party._holder is not None else None
     for part in (party, party._holder, held, party._roots, coordinator, coordinator._opening):
         assert_hidden(shown(part), secrets)
 

@@ -1,0 +1,102 @@
+"""Checks of how the site stands: its database, its membership, its CA, what its people approved."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+
+from party.doctor.check import FAIL, OK, WARN, Check
+from party.doctor.surroundings import Surroundings
+from party.errors import BrokenAuditLogError, PartyError
+from party.site import Site
+from party.site_records import SiteRecords
+from party.status_file import FILE, read_status
+from party.storage import AuditLog
+from party.tasks import read_task
+from pate_fed.errors import PateFedError
+from protocols.errors import RestoredJournalError
+
+FEW_DAYS = 30
+_NEVER_BACK = "Do not start a node on it: see the page on backing up and restoring."
+
+
+def check_database(site: Site, around: Surroundings) -> Check:
+    """Open the database, check the audit log, and look whether somebody saw a later one."""
+    try:
+        with site.open_database() as database:
+            decided = SiteRecords(database, clock=around.clock).decided()
+            records = AuditLog(database).verify()
+    except BrokenAuditLogError as error:
+        said = f"The audit log was changed from record {error.number} on ({error.code})."
+        return Check("database", FAIL, said, "Keep the file as it is, and ask who could write it.")
+    except PartyError as error:
+        said = f"The database cannot be used ({error.code}): {error}."
+        return Check("database", FAIL, said, "The page on errors says what to do.")
+    if decided.contradicted_at is not None:
+        said = (
+            f"The coordinator holds our signature of {decided.contradicted_at} records, which the "
+            f"audit log does not go on from ({BrokenAuditLogError.code})."
+        )
+        return Check("database", FAIL, said, _NEVER_BACK)
+    if decided.halted_at:
+        said = f"The others saw a later journal of ours ({RestoredJournalError.code})."
+        return Check("database", FAIL, said, _NEVER_BACK)
+    return Check("database", OK, f"The database can be used, and all {records} records fit.")
+
+
+def check_membership(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
+    """Read what the coordinator last said to the node, and whether there are keys."""
+    if not site.has_keys:
+        said = "This hospital left the federation: its keys are gone."
+        return Check("membership", FAIL, said, "Join anew, with a new invitation.")
+    status = read_status(site.path(FILE))
+    state = "" if status is None else status.membership
+    if state == "revoked":
+        said = "The coordinator revoked this hospital's membership."
+        return Check("membership", FAIL, said, "Ask the operator; an identity never comes back.")
+    if state == "requested":
+        said = "The operator did not approve this hospital yet."
+        return Check("membership", WARN, said, "Telephone the operator, and compare the words.")
+    return Check("membership", OK, "Nothing is known against this hospital's membership.")
+
+
+def check_certificate(site: Site, around: Surroundings) -> Check:
+    """Look how long the federation's CA holds."""
+    try:
+        content = site.path("ca.crt").read_bytes()
+        ends = x509.load_pem_x509_certificate(content).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        said = f"ca.crt cannot be read ({type(error).__name__})."
+        return Check("CA", FAIL, said, "Put it back as the invitation brought it.")
+    said = f"The federation's CA holds until {ends:%Y-%m-%d}."
+    left = ends - datetime.fromtimestamp(around.clock(), UTC)
+    if left <= timedelta(0):
+        return Check("CA", FAIL, said, "The operator has to make a new federation: join that.")
+    if left < timedelta(days=FEW_DAYS):
+        return Check("CA", WARN, said, "Tell the operator that it ends soon.")
+    return Check("CA", OK, said)
+
+
+def check_tasks(site: Site, around: Surroundings) -> Check:
+    """Look whether there are teachers for every pool that was approved."""
+    try:
+        with site.open_database() as database:
+            pools = SiteRecords(database, clock=around.clock).decided().approved_pools
+    except PartyError as error:
+        said = f"What was approved cannot be read ({error.code})."
+        return Check("approved pools", FAIL, said, "Mend the database first.")
+    untrained = sum(not _has_teachers(site, pool) for pool in pools)
+    if untrained:
+        said = f"{untrained} of {len(pools)} approved pool(s) have no teachers: none is answered."
+        advice = "The start trains them; if it cannot, `pate-party status` names the code."
+        return Check("approved pools", WARN, said, advice)
+    return Check("approved pools", OK, f"There are teachers for all {len(pools)} approved pool(s).")
+
+
+def _has_teachers(site: Site, pool: bytes) -> bool:
+    try:
+        task = read_task(site, pool)
+    except (PartyError, PateFedError):
+        return False
+    return site.path("teachers", task.digest.hex()).is_dir()

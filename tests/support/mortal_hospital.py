@@ -1,0 +1,170 @@
+"""A hospital's service that writes down what goes through its door, and can be told when to die.
+
+Over SuperLink and SuperNode: ``python -m tests.support.mortal_hospital SITE WITNESS``, with the
+name of a moment and a number behind it if it is to kill itself there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from party.node import Vote
+from party.service import PartyService, serve
+from party.site import Site
+from pate_fed.data.task import LearningTask
+from pate_fed.queries import QueryBatch
+from protocols import wire
+from protocols.messages import MaskedVector, Plan, Reveal
+from tests.support.deployed import true_class
+from tests.support.invariants import messages_in
+
+_HEAD = struct.Struct(">cI")
+
+
+class Moment(StrEnum):
+    """When a hospital can die."""
+
+    RECEIVED = "received"  # a packet is here, nothing was done
+    VOTING = "before sharing"  # a batch is charged and claimed, its y is not made
+    SHARED = "after sharing"  # a y is in the journal, nothing left
+    ANSWERED = "after answering"  # a y has left
+    REVEALING = "before revealing"  # shares for lost parties are made, nothing left
+    HANDLED = "handled"  # an answer is made, nothing left
+    SENT = "sent"  # an answer has left
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Death at the so many-th time that a moment comes in one life; never where it is 0."""
+
+    moment: Moment = Moment.SENT
+    number: int = 0
+
+
+class Witness:
+    """What went through a hospital's door, in one file for each life.
+
+    Killed while it writes, it leaves a last record that is cut: nothing followed from that one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{len(list(folder.iterdir())):04d}"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+
+    def note(self, kind: bytes, body: bytes) -> None:
+        """Write one record: a packet that came or is about to go, or a plan that is voted on."""
+        os.write(self._file, _HEAD.pack(kind, len(body)) + body)
+
+
+RECEIVED, SENT, VOTED = b"R", b"S", b"V"
+
+
+def exchanges_in(folder: Path) -> tuple[tuple[bytes, bytes], ...]:
+    """Return what came and what it was answered with, over all lives."""
+    found: list[tuple[bytes, bytes]] = []
+    for kind, body in _records(folder):
+        if kind == RECEIVED:
+            found.append((body, b""))
+        elif kind == SENT:
+            found[-1] = found[-1][0], body
+    return tuple(found)
+
+
+def plans_voted_on(folder: Path) -> tuple[bytes, ...]:
+    """Return the digests of the plans that teachers were asked for, over all lives."""
+    return tuple(body for kind, body in _records(folder) if kind == VOTED)
+
+
+def _records(folder: Path) -> Iterator[tuple[bytes, bytes]]:
+    for path in sorted(folder.iterdir()):
+        content, place = path.read_bytes(), 0
+        while place + _HEAD.size <= len(content):
+            kind, size = _HEAD.unpack_from(content, place)
+            body = content[place + _HEAD.size : place + _HEAD.size + size]
+            if len(body) == size:
+                yield kind, body
+            place += _HEAD.size + size
+
+
+class MortalHospital(PartyService):
+    """A hospital's service with a witness at its door.
+
+    Args:
+        site: Its folder.
+        witness: Folder of what it writes down.
+        fate: When it kills itself.
+    """
+
+    def __init__(self, site: Site, *, witness: Path, fate: Fate) -> None:
+        self._witness = Witness(witness)
+        self._fate = fate
+        self._passed: Counter[Moment] = Counter()
+        self._plan = b""
+        super().__init__(site, vote_of=self._teachers)
+
+    def receive(self, packet: bytes) -> bytes:
+        """See `PartyService.receive`."""
+        self._witness.note(RECEIVED, packet)
+        self.pass_by(Moment.RECEIVED)
+        for message in messages_in(packet):
+            if isinstance(message, Plan):
+                self._plan = wire.digest_of(message)
+        answer = super().receive(packet)
+        self._witness.note(SENT, answer)
+        if _holds(answer, MaskedVector):
+            self.pass_by(Moment.SHARED)
+        if _holds(answer, Reveal):
+            self.pass_by(Moment.REVEALING)
+        self.pass_by(Moment.HANDLED)
+        return answer
+
+    def has_sent(self, answer: bytes) -> None:
+        """Whoever carries an answer tells that it has left."""
+        if _holds(answer, MaskedVector):
+            self.pass_by(Moment.ANSWERED)
+        self.pass_by(Moment.SENT)
+
+    def pass_by(self, moment: Moment) -> None:
+        """Die, if it is time."""
+        self._passed[moment] += 1
+        if moment is self._fate.moment and self._passed[moment] == self._fate.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _teachers(self, site: Site, task: LearningTask) -> Vote:
+        def vote(batch: QueryBatch) -> NDArray[np.int64]:
+            self._witness.note(VOTED, self._plan)
+            self.pass_by(Moment.VOTING)
+            return np.tile(true_class(batch.inputs), (site.settings.teachers, 1))
+
+        return vote
+
+
+def _holds(packet: bytes, kind: type) -> bool:
+    return any(isinstance(message, kind) for message in messages_in(packet))
+
+
+def main(folder: Path, witness: Path, fate: Fate) -> None:
+    """Serve until told to end."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    site = Site.open(folder)
+    serve(MortalHospital(site, witness=witness, fate=fate), site, stopped=stopped)
+
+
+if __name__ == "__main__":
+    asked = Fate(Moment(sys.argv[3]), int(sys.argv[4])) if len(sys.argv) > 3 else Fate()
+    main(Path(sys.argv[1]), Path(sys.argv[2]), asked)

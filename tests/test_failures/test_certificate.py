@@ -1,0 +1,125 @@
+"""A server certificate that has expired: nobody speaks to it, and what waits says so."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.certificates import SERVER_LIFETIME
+from coordinator.config import SimulationSettings
+from coordinator.home import FederationHome, utc_now
+from coordinator.run_queue import RunState
+from coordinator.run_request import source_of
+from coordinator.service import Coordinator, Service
+from party.enrollment import CoordinatorDoor
+from party.errors import EnrollmentError
+from party.site import Site
+from pate_fed.data.task import LearningTask
+from tests.support.deployed import (
+    CLASSES,
+    LABEL,
+    NAMES,
+    environment,
+    make_home,
+    write_public_table,
+)
+from tests.support.process_federation import enroll
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> FederationHome:
+    """A federation whose server certificate ended yesterday."""
+    made = make_home(tmp_path / "federation")
+    made.renew_server_certificate(now=utc_now() - SERVER_LIFETIME - timedelta(days=1))
+    return made
+
+
+@pytest.fixture
+def coordinator(home: FederationHome) -> Iterator[Coordinator]:
+    with closing(Coordinator(home)) as opened:
+        yield opened
+
+
+def test_the_service_does_not_start_and_says_what_to_do(
+    home: FederationHome, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", "serve", "--home", home.folder],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 4
+    assert "PF-448" in ended.stderr
+    assert "pate-fed renew" in ended.stderr
+
+
+def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it expires under a service that runs."""
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    home = coordinator.home
+    sites = [Site.create(tmp_path / name, coordinator.invite(name)) for name in NAMES]
+    for site in sites:
+        enroll(coordinator, site)
+    queries = write_public_table(tmp_path / "public.csv")
+    task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
+    settings = SimulationSettings(
+        data=source_of("public.csv", LABEL),
+        queries=4,
+        mechanism="gnmax",
+        sigma2=3.0,
+        epsilon=100.0,
+    )
+    coordinator.ask("first", task, settings, source="public.csv")
+    service = Service(coordinator)
+    service.start()
+    try:
+        wait_until_open(home.settings.port)
+        with closing(CoordinatorDoor(sites[0], clock=time.time)) as door:
+            with pytest.raises(EnrollmentError) as caught:
+                door.membership()
+            assert caught.value.code == "PF-341"
+        run = coordinator.queue.find("first")
+        assert run.state is RunState.WAITING
+        assert "certificate" in run.reason
+        assert "pate-fed renew" in run.reason
+        assert not service.superlink.is_ready
+        home.renew_server_certificate(now=utc_now())
+    finally:
+        service.stop()
+    # From the next start on hospitals come in again.
+    second = Service(coordinator)
+    second.start()
+    try:
+        assert second.superlink.wait_until_ready(120)
+        with closing(CoordinatorDoor(sites[0], clock=time.time)) as door:
+            assert door.membership().state == "member"
+    finally:
+        second.stop()
+
+
+def wait_until_open(port: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                return
+        time.sleep(0.1)
+    raise AssertionError(port)

@@ -1,0 +1,148 @@
+"""One process dies at one moment: a hospital around its share, a coordinator at every stage.
+
+Over SuperLink and SuperNodes the same is in `test_flower` and, for hospitals, in
+`tests/test_party/test_service_processes.py`: there each exchange takes seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.run_queue import RunState
+from coordinator.stages import Stage
+from pate_fed.accounting import EntryState
+from tests.support.invariants import Seen, require_sound
+from tests.support.mortal_hospital import Fate, Moment
+from tests.support.process_federation import DiesAt, ProcessFederation, process_federation
+
+FORMS = ("additive", "masked")
+pytestmark = pytest.mark.slow
+
+
+def states_of(seen: Seen, place: int) -> list[EntryState]:
+    return [entry.state for entry in seen.hospitals[place].ledger.entries]
+
+
+def started(federation: ProcessFederation, fate: Fate | None = None) -> None:
+    """All hospitals run, the first with a fate, and a run is queued."""
+    federation.make_task("first", seed=1)
+    federation.ask("first")
+    federation.start_hospital(0, fate)
+    for place in range(1, len(federation.hospitals.sites)):
+        federation.start_hospital(place)
+
+
+def live_on(federation: ProcessFederation) -> None:
+    """Let the coordinator work to the end, and start the hospital again that dies beside it."""
+    federation.start_coordinator()
+    while federation.is_working:
+        for place in federation.dead_hospitals():
+            federation.bury_hospital(place)
+            federation.start_hospital(place)
+    federation.bury_coordinator()
+
+
+# How many batches are released depends on whether the form needs the one that is lost.
+DEATHS = {
+    Moment.VOTING: {"additive": 0, "masked": 3},
+    Moment.SHARED: {"additive": 1, "masked": 3},
+    Moment.ANSWERED: {"additive": 1, "masked": 3},
+}
+
+
+@pytest.mark.parametrize("moment", list(DEATHS))
+@pytest.mark.parametrize("form", FORMS)
+def test_a_hospital_that_is_killed_around_its_share_sends_it_once_or_never(
+    tmp_path: Path, form: str, moment: Moment
+) -> None:
+    with process_federation(tmp_path, form) as federation:
+        started(federation, Fate(moment, 1))
+        live_on(federation)
+        assert federation.kills == 1
+        seen = federation.look()
+        require_sound(seen)
+        federation.require_true_labels(seen)
+        [run] = seen.runs
+        released = len(seen.said.releases())
+        assert released == DEATHS[moment][form], run
+        assert run.run.progress["answered"] == 2 * released
+        # It lost what it knew of the run: it was charged for the one batch that it began.
+        assert len(states_of(seen, 0)) == 1
+        sent = [plan for plan, name in seen.said.vectors if name == seen.hospitals[0].name]
+        assert len(sent) == (moment is not Moment.VOTING)
+
+
+def test_a_hospital_that_is_killed_before_it_reveals_is_done_without(tmp_path: Path) -> None:
+    with process_federation(tmp_path, "masked") as federation:
+        started(federation, Fate(Moment.REVEALING, 1))
+        live_on(federation)
+        assert federation.kills == 1
+        seen = federation.look()
+        require_sound(seen)
+        federation.require_true_labels(seen)
+        assert seen.runs[0].run.state is RunState.DONE
+        assert len(seen.said.releases()) == 3
+
+
+STAGES = {
+    "additive": [stage for stage in Stage if stage is not Stage.SURVIVORS_FIXED],
+    "masked": list(Stage),
+}
+ELSEWHERE = (Stage.FIRST_STORED, Stage.VOID_STORED)
+"""Of runs of two phases, see `test_resume`; and of void batches, below."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_coordinator_that_is_killed_at_every_stage_of_one_run_ends_it_whole(
+    tmp_path: Path, form: str
+) -> None:
+    with process_federation(tmp_path, form) as federation:
+        started(federation)
+        stages = [stage for stage in STAGES[form] if stage not in ELSEWHERE]
+        for stage in stages:
+            assert federation.work(DiesAt(stage)), f"it never came to {stage}"
+        assert not federation.work()
+        assert federation.kills == len(stages)
+        seen = federation.look()
+        require_sound(seen)
+        federation.require_true_labels(seen)
+        [run] = seen.runs
+        assert (run.run.state, run.run.reason) == (RunState.DONE, "")
+        assert run.run.progress["answered"] == run.run.progress["queries"]
+        for place in range(len(seen.hospitals)):
+            assert states_of(seen, place) == [EntryState.COMMITTED] * 3
+
+
+@pytest.mark.parametrize("exchange", range(4))
+def test_a_coordinator_that_is_killed_while_it_sets_up_offers_the_run_anew(
+    tmp_path: Path, exchange: int
+) -> None:
+    with process_federation(tmp_path, "additive") as federation:
+        started(federation)
+        assert federation.work(DiesAt(Stage.HEARD, 3 * exchange + 2))
+        assert not federation.work()
+        seen = federation.look()
+        require_sound(seen)
+        assert seen.runs[0].run.state is RunState.DONE
+        assert len(seen.runs[0].labels or ()) == 6
+
+
+def test_killed_at_a_void_batch_it_keeps_what_that_cost(tmp_path: Path) -> None:
+    """A hospital dies before it shares, which voids the batch; then the coordinator dies."""
+    with process_federation(tmp_path, "additive") as federation:
+        started(federation, Fate(Moment.VOTING, 1))
+        federation.start_coordinator(DiesAt(Stage.VOID_STORED))
+        while federation.is_working:
+            for place in federation.dead_hospitals():
+                federation.bury_hospital(place)
+                federation.start_hospital(place)
+        assert federation.bury_coordinator()
+        live_on(federation)
+        assert federation.kills == 2
+        seen = federation.look()
+        require_sound(seen)
+        [run] = seen.runs
+        assert run.run.progress["void"] == 2
+        assert "PF-411" in run.run.reason

@@ -1,0 +1,247 @@
+"""What goes wrong at a hospital: nothing leaves, no charge is lost, none doubled, it says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from sqlalchemy import event
+
+from coordinator.errors import CoordinatorError, VoidBatchError
+from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
+from party.errors import Reason, StorageError
+from party.site import DATABASE_FILE, Site
+from party.status_file import FILE as STATUS_FILE
+from party.status_file import Status, read_status, write_status
+from tests.support.federation import holds_vector
+from tests.support.hospital_services import audit_of, make_hospitals
+from tests.support.hospital_site import make_site
+from tests.support.storage_victim import NOBODY
+from tests.test_party.test_service import MARKER, Running, charged, running, stack, tampered
+
+__all__ = ["running", "stack"]
+
+ROOT = Path(__file__).parents[2]
+WEEK_S = 7 * 86_400.0
+
+
+def victim(kind: str, folder: Path) -> Any:
+    """Let a process of its own come to grief."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.hospital_victim", kind, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def status_of(running: Running, place: int) -> Status:
+    status = read_status(running.file(place, STATUS_FILE))
+    assert status is not None
+    return status
+
+
+def vectors_of(running: Running, place: int, *, since: int) -> int:
+    late = running.transport.answers[since:]
+    return sum(holds_vector(answer) for node, answer in late if node == place)
+
+
+def standing(site: Site, **around: Any) -> dict[str, tuple[str, str]]:
+    checks = examine_standing(site, Surroundings(**around))
+    return {check.name: (check.state, check.said) for check in checks}
+
+
+class TestDisk:
+    def test_a_full_disk_in_the_middle_of_a_run(self, tmp_path: Path) -> None:
+        told = victim("run_out_of_disk", tmp_path)
+        assert told["said"]
+        assert told["left"] is False
+        assert told["fault"] in ("PF-333", "PF-350")
+        for charges in told["charges"]:
+            assert charges.count("committed") + charges.count("reserved") == 1
+        assert told["labels"] == [MARKER]
+        # What was open was lost with the run, once; what was asked anew was charged once.
+        for before, after in zip(told["charges"], told["after"], strict=True):
+            assert len(after) == len(before) + 1
+            assert after[-1] == "committed"
+            assert "reserved" not in after
+
+    @pytest.mark.skipif(os.name != "posix", reason="permissions")
+    def test_a_node_whose_database_may_only_be_read_does_not_start_and_says_why(self) -> None:
+        with tempfile.TemporaryDirectory() as outer:  # where anybody may pass
+            folder = Path(outer)
+            folder.chmod(0o755)
+            site = make_site(folder / "site")
+            if os.geteuid() == 0:
+                for path in (site.folder, *site.folder.rglob("*")):
+                    os.chown(path, NOBODY, NOBODY)
+                os.chown(site.path(DATABASE_FILE), 0, 0)
+            site.path(DATABASE_FILE).chmod(0o444)
+            told = victim("start_without_rights", site.folder)
+        assert told == {"code": "PF-350", "state": "stopped", "trouble": "PF-350"}
+
+    def test_a_database_that_may_not_be_written_any_more(self, running: Running) -> None:
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        before, since = charged(running, 0), len(running.transport.answers)
+        engine = running.services[0]._database._engine
+
+        def only_read(connection: Any, *_: object) -> None:
+            connection.execute("PRAGMA query_only=ON")
+
+        event.listen(engine, "checkout", only_read)
+        with pytest.raises((CoordinatorError, StorageError)):  # the app makes a code of the latter
+            run.ask((1,))
+        assert vectors_of(running, 0, since=since) == 0
+        assert charged(running, 0) == before
+        assert status_of(running, 0).last_fault in ("PF-333", "PF-350")
+        event.remove(engine, "checkout", only_read)
+        engine.dispose()
+        again = running.run()
+        again.set_up()
+        assert again.ask((2,)).labels.tolist() == [MARKER]
+        again.close()
+        assert charged(running, 0) == [
+            "forfeited" if one == "reserved" else one for one in before
+        ] + ["committed"]
+
+
+class TestClock:
+    @pytest.mark.parametrize("jump", [WEEK_S, -WEEK_S], ids=["forward", "back"])
+    def test_one_that_jumps_in_a_run_charges_nothing_twice_and_answers_nothing_twice(
+        self, running: Running, jump: float
+    ) -> None:
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        running.jumps[0] = jump
+        since = len(running.transport.answers)
+        try:
+            run.ask((1,))
+        except CoordinatorError:
+            assert vectors_of(running, 0, since=since) == 0
+            status = status_of(running, 0)
+            assert status.last_fault or status.last_refusal
+            assert jump > 0  # a clock that is late only waits longer
+        charges = charged(running, 0)
+        assert len(charges) <= 2
+        running.jumps[0] = 0.0
+        again = running.run()
+        again.set_up()
+        assert again.ask((2,)).labels.tolist() == [MARKER]
+        again.close()
+        after = charged(running, 0)
+        assert len(after) == len(charges) + 1
+        assert "reserved" not in after
+        # What was answered stays answered, and so it is told.
+        third = running.run()
+        third.set_up()
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+            third.ask((0,))
+        assert audit_of(running.hospitals.sites[0])
+
+    def test_a_status_of_the_future_or_the_past_is_no_sign_of_life(self, running: Running) -> None:
+        status = status_of(running, 0)
+        assert status.is_alive(now=running.now)
+        assert not status.is_alive(now=running.now + WEEK_S)
+
+
+class TestYesterdaysDatabase:
+    def test_the_others_know_better_and_it_stops_with_a_code_until_its_owner_acts(
+        self, running: Running, tmp_path: Path
+    ) -> None:
+        def one_run(index: int) -> None:
+            run = running.run()
+            run.set_up()
+            run.ask((index,))
+            run.close()
+
+        one_run(0)
+        running.services[0]._database.forget_erased()
+        copy = tmp_path / "yesterday.db"
+        shutil.copyfile(running.file(0, DATABASE_FILE), copy)
+        one_run(1)
+        lost = charged(running, 0)
+        running.services[0]._database.close()
+        for path in running.hospitals.sites[0].folder.glob(f"{DATABASE_FILE}-*"):
+            path.unlink()
+        shutil.copyfile(copy, running.file(0, DATABASE_FILE))
+        running.services[0] = running.transport.doors[0] = running.open(0)
+        assert len(charged(running, 0)) == len(lost) - 1
+        since = len(running.transport.answers)
+        for _ in range(2):
+            with pytest.raises(CoordinatorError):
+                one_run(1)  # what it answered and does not know any more
+        assert vectors_of(running, 0, since=since) == 0
+        running.now += 5
+        running.services[0].idle()
+        assert status_of(running, 0).trouble == "PF-214"
+        # So it stays after a start, and the doctor lets nobody start it.
+        service = running.restart(0)
+        running.now += 5
+        service.idle()
+        assert status_of(running, 0).trouble == "PF-214"
+        state, said = standing(running.hospitals.sites[0])["database"]
+        assert (state, "PF-214" in said) == (FAIL, True)
+
+
+class TestStanding:
+    """What `doctor` and `status` say of a site, without a network."""
+
+    def test_all_is_well_at_first(self, tmp_path: Path) -> None:
+        found = standing(make_site(tmp_path / "site"))
+        assert {state for state, _ in found.values()} == {OK}
+
+    @pytest.mark.parametrize(
+        ("membership", "state"),
+        [("revoked", FAIL), ("requested", WARN), ("member", OK), ("", OK)],
+    )
+    def test_a_membership_as_the_coordinator_last_said(
+        self, tmp_path: Path, membership: str, state: str
+    ) -> None:
+        site = make_site(tmp_path / "site")
+        write_status(site.path(STATUS_FILE), Status("ready", 1.0, 1, membership=membership))
+        assert standing(site)["membership"][0] == state
+
+    @pytest.mark.parametrize(
+        ("left_s", "state"),
+        [
+            pytest.param(10 * WEEK_S, OK, id="long to go"),
+            pytest.param(WEEK_S, WARN, id="soon"),
+            pytest.param(-1.0, FAIL, id="ended"),
+        ],
+    )
+    def test_a_certificate_that_ends(self, tmp_path: Path, left_s: float, state: str) -> None:
+        site = make_site(tmp_path / "site")
+        ca = x509.load_pem_x509_certificate(site.path("ca.crt").read_bytes())
+        ends = ca.not_valid_after_utc.timestamp()
+        assert standing(site, clock=lambda: ends - left_s)["CA"][0] == state
+
+    def test_an_approved_pool_without_teachers(self, tmp_path: Path) -> None:
+        hospitals = make_hospitals(tmp_path)
+        hospitals.approve(0)
+        state, said = standing(hospitals.sites[0])["approved pools"]
+        assert (state, said[:6]) == (WARN, "1 of 1")
+
+    def test_an_audit_log_that_was_changed_is_named_by_its_first_bad_record(
+        self, running: Running
+    ) -> None:
+        tampered(running, 0, "UPDATE audit SET body = x'00' WHERE number = 3")
+        state, said = standing(running.hospitals.sites[0])["database"]
+        assert state == FAIL
+        assert "record 3 " in said
+        assert "PF-353" in said
