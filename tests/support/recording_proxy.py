@@ -45,10 +45,9 @@ def recording_proxy(target: int) -> Iterator[Recording]:
                     near.close()
                     continue
                 far.settimeout(None)
-                for one, other in ((near, far), (far, near)):
-                    stream = bytearray()
-                    recording.streams.append(stream)
-                    threading.Thread(target=_pump, args=(one, other, stream), daemon=True).start()
+                streams = bytearray(), bytearray()
+                recording.streams += streams
+                threading.Thread(target=_relay, args=(near, far, streams), daemon=True).start()
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
@@ -56,6 +55,15 @@ def recording_proxy(target: int) -> Iterator[Recording]:
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
     thread.join(5)
+
+
+def _relay(near: socket.socket, far: socket.socket, streams: tuple[bytearray, bytearray]) -> None:
+    """Pass a connection on in both directions, until both have ended."""
+    with near, far:
+        back = threading.Thread(target=_pump, args=(far, near, streams[1]), daemon=True)
+        back.start()
+        _pump(near, far, streams[0])
+        back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket, stream: bytearray) -> None:

@@ -122,7 +122,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     trace = folder / "trace"
     alone, tracing = in_empty_network(), traced(trace)
     with playing(folder, *(alone or ()), *(tracing or ())) as process:
-        code = process.wait(1500)
+        code = process.wait(900)
         deadline = time.monotonic() + 20
         while (left := processes_of(folder)) and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -384,9 +384,10 @@ def summary(demo: Demo) -> str:
             f"epsilon = {ceiling(formal['epsilon'])} at delta = {privacy['delta']:g} (neighbors: "
             "all records of one patient), and every hospital's own ledger was charged for it.",
             "Trust     Every hospital had to trust the operator to add the noise that was "
-            "declared and to keep the exact sum of all votes to itself; nobody was shown its "
-            "records or its own votes (only a sum on which all teachers agree tells these); and "
-            "here, where one machine plays them all, whoever owns that machine.",
+            "declared and to keep the exact sum of all votes to itself; no hospital's records or "
+            "own votes were shown to anybody (only a sum on which all teachers agree tells the "
+            "votes); and here, where one machine plays them all, whoever owns that machine had "
+            "to be trusted with everything.",
         )
     )
 
