@@ -189,7 +189,9 @@ class RunWorker:
             seconds = time.monotonic() - start
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
-            self._queue.enter(name, RunState.DONE)
+            # Of a batch that an earlier life gave up nothing else tells.
+            said = f"{labeling.voids} of its batches are void" if labeling.voids else ""
+            self._queue.enter(name, RunState.DONE, said)
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
@@ -209,7 +211,7 @@ class RunWorker:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
         name = run.request.name
         stopping = self._queue.find(name).state is RunState.STOPPING
-        sleep = self._sleep_of(name, stopping=stopping)
+        sleep = self._sleep_for_silent(run, stopping=stopping)
         try:
             if run.is_unbegun:
                 return self._offered(run, transport, sleep)
@@ -283,6 +285,8 @@ class RunWorker:
             if wanted.wanted == PAUSE:
                 self._queue.enter(name, RunState.PAUSED, "by the operator")
                 raise _HaltedError
+            if wanted.state is RunState.WAITING:  # nobody is waited for any more
+                self._enter(name, RunState.RUNNING)
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
             batch = tuple(left[:size][: labeling.asks_left])
@@ -362,6 +366,16 @@ class RunWorker:
                     self._require_wanted(name)
 
         return sleep
+
+    def _sleep_for_silent(self, run: _OpenRun, *, stopping: bool) -> Callable[[float], None]:
+        """Return how a batch waits for hospitals that are silent: it says for whom."""
+        sleep = self._sleep_of(run.request.name, stopping=stopping)
+
+        def sleep_and_say(seconds: float) -> None:
+            self._enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
+            sleep(seconds)
+
+        return sleep_and_say
 
     def _require_wanted(self, name: str) -> None:
         run = self._queue.find(name)
@@ -448,6 +462,7 @@ class _OpenRun:
         earlier: What earlier runs know of its queries, by position in the pool.
         store: That attempt's results, once it is opened.
         warnings: For people.
+        labeling: The run itself, once it is begun or taken up.
     """
 
     home: FederationHome
@@ -458,6 +473,7 @@ class _OpenRun:
     rows: OpenRun
     warnings: list[str] = field(default_factory=list)
     store: SqlRunStore | None = None
+    labeling: LabelingRun | None = None
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
     _is_given_up: bool = False
@@ -531,7 +547,7 @@ class _OpenRun:
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
-        return LabelingRun(
+        self.labeling = LabelingRun(
             transport=transport,
             identity=self.identity,
             form=self._form(),
@@ -546,6 +562,7 @@ class _OpenRun:
             journal=self.journal,
             on_stage=world.on_stage,
         )
+        return self.labeling
 
     def resumed(
         self,
@@ -556,7 +573,7 @@ class _OpenRun:
         patience_s: float | None,
     ) -> LabelingRun:
         """Take the run up where an earlier life left it."""
-        return LabelingRun.resume(
+        self.labeling = LabelingRun.resume(
             transport=transport,
             identity=self.identity,
             form=self._form(),
@@ -570,6 +587,14 @@ class _OpenRun:
             journal=self.journal,
             on_stage=world.on_stage,
         )
+        return self.labeling
+
+    @property
+    def silent(self) -> str:
+        """Names of the hospitals whose answers are not in."""
+        missing = () if self.labeling is None else self.labeling.round.missing
+        names = [one.name for one in self.members if one.identity.fingerprint in missing]
+        return ", ".join(names) or "hospitals that do not answer"
 
     def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
         """Return how far it is: counts and charges, nothing about votes."""

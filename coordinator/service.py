@@ -456,8 +456,6 @@ def serve(
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     coordinator = Coordinator.open(folder)
-    if days_left(coordinator.home.server_certificate, now=utc_now()) <= 0:
-        raise ServiceError("the server's certificate must be valid: `pate-fed renew`", "expired")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         service = Service(coordinator, noise_bytes=noise_bytes, on_stage=on_stage)

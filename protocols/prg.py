@@ -83,9 +83,9 @@ def add_streams(
 ) -> None:
     """Add (sign +1) or subtract (sign -1) the stream of each key to `words`, in place.
 
-    Works block by block with the keys inside, so that memory does not grow with their number. A
-    block is added to in a place of its own, at the start of a cache line: where `words` lie, inside
-    a frame for one, adding may take three times as long.
+    Works block by block with the keys inside, so that memory does not grow with their number. Where
+    `words` do not begin at a word of the machine's, inside a frame for one, adding would take three
+    times as long: there a block is added to in a place of its own.
 
     Args:
         words: Ring elements; one axis, writeable; changed.
@@ -104,18 +104,22 @@ def add_streams(
     ]
     step = _block_words(len(words), words.itemsize)
     zeros = memoryview(_ZEROS)[: step * words.itemsize]
-    block, stream_words = _words_in_lines(step, ring), _words_in_lines(step, ring)
+    stream_words, straight = _words_in_lines(step, ring), words.flags.aligned
+    own = stream_words if straight else _words_in_lines(step, ring)
     for start in range(0, len(words), step):
         part = words[start : start + step]
         if len(part) < step:
-            block, stream_words = block[: len(part)], stream_words[: len(part)]
+            own, stream_words = own[: len(part)], stream_words[: len(part)]
             zeros = zeros[: part.nbytes]
-        np.copyto(block, part)
+        block = part if straight else own
+        if not straight:
+            np.copyto(block, part)
         stream = stream_words.view(np.uint8).data
         for combine, encrypt_into in streams:
             encrypt_into(zeros, stream)
             combine(block, stream_words, out=block)
-        np.copyto(part, block)
+        if not straight:
+            np.copyto(part, block)
 
 
 def expand(key: bytes, length: int, *, ring: Ring, keystream: Keystream = ctr_keystream) -> Words:

@@ -124,6 +124,46 @@ def test_a_silent_hospital_is_waited_for(federation: Worked) -> None:
     require_sound(federation)
 
 
+def test_a_batch_that_waits_for_a_silent_hospital_says_for_whom(federation: Worked) -> None:
+    federation.ask()
+    said: list[tuple[RunState, str]] = []
+
+    def leave(stage: Stage) -> None:
+        if stage is Stage.PLANNED and not said:
+            federation.away.add(1)
+
+    def come_back(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        said.append((run.state, run.reason))
+        federation.away.clear()
+
+    federation.on_stage, federation.on_wait = leave, come_back
+    run = federation.work()
+    assert said[0] == (RunState.WAITING, f"waits for {NAMES[1]}")
+    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
+    require_sound(federation)
+
+
+def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) -> None:
+    federation.ask(patience_s=0.0)
+
+    def leave_and_die(stage: Stage) -> None:
+        if stage is Stage.PLANNED:
+            federation.away.add(1)
+        if stage is Stage.VOID_STORED:
+            raise KilledError
+
+    federation.on_stage = leave_and_die
+    with pytest.raises(KilledError):
+        federation.work()
+    federation.away.clear()
+    federation.on_stage = lambda stage: None
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 1)
+    assert run.progress["answered"] < run.progress["queries"]
+    assert run.reason == "1 of its batches are void"
+
+
 def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Worked) -> None:
     federation.ask()
 

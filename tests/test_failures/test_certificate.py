@@ -61,8 +61,8 @@ def test_the_service_does_not_start_and_says_what_to_do(
         timeout=120,
         check=False,
     )
-    assert ended.returncode == 4
-    assert "PF-448" in ended.stderr
+    assert ended.returncode == 5
+    assert "PF-431" in ended.stderr
     assert "pate-fed renew" in ended.stderr
 
 

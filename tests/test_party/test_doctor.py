@@ -273,7 +273,7 @@ class TestNetwork:
     def test_a_missing_ca_is_a_finding(self, site: Site) -> None:
         site.path("ca.crt").unlink()
         checks = found(site)
-        assert failing(checks) == {"tls", "clock"}
+        assert failing(checks) == {"CA", "tls", "clock"}
         assert checks["tls"].state == FAIL
 
     @pytest.mark.parametrize(
