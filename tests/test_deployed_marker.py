@@ -213,7 +213,7 @@ def records_in(content: bytes) -> Iterator[bytes]:
 
 
 def is_database(path: Path) -> bool:
-    return path.is_file() and path.open("rb").read(16) == b"SQLite format 3\0"
+    return path.is_file() and path.read_bytes().startswith(b"SQLite format 3\0")
 
 
 def found_in_files(folder: Path, numbers: tuple[int, ...] = SECRETS) -> list[str]:
