@@ -18,6 +18,12 @@ from protocols import wire
 MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
 _SLOWEST_POLL_S = 0.2
+_LOOK_S = 2.0
+"""While answers are waited for, how often to look who is still there."""
+
+_GONE_S = 10.0
+"""A node that was put out, or has been away for so long, is not waited for."""
+
 _CODE = re.compile(r"PF-\d{3}")
 
 
@@ -75,13 +81,14 @@ class GridTransport(Transport):
         waiting = {message_id: node for message_id, node in pushed if message_id is not None}
         answers: dict[int, bytes | Silence] = {}
         deadline = time.monotonic() + self._timeout_s
+        absences = _Absences(self._grid)
         pause = _POLL_S
         while waiting:
             for reply in self._grid.pull_messages(list(waiting)):
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
                     answers[node] = _body(reply)
-            if not waiting or time.monotonic() > deadline:
+            if waiting.keys() <= absences.gone(waiting) or time.monotonic() > deadline:
                 break
             time.sleep(pause)
             pause = min(2 * pause, _SLOWEST_POLL_S)
@@ -95,6 +102,28 @@ class GridTransport(Transport):
             message_type=MESSAGE_TYPE,
             ttl=self._timeout_s,
         )
+
+
+class _Absences:
+    """Which nodes left the grid while their answers are waited for."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._looked_at = time.monotonic()
+        self._since: dict[int, float] = {}
+
+    def gone(self, waiting: Mapping[str, int]) -> set[str]:
+        """Return the messages, of those by their ids, whose nodes have been away for long."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            away = set(waiting.values()) - set(self._grid.get_node_ids())
+            self._since = {node: self._since.get(node, now) for node in away}
+        return {
+            message
+            for message, node in waiting.items()
+            if now - self._since.get(node, now) >= _GONE_S
+        }
 
 
 def _body(reply: Message) -> bytes | Silence:

@@ -243,6 +243,7 @@ class LabelingRun:
         journal: CoordinatorJournal,
         sleep: Callable[[float], None] = time.sleep,
         on_stage: OnStage = pass_by,
+        is_read_only: bool = False,
     ) -> Self:
         """Go on with a run after a crash; one exchange tells which node is which party.
 
@@ -262,6 +263,7 @@ class LabelingRun:
             journal: The run's.
             sleep: Waits for so many seconds.
             on_stage: As for a new run.
+            is_read_only: Whether nobody is looked for: what the run gave can be read, no more.
 
         Raises:
             UnfinishedSetupError: the run was not set up: it is given up.
@@ -285,7 +287,7 @@ class LabelingRun:
             parties={fp: member.identity for fp, member in run._members.items()},
             journal=journal,
         )
-        run._take_up()
+        run._take_up(find_nodes=not is_read_only)
         return run
 
     def _prepare(
@@ -326,7 +328,7 @@ class LabelingRun:
                 self.mechanism, delta=self.terms.delta, weight=float(self.terms.unit_votes)
             )
 
-    def _take_up(self) -> None:
+    def _take_up(self, *, find_nodes: bool) -> None:
         """Read off journal and store where the run stood, and find the parties."""
         require_fit(self._round, self._store, self.terms)
         asked = self._store.asked()
@@ -343,7 +345,7 @@ class LabelingRun:
         self._unheard = {seat: self._round.unheard(seat) for seat in self._round.seats}
         self._meter = None  # it has not met the votes of before
         self._is_unfinished = self._was_resumed = True
-        if self._round.state is not CoordinatorState.DONE:
+        if find_nodes and self._round.state is not CoordinatorState.DONE:
             self._find_nodes_again()
         self._store.save_statements(self._round.statements)
 

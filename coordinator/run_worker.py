@@ -76,6 +76,7 @@ _KEYSTREAM = fastest_keystream(time.thread_time)
 _FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
     form.name: form for form in (AdditiveSum, MaskedSum)
 }
+_NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
 
 OpenTransport = Callable[[int], AbstractContextManager[Transport]]
@@ -144,10 +145,13 @@ class RunWorker:
         try:
             request = RunRequest.from_json(run.request)
             task = self._task(request)
-            members = self._members(request)
+            members, gone = self._members(request)
             rows = self._queue.take_up(run.name)
             open_run = _OpenRun(self._home, self._identity, request, task, members, rows)
-            self._go_on(open_run)
+            if gone is None:
+                self._go_on(open_run)
+            else:
+                self._end(open_run, gone)
         except _HaltedError:
             return
         except RunLockedError:
@@ -198,13 +202,26 @@ class RunWorker:
             state = RunState.DONE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, _said(stopped_by))
 
+    def _end(self, run: _OpenRun, reason: RunRequestError) -> None:
+        """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
+        if not run.is_unbegun:
+            nobody = _Nobody()
+            try:
+                labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
+            except UnfinishedSetupError:
+                run.give_up("the setup was cut off")
+            else:
+                run.warnings.append(f"The run was not closed: {reason}")
+                self._note(run, labeling, nobody)
+                self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
+        self._fail(run.request.name, reason)
+
     def _answer_from_store(self, run: _OpenRun) -> None:
         """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
         nobody = _Nobody()
         labeling = run.begun(self._with, nobody, self._with.wait)
         self._note(run, labeling, nobody)
-        none = dict.fromkeys(("setup", "batches", "closing"), 0)
-        self._write(run, labeling, nobody, exchanges=none, seconds=0.0)
+        self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
         self._queue.enter(run.request.name, RunState.DONE)
 
     def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
@@ -406,17 +423,23 @@ class RunWorker:
             raise RunRequestError("the run's task must be as it was published", "another")
         return task
 
-    def _members(self, request: RunRequest) -> list[Member]:
+    def _members(self, request: RunRequest) -> tuple[list[Member], RunRequestError | None]:
+        """Return the run's hospitals, and what is wrong where one of them is put out since.
+
+        Raises:
+            RunRequestError: nobody knows one of them.
+        """
         known = {one.identity.fingerprint: one for one in self._parties()}
-        members = []
+        members, gone = [], None
         for party in request.parties:
             found = known.get(party.fingerprint)
-            if found is None or found.state != "member":
-                state = "unknown" if found is None else found.state
-                raise RunRequestError(f"{party.name} must be a member", state)
+            if found is None:
+                raise RunRequestError(f"{party.name} must be a member", "unknown")
+            if found.state != "member":
+                gone = RunRequestError(f"{party.name} must be a member", found.state)
             weights = TeacherWeights.equal(party.teachers)
             members.append(Member(party.name, found.identity, weights))
-        return members
+        return members, gone
 
     def _note(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         self._queue.note(run.request.name, run.progress(labeling, transport))
@@ -570,7 +593,8 @@ class _OpenRun:
         transport: Transport,
         sleep: Callable[[float], None],
         *,
-        patience_s: float | None,
+        patience_s: float | None = None,
+        is_read_only: bool = False,
     ) -> LabelingRun:
         """Take the run up where an earlier life left it."""
         self.labeling = LabelingRun.resume(
@@ -586,6 +610,7 @@ class _OpenRun:
             sleep=sleep,
             journal=self.journal,
             on_stage=world.on_stage,
+            is_read_only=is_read_only,
         )
         return self.labeling
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -208,6 +209,48 @@ class TestTime:
         grid.replies = script()
         answers = GridTransport(grid, nodes=2, timeout_s=5.0).exchange({1000: b"a", 1001: b"b"})
         assert answers == {1000: b"one", 1001: b"two"}
+
+    def test_a_node_that_was_put_out_is_not_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flower_app, "_LOOK_S", 0.01)
+        monkeypatch.setattr(flower_app, "_GONE_S", 0.05)
+        grid = ScriptedGrid()
+        monkeypatch.setattr(grid, "get_node_ids", lambda: [1000])
+
+        def script() -> Iterator[list[Message]]:
+            yield []
+            time.sleep(0.2)
+            yield [grid.reply(0, to="first", content=raw(b"one", kind=wire.PACKET_FORM))]
+
+        grid.replies = script()
+        transport = GridTransport(grid, nodes=2, timeout_s=3600.0)
+        assert transport.exchange({1000: b"a", 1001: b"b"}) == {
+            1000: b"one",
+            1001: Silence("no answer in time"),
+        }
+
+    def test_a_node_that_is_back_in_time_is_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flower_app, "_LOOK_S", 0.0)
+        monkeypatch.setattr(flower_app, "_GONE_S", 0.5)
+        grid = ScriptedGrid()
+        there = iter([[], []])
+        monkeypatch.setattr(grid, "get_node_ids", lambda: next(there, [1000, 1001]))
+
+        def script() -> Iterator[list[Message]]:
+            yield from ([], [], [])
+            time.sleep(0.6)
+            yield []
+            yield [
+                grid.reply(place, to=to, content=raw(b"y", kind=wire.PACKET_FORM))
+                for place, to in enumerate(("first", "second"))
+            ]
+
+        grid.replies = script()
+        transport = GridTransport(grid, nodes=2, timeout_s=3600.0)
+        assert transport.exchange({1000: b"a", 1001: b"b"}) == {1000: b"y", 1001: b"y"}
 
     def test_transport_waits_for_nodes_no_longer_than_it_must(self) -> None:
         assert len(GridTransport(ScriptedGrid(), nodes=2, timeout_s=60.0).nodes()) == 2

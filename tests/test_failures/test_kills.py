@@ -148,12 +148,6 @@ def test_killed_at_a_void_batch_it_keeps_what_that_cost(tmp_path: Path) -> None:
         assert "PF-411" in run.run.reason
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a run that fails before it is taken up (a member was revoked) never notes what its "
-    "store holds: `status` shows epsilon 0 for a batch that was released, and nothing is exported",
-)
 def test_a_hospital_that_is_revoked_in_the_middle_of_a_run_ends_it_with_a_reason(
     tmp_path: Path,
 ) -> None:
