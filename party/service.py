@@ -429,6 +429,7 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
     try:
         executor.run(stopped, on_idle=service.idle)
     finally:
+        executor.close()
         keeper.close()
         service.close()
 
