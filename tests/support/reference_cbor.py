@@ -32,8 +32,8 @@ def cbor(value: object) -> bytes:
             return _head(0, value) if value >= 0 else _head(1, -1 - value)
         case float():
             return _shortest(value)
-        case bytes():
-            return _head(2, len(value)) + value
+        case bytes() | memoryview():
+            return _head(2, len(value)) + bytes(value)
         case str():
             return _head(3, len(value.encode())) + value.encode()
         case list() | tuple():
