@@ -58,11 +58,11 @@ COURSES: dict[str, tuple[int, int, Course]] = {
         Runs(5, "masked", at_parties=True),
     ),
 }
-"""Schedules to be played through each course: in every test run, and more of them in slow ones."""
+"""Schedules to be played through each course: in every test run, and more of them in exhaustive ones."""
 QUOTAS = [
     pytest.param(name, quota, id=name + suffix, marks=marks)
     for name, (quick, slow, _) in COURSES.items()
-    for quota, suffix, marks in ((quick, "", ()), (slow, ", more", pytest.mark.slow))
+    for quota, suffix, marks in ((quick, "", ()), (slow, ", more", pytest.mark.exhaustive))
     if quota
 ]
 COMPARED = 8

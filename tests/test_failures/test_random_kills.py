@@ -110,7 +110,9 @@ class Schedule:
                 self._federation.start_hospital(place, fate)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 4))]
+)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_killed_at_random_nothing_is_lost_doubled_or_answered_twice(
     tmp_path: Path, form: str, seed: int
