@@ -58,7 +58,7 @@ COURSES: dict[str, tuple[int, int, Course]] = {
         Runs(5, "masked", at_parties=True),
     ),
 }
-"""Schedules to be played through each course: in every test run, and more of them in exhaustive ones."""
+"""Schedules to be played through each course: in every test run, and in exhaustive ones more."""
 QUOTAS = [
     pytest.param(name, quota, id=name + suffix, marks=marks)
     for name, (quick, slow, _) in COURSES.items()
