@@ -165,7 +165,11 @@ class Site:
         try:
             folder.mkdir(mode=0o700, parents=True)
         except FileExistsError as error:
-            raise SiteError("a site is made once, in a new folder", folder) from error
+            raise SiteError(
+                "a site is made once, in a new folder: remove a half-made one, or take another "
+                "--site",
+                folder,
+            ) from error
         except OSError as error:
             raise SiteError("the folder must be one that can be made", error.strerror) from error
         settings = SiteSettings(
