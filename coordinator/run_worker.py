@@ -194,9 +194,7 @@ class RunWorker:
             seconds = time.monotonic() - start
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
-            # Of a batch that an earlier life gave up nothing else tells.
-            voids = f"{labeling.voids} of its batches are void" if labeling.voids else ""
-            self._queue.enter(name, RunState.DONE, voids)
+            self._queue.enter(name, RunState.DONE, "; ".join(_flaws(labeling)))
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
@@ -779,6 +777,18 @@ class _OpenRun:
 def results_of(home: FederationHome, name: str) -> Path:
     """Return where a run's directory is, or will be."""
     return home.path("runs", name, "results")
+
+
+def _flaws(labeling: LabelingRun) -> list[str]:
+    """Say what did not go well in a run that is done."""
+    flaws = []
+    if labeling.voids:  # of a batch that an earlier life gave up nothing else tells
+        flaws.append(f"{labeling.voids} of its batches are void")
+    heard = labeling.round.heads_compared
+    lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
+    if lost:
+        flaws.append(f"not there at the closing: {', '.join(lost)}")
+    return flaws
 
 
 def said(error: Exception) -> str:
