@@ -130,11 +130,11 @@ class TestApprovals:
         approved = records.approve(Subject.RUN, RUN, by="A. Meyer")
         assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
         assert (approved.terms, approved.seats) == (TERMS, SEATS)
-        assert records.decided().approved_runs == {RUN}
+        assert records.decided().approved_runs == {RUN: b""}
         # Asked again it stands as it was decided: a message changes nothing.
         assert records.ask(Subject.RUN, RUN) == approved
         records.reject(Subject.RUN, RUN, by="B. Ito")
-        assert records.decided().approved_runs == frozenset()
+        assert records.decided().approved_runs == {}
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
 
