@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from party.audit import AuditKind, Detail
 from party.errors import Reason
-from party.guard import run_digest
+from party.guard import RunScope
 from pate_fed.federation import RunTerms
 
 
@@ -19,12 +19,12 @@ class RunAccepted:
     Attributes:
         run_id: The run.
         terms: What it agrees to.
-        seats: Fingerprints of all parties, in seat order.
+        scope: What its people approved of it, where they were asked.
     """
 
     run_id: bytes
     terms: RunTerms
-    seats: tuple[bytes, ...]
+    scope: RunScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,12 @@ class RunRefused:
     Attributes:
         run_id: The run.
         reason: What it says.
-        terms: As they came: whether they can be read is not said.
-        seats: Fingerprints of all parties, in seat order.
+        scope: What its people may be asked about: whether its terms can be read is not said.
     """
 
     run_id: bytes
     reason: Reason
-    terms: bytes
-    seats: tuple[bytes, ...]
+    scope: RunScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +47,15 @@ class BatchAccepted:
     """The party was charged for a batch and is about to answer it, or to be silent.
 
     Attributes:
+        run_id: Its run.
+        scope: The run's: from the first batch on an approval of it holds for this run alone.
         plan_digest: Its plan.
         queries: How many it asks.
         phase: Of the batch, from 0; it is charged with the first.
     """
 
+    run_id: bytes
+    scope: RunScope
     plan_digest: bytes
     queries: int
     phase: int = 0
@@ -81,19 +83,20 @@ def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
     Of a run that is refused it says the same however often it is offered: its id is left out.
     """
     match decision:
-        case RunAccepted(run_id, terms, seats):
+        case RunAccepted(run_id, terms, scope):
             return AuditKind.RUN_ACCEPTED, {
                 "run": run_id,
-                "terms": run_digest(terms, seats),
-                "parties": len(seats),
+                "terms": scope.digest,
+                "parties": len(scope.seats),
                 "mechanism": terms.mechanism,
                 "delta": repr(terms.delta),
             }
-        case RunRefused(_, reason, content, _):
-            digest = hashlib.sha256(content).digest()
+        case RunRefused(_, reason, scope):
+            digest = hashlib.sha256(scope.terms).digest()
             return AuditKind.RUN_REFUSED, {"code": reason.value, "terms": digest}
-        case BatchAccepted(plan_digest, queries, phase):
+        case BatchAccepted(run_id, _, plan_digest, queries, phase):
             return AuditKind.BATCH_ANSWERED, {
+                "run": run_id,
                 "plan": plan_digest,
                 "queries": queries,
                 "phase": phase,

@@ -7,7 +7,7 @@ and is a public code, so that none can depend on a vote (rule R12).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -98,16 +98,66 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class RunScope:
+    """What a person approves of a run: all that stays the same when it is offered again.
+
+    Attributes:
+        terms: As they came, canonical CBOR.
+        seats: Fingerprints of all parties, in seat order.
+        form: The secure sum.
+        ring_bits: Width of its words.
+        suite: Sealing suite.
+        threshold: Parties needed to open the sum.
+        colluders: Parties that may collude with the coordinator.
+        dropouts: Parties that may be lost.
+    """
+
+    terms: bytes
+    seats: tuple[bytes, ...]
+    form: str
+    ring_bits: int
+    suite: str
+    threshold: int
+    colluders: int
+    dropouts: int
+
+    @classmethod
+    def of(cls, record: RunRecord, *, seats: tuple[bytes, ...]) -> RunScope:
+        """Return the scope of a run.
+
+        Args:
+            record: Its record.
+            seats: Fingerprints of all parties, in seat order.
+        """
+        return cls(
+            record.terms,
+            seats,
+            record.form,
+            record.ring_bits,
+            record.suite,
+            record.threshold,
+            record.colluders,
+            record.dropouts,
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """What an approval is kept by, 32 bytes."""
+        return digest_of_values(_RUN_LABEL, list(astuple(self)))
+
+
+@dataclass(frozen=True, slots=True)
 class Consent:
     """What this party's people decided about runs, besides the policy.
 
     Attributes:
-        approved_runs: `run_digest` of every run that a person approved; None where an approved
-            pool is enough.
+        approved_runs: By the digest of every `RunScope` that a person approved, the id of the run
+            that was answered under that approval, which holds for no other; empty while none was.
+            None where an approved pool is enough.
         is_paused: Whether nothing new may be answered.
     """
 
-    approved_runs: frozenset[bytes] | None = None
+    approved_runs: Mapping[bytes, bytes] | None = None
     is_paused: bool = False
 
 
@@ -171,15 +221,16 @@ class Guard:
         except BudgetExhaustedError:  # said when a query is asked
             return
 
-    def review_consent(self, terms: RunTerms, *, seats: tuple[bytes, ...]) -> None:
+    def review_consent(self, terms: RunTerms, *, scope: RunScope, run_id: bytes) -> None:
         """Refuse what is allowed, but paused, or that a person has yet to approve.
 
         Of a run it comes last, so that people are asked about nothing that is refused anyhow; and
-        it comes before every batch, so that people can take back what they said.
+        it comes before every batch and phase, so that people can take back what they said.
 
         Args:
             terms: The run's.
-            seats: Fingerprints of all parties, in seat order.
+            scope: What a person is asked about.
+            run_id: The run: an approval under which another was answered does not hold for it.
 
         Raises:
             RefusalError: with the reason to send.
@@ -189,7 +240,7 @@ class Guard:
         if terms.pool_digest not in self.policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         approved = self.consent.approved_runs
-        if approved is not None and run_digest(terms, seats) not in approved:
+        if approved is not None and approved.get(scope.digest) not in (b"", run_id):
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 
     def review_batch(
@@ -405,18 +456,6 @@ class Guard:
                 noise_of(terms, phase=phase).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
-
-
-def run_digest(terms: RunTerms, seats: Collection[bytes]) -> bytes:
-    """Return what a person approves: these terms among these parties, 32 bytes.
-
-    A run that is offered again to the same parties is the same; with one other party it is not.
-
-    Args:
-        terms: The run's.
-        seats: Fingerprints of all parties, in seat order.
-    """
-    return digest_of_values(_RUN_LABEL, [terms.as_record(), list(seats)])
 
 
 def _moved(terms: RunTerms) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from party.decisions import BatchAccepted, BatchRefused, Decision, RunAccepted, RunRefused
 from party.errors import PartyError, Reason, RefusalError
-from party.guard import Guard
+from party.guard import Guard, RunScope
 from party.journal import Journal
 from party.ledger_store import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
@@ -72,7 +72,9 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 class _Run:
     """What a party agreed to, and what it was charged for it."""
 
+    run_id: bytes
     terms: RunTerms
+    scope: RunScope
     seat: int
     ledger: RunLedger
     task: PartyTask
@@ -285,16 +287,18 @@ class PartyNode:
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
         seats, me = self._round.seat_fingerprints, self._identity.fingerprint
         run_id = self._round.run_id or bytes(32)
+        scope = RunScope.of(record, seats=seats)
         try:
             terms = self._guard.review_run(record, seats=seats, me=me)
             seat = seats.index(me)
-            run = _Run(terms, seat, RunLedger.of(terms, seat=seat), self._task_for(terms))
+            ledger = RunLedger.of(terms, seat=seat)
+            run = _Run(run_id, terms, scope, seat, ledger, self._task_for(terms))
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
-            self._guard.review_consent(terms, seats=seats)
-            self._tell(RunAccepted(run_id, terms, seats))
+            self._guard.review_consent(terms, scope=scope, run_id=run_id)
+            self._tell(RunAccepted(run_id, terms, scope))
         except Exception as error:
             reason = self._reason_of(error)
-            return self._refuse(RunRefused(run_id, reason, record.terms, seats))
+            return self._refuse(RunRefused(run_id, reason, scope))
         self._run = run
         return self._round.accept_run()
 
@@ -322,7 +326,7 @@ class PartyNode:
         entry_id = self._asked.entry_id
         seats = self._round.seat_fingerprints
         try:
-            self._guard.review_consent(run.terms, seats=seats)
+            self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
             batch, worst = self._guard.review_batch(
                 plan,
                 seat=run.seat,
@@ -350,7 +354,7 @@ class PartyNode:
             seats=seats,
         )
         self._asked = replace(self._asked, batch=batch)
-        self._tell(BatchAccepted(self._asked.plan_digest, len(batch)))
+        self._tell(BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch)))
         return self._contribute(plan, batch)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
@@ -359,7 +363,9 @@ class PartyNode:
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
+        plan_digest = wire.digest_of(plan)
         try:
+            self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
             batch = self._guard.review_phase(
                 plan,
                 first_plan=asked.plan_digest,
@@ -368,9 +374,9 @@ class PartyNode:
                 pool=run.task.pool,
                 classes=run.terms.classes,
             )
-            self._tell(BatchAccepted(wire.digest_of(plan), len(batch), plan.phase))
+            self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
         except Exception as error:
-            return self._refuse(BatchRefused(wire.digest_of(plan), self._reason_of(error)))
+            return self._refuse(BatchRefused(plan_digest, self._reason_of(error)))
         return self._contribute(plan, batch)
 
     def _judge_row(self) -> tuple[bytes, ...]:

@@ -33,7 +33,7 @@ from party.enrollment import CoordinatorDoor
 from party.errors import BrokenAuditLogError, JournalLockedError, PartyError, Reason
 from party.flower_app import build
 from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
-from party.guard import Consent, Guard, run_digest
+from party.guard import Consent, Guard, RunScope
 from party.node import PartyNode, PartyTask, Vote
 from party.site import SETTINGS_FILE, Site
 from party.site_records import Decided, SiteRecords, Subject
@@ -253,7 +253,7 @@ class PartyService:
     def _guard(self, decided: Decided) -> Guard:
         settings = self._site.settings
         approved = decided.approved_pools & self._tasks.keys()
-        runs = None if settings.approval == "pool" else decided.approved_runs
+        runs = decided.approved_runs if self._asks_about_runs else None
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
             weights=TeacherWeights.of((1,) * settings.teachers),
@@ -324,13 +324,16 @@ class PartyService:
                 self._audit.append(kind, detail, at=at)
                 accepted = self._status.runs_accepted + 1
                 self._status = replace(self._status, run=run_id.hex(), runs_accepted=accepted)
-            case RunRefused(_, reason, terms, seats):
+            case RunRefused(run_id, reason, scope):
                 if reason in (Reason.POOL, Reason.APPROVAL):
-                    self._ask_people(terms, seats)
+                    self._ask_people(scope, run_id)
                 self._audit.append_if_new(kind, detail, at=at)
                 self._count(reason, at)
-            case BatchAccepted(phase=phase):
-                self._audit.append(kind, detail, at=at)
+            case BatchAccepted(run_id, scope, phase=phase):
+                if self._asks_about_runs:
+                    self._records.use(scope.digest, run_id, kind=kind, detail=detail)
+                else:
+                    self._audit.append(kind, detail, at=at)
                 answered = self._status.batches_answered + (phase == 0)
                 self._status = replace(self._status, batches_answered=answered)
             case BatchRefused(_, reason):
@@ -339,12 +342,25 @@ class PartyService:
                 self._status = replace(self._status, batches_refused=refused)
                 self._count(reason, at)
 
-    def _ask_people(self, content: bytes, seats: tuple[bytes, ...]) -> None:
-        terms = RunTerms.from_record(wire.decode_value(content))
-        self._records.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats)
-        if self._site.settings.approval == "each run":
-            digest = run_digest(terms, seats)
-            self._records.ask(Subject.RUN, digest, terms=content, seats=seats)
+    def _ask_people(self, scope: RunScope, run_id: bytes) -> None:
+        pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
+        asked = [(Subject.POOL, pool)]
+        if self._asks_about_runs:
+            asked.append((Subject.RUN, scope.digest))
+        for subject, digest in asked:
+            self._records.ask(
+                subject,
+                digest,
+                terms=scope.terms,
+                seats=scope.seats,
+                form=scope.form,
+                suite=scope.suite,
+                run_id=run_id,
+            )
+
+    @property
+    def _asks_about_runs(self) -> bool:
+        return self._site.settings.approval == "each run"
 
     def _count(self, reason: Reason, at: float) -> None:
         self._status = replace(self._status, last_refusal=reason.value, last_refusal_at=at)

@@ -43,19 +43,25 @@ class ApprovalState(StrEnum):
     REJECTED = "rejected"
 
 
+_APPROVED = ApprovalState.APPROVED.value
+
+
 @dataclass(frozen=True, slots=True)
 class Approval:
     """Something that a person of the site has to approve, or decided on.
 
     Attributes:
         subject: A pool or a run.
-        digest: Of the pool, or `party.guard.run_digest`; 32 bytes.
+        digest: Of the pool, or of the run's `party.guard.RunScope`; 32 bytes.
         state: Where it stands.
         asked_at: When it was first asked, Unix time in seconds.
         terms: Terms of the run that asked, as they came; canonical CBOR.
         seats: Fingerprints of all parties of that run.
+        form: Secure sum of that run.
+        suite: Sealing suite of that run.
         decided_at: When it was decided; None if it was not.
         decided_by: Who did; empty if nobody did.
+        run_id: The run that was answered under this approval; empty while none was.
     """
 
     subject: Subject
@@ -64,8 +70,11 @@ class Approval:
     asked_at: float
     terms: bytes
     seats: tuple[bytes, ...]
+    form: str
+    suite: str
     decided_at: float | None = None
     decided_by: str = ""
+    run_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,8 @@ class Decided:
     Attributes:
         pins: Whom they checked.
         approved_pools: Digests of the pools that they approved.
-        approved_runs: `party.guard.run_digest` of the runs that they approved.
+        approved_runs: As `party.guard.Consent` takes them: by the digest of what they approved, the
+            id of the run that was answered under that approval; empty while none was.
         waiting: How much waits for a person.
         is_paused: Whether nothing new may be answered.
         contradicted_at: Number of records of the head that our audit log does not go on from; None
@@ -85,7 +95,7 @@ class Decided:
 
     pins: tuple[Pin, ...]
     approved_pools: frozenset[bytes]
-    approved_runs: frozenset[bytes]
+    approved_runs: Mapping[bytes, bytes]
     waiting: int
     is_paused: bool
     contradicted_at: int | None
@@ -115,8 +125,8 @@ class SiteRecords:
             approvals = _approvals(session)
             return Decided(
                 _pins(session),
-                _digests(approvals, Subject.POOL),
-                _digests(approvals, Subject.RUN),
+                frozenset(_approved(approvals, Subject.POOL)),
+                _approved(approvals, Subject.RUN),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 _is_paused(session),
                 next((count for count, _ in _witness(session)), None),
@@ -203,15 +213,29 @@ class SiteRecords:
     # Approvals --------------------------------------------------------------------------------
 
     def ask(
-        self, subject: Subject, digest: bytes, *, terms: bytes = b"", seats: tuple[bytes, ...] = ()
+        self,
+        subject: Subject,
+        digest: bytes,
+        *,
+        terms: bytes = b"",
+        seats: tuple[bytes, ...] = (),
+        form: str = "",
+        suite: str = "",
+        run_id: bytes = b"",
     ) -> Approval:
         """Note that something waits for a person, unless it was noted before.
+
+        An approval under which another run was answered is used up: it is asked anew, behind what
+        waits. That decision and its run stay in the audit log.
 
         Args:
             subject: A pool or a run.
             digest: Of it, 32 bytes.
             terms: Terms of the run that asked, as they came.
             seats: Fingerprints of all parties of that run.
+            form: Secure sum of that run.
+            suite: Sealing suite of that run.
+            run_id: That run, where a run is asked about.
 
         Returns:
             Where it stands.
@@ -221,6 +245,10 @@ class SiteRecords:
         """
         with self._database.transaction() as session:
             row = _row_of(session, subject, digest)
+            if row is not None and row.state == _APPROVED and row.run_id not in (None, run_id):
+                session.delete(row)
+                session.flush()
+                row = None
             if row is None:
                 row = ApprovalRow(
                     kind=subject.value,
@@ -229,6 +257,8 @@ class SiteRecords:
                     asked_at=self._clock(),
                     terms=terms,
                     seats=wire.encode_value(list(seats)),
+                    form=form,
+                    suite=suite,
                 )
                 session.add(row)
                 _drop_oldest(session)
@@ -257,6 +287,29 @@ class SiteRecords:
             StorageError: it could not be stored.
         """
         return self._decide(subject, digest, ApprovalState.REJECTED, AuditKind.REJECTED, by=by)
+
+    def use(
+        self, digest: bytes, run_id: bytes, *, kind: AuditKind, detail: Mapping[str, Detail]
+    ) -> None:
+        """Put on record that a run is answered; from here on its approval holds for it alone.
+
+        Args:
+            digest: Of what was approved.
+            run_id: The run, 32 bytes.
+            kind: What the record is about.
+            detail: What it says.
+
+        Raises:
+            ApprovalError: nobody approved it, or the approval is another run's: nothing is noted.
+            StorageError: it could not be stored.
+        """
+        with self._database.transaction() as session:
+            row = _row_of(session, Subject.RUN, digest)
+            # Read once more: somebody may have taken it back since the guard looked.
+            if row is None or row.state != _APPROVED or row.run_id not in (None, run_id):
+                raise ApprovalError("a run must be approved to be answered", "not so")
+            row.run_id = run_id
+            self._log.append(kind, detail, at=self._clock(), session=session)
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
         """Return all approvals, or those in one state, in the order in which they were asked."""
@@ -288,6 +341,8 @@ class SiteRecords:
             row = _row_of(session, subject, digest)
             if row is None:
                 raise ApprovalError("a decision must be about something that was asked", "another")
+            if row.state != state.value:  # who says yes once more has said it of the same run
+                row.run_id = None
             row.state, row.decided_at, row.decided_by = state.value, self._clock(), by
             self._log.append(
                 kind,
@@ -452,12 +507,12 @@ def _approvals(session: Session) -> tuple[Approval, ...]:
     return tuple(_approval_of(row) for row in rows)
 
 
-def _digests(approvals: tuple[Approval, ...], subject: Subject) -> frozenset[bytes]:
-    return frozenset(
-        one.digest
+def _approved(approvals: tuple[Approval, ...], subject: Subject) -> dict[bytes, bytes]:
+    return {
+        one.digest: one.run_id
         for one in approvals
         if one.subject is subject and one.state is ApprovalState.APPROVED
-    )
+    }
 
 
 def _pins(session: Session) -> tuple[Pin, ...]:
@@ -482,6 +537,9 @@ def _approval_of(row: ApprovalRow) -> Approval:
         row.asked_at,
         row.terms,
         seats,
+        row.form,
+        row.suite,
         row.decided_at,
         row.decided_by or "",
+        row.run_id or b"",
     )

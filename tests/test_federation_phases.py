@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from coordinator import labeling
 from coordinator.errors import VoidBatchError
 from party.errors import Reason
+from party.guard import Consent
 from pate_fed.accounting import DistributedConfidentMaxEvent
 from pate_fed.charging import noise_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
@@ -30,6 +32,7 @@ from tests.support.federation import (
     TEACHERS,
     Federation,
     expected_class,
+    holds_vector,
     messages,
 )
 
@@ -302,6 +305,34 @@ def refused_by_the_round(answer: bytes) -> bool:
     """Whether the state machine itself refused, before any guard was asked."""
     [message] = messages(answer)
     return isinstance(message, Refusal) and message.reason == UnexpectedMessageError.code
+
+
+@pytest.mark.parametrize(
+    ("consent", "reason"),
+    [
+        pytest.param(Consent(is_paused=True), Reason.PAUSED, id="paused"),
+        pytest.param(Consent({}), Reason.APPROVAL, id="rejected"),
+    ],
+)
+def test_a_hospital_that_says_no_between_two_phases_sends_nothing_in_the_second(
+    consent: Consent, reason: Reason
+) -> None:
+    federation = ready()
+    node = federation.nodes[0]
+
+    def on_query(place: int, packet: bytes) -> bytes:
+        if place == 0 and any(m.phase == 1 for m in messages(packet) if isinstance(m, Plan)):
+            guard = replace(node._guard, consent=consent)
+            node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+        return packet
+
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError, match=reason):
+        federation.ask(0, 1, 4)
+    assert [federation.steps[place].count("vote") for place in range(PARTIES)] == [1, 2, 2, 2, 2]
+    assert federation.steps[0].count("keep") == 1
+    sent = [answer for place, answer in federation.transport.answers if place == 0]
+    assert sum(holds_vector(answer) for answer in sent) == 1
 
 
 def test_a_second_phase_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:

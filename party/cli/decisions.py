@@ -129,6 +129,8 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
             f"  Mechanism   {terms.mechanism}, noise of standard deviation {sigmas or 'none'} "
             f"added by the {terms.noise_place}; at most {terms.max_asks} queries"
         )
+    if approval.form:
+        yield f"  Secure sum  {approval.form}, sealed with {approval.suite}"
     if found.cost is not None:
         cost = found.cost
         yield (
@@ -154,6 +156,9 @@ def _record(found: Proposal) -> dict[str, Any]:
         "asked_at": one.asked_at,
         "mechanism": None if terms is None else terms.mechanism,
         "max_asks": None if terms is None else terms.max_asks,
+        "form": one.form or None,
+        "suite": one.suite or None,
+        "run": one.run_id.hex() or None,
         "run_epsilon": None if cost is None else cost.run_epsilon,
         "spent_before": None if cost is None else cost.spent_before,
         "spent_after": None if cost is None else cost.spent_after,
@@ -196,5 +201,12 @@ def _pool_of(opened: OpenSite, approval: Approval, task: LearningTask) -> tuple[
     if approval.subject.value == "pool":
         return ()
     digest = task.pool.digest
-    asked = opened.records.ask(Subject.POOL, digest, terms=approval.terms, seats=approval.seats)
+    asked = opened.records.ask(
+        Subject.POOL,
+        digest,
+        terms=approval.terms,
+        seats=approval.seats,
+        form=approval.form,
+        suite=approval.suite,
+    )
     return () if asked.state.value == "approved" else (asked,)

@@ -235,13 +235,16 @@ class ApprovalRow(Base):
     Attributes:
         number: In the order in which they were asked.
         kind: "pool" or "run".
-        digest: Of the pool, or of the run's terms.
+        digest: Of the pool, or of what is approved of a run.
         state: "pending", "approved" or "rejected".
         asked_at: When it was first asked, Unix time in seconds.
         terms: Terms of the run that asked, as they came.
         seats: Fingerprints of all parties of that run, canonical CBOR.
+        form: Secure sum of that run.
+        suite: Sealing suite of that run.
         decided_at: When it was decided.
         decided_by: Who did.
+        run_id: The run that was answered under this approval; None while none was.
     """
 
     __tablename__ = "approvals"
@@ -253,8 +256,11 @@ class ApprovalRow(Base):
     asked_at: Mapped[float] = mapped_column(Double)
     terms: Mapped[bytes] = mapped_column(LargeBinary)
     seats: Mapped[bytes] = mapped_column(LargeBinary)
+    form: Mapped[str]
+    suite: Mapped[str]
     decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
+    run_id: Mapped[bytes | None] = mapped_column(Digest)
 
     __table_args__ = (UniqueConstraint("kind", "digest"),)
 

@@ -29,6 +29,7 @@ from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
+from protocols.secure_sum import SecureSum
 from tests.support.hospital_site import LABEL, NOW, PATIENT, public_task, write_own_table
 
 TEACHERS = 4
@@ -43,6 +44,7 @@ class Hospitals:
     sites: list[Site]
     task: LearningTask
     changes: dict[str, Any] = field(default_factory=dict)
+    form: SecureSum = field(default_factory=AdditiveSum)
     statements: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
@@ -88,7 +90,7 @@ class Hospitals:
         return LabelingRun(
             transport=transport,
             identity=self.coordinator,
-            form=AdditiveSum(),
+            form=self.form,
             members=self.members,
             pool=self.task.pool,
             settings=Settings(self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s),

@@ -9,10 +9,11 @@ import pytest
 
 from party.audit import read_head
 from party.doctor import Check
-from party.guard import run_digest
+from party.guard import RunScope
 from party.site import DATABASE_FILE, Site
 from party.site_records import Approval, ApprovalState, Subject
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_service import Running, membership_of, stack, tampered
@@ -33,9 +34,11 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     terms = hospitals.terms(members)
     seats = tuple(member.identity.fingerprint for member in members)
     content = wire.encode_value(terms.as_record())
+    scope = RunScope(content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
+    asked = {"terms": content, "seats": seats, "form": scope.form, "suite": scope.suite}
     with records_of(site) as records:
-        records.ask(Subject.POOL, terms.pool_digest, terms=content, seats=seats)
-        records.ask(Subject.RUN, run_digest(terms, seats), terms=content, seats=seats)
+        records.ask(Subject.POOL, terms.pool_digest, **asked)
+        records.ask(Subject.RUN, scope.digest, **asked, run_id=bytes(32))
     monkeypatch.setattr(
         "party.enrollment.CoordinatorDoor.fetch_pool",
         lambda self, digest: hospitals.task.to_bytes(),
@@ -63,6 +66,7 @@ class TestApprove:
             f"{hospitals.task.name}: sick, one of no, yes",
             "60 public inputs",
             "gnmax, noise of standard deviation 4 added by the coordinator; at most 12 queries",
+            f"additive, sealed with {DEFAULT_SUITE}",
             "for one patient",
             "0 of 5 is spent",
             "With        South",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.decisions import BatchAccepted, Decision, RunRefused, record_of
 from party.errors import Reason, RefusalError
-from party.guard import Consent, run_digest
+from party.guard import Consent, Guard, RunScope
 from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent
 from pate_fed.charging import RunLedger
@@ -495,31 +495,45 @@ class TestTasks:
         with pytest.raises(PartyRefusedError, match=Reason.TERMS):
             federation.run.set_up()
 
-    def test_people_are_asked_last_and_about_these_terms_among_these_parties_only(self) -> None:
+    def test_people_are_asked_last_and_about_this_run_among_these_parties_only(self) -> None:
         told: list[Decision] = []
         federation = Federation()
         node = federation.nodes[0]
         node._tell = told.append
-        nobody = replace(node._guard, consent=Consent(frozenset()))
+        nobody = replace(node._guard, consent=Consent({}))
         node.adopt(guard=nobody, pins=node._pins, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
             federation.run.set_up()
         [refused] = told
         assert isinstance(refused, RunRefused)
-        terms = RunTerms.from_record(wire.decode_value(refused.terms))
-        digest = run_digest(terms, refused.seats)
-        yes = replace(node._guard, consent=Consent(frozenset({digest})))
-        yes.review_consent(terms, seats=refused.seats)
-        others = (*refused.seats[:-1], bytes(32))
-        for changed, seats in ((replace(terms, delta=1e-6), refused.seats), (terms, others)):
+        scope, run_id = refused.scope, refused.run_id
+        terms = RunTerms.from_record(wire.decode_value(scope.terms))
+        yes = replace(node._guard, consent=Consent({scope.digest: b""}))
+        yes.review_consent(terms, scope=scope, run_id=run_id)
+        used = replace(node._guard, consent=Consent({scope.digest: run_id}))
+        used.review_consent(terms, scope=scope, run_id=run_id)
+        others: list[tuple[Guard, RunScope, bytes]] = [
+            (yes, replace(scope, **changed), run_id)
+            for changed in (
+                {"terms": wire.encode_value(replace(terms, delta=1e-6).as_record())},
+                {"seats": (*scope.seats[:-1], bytes(32))},
+                {"form": "masked"},
+                {"ring_bits": scope.ring_bits - 1},
+                {"suite": "another"},
+                {"threshold": scope.threshold - 1},
+                {"colluders": scope.colluders + 1},
+                {"dropouts": scope.dropouts + 1},
+            )
+        ]
+        for guard, other, other_run in (*others, (used, scope, bytes(32))):
             with pytest.raises(RefusalError) as error:
-                yes.review_consent(changed, seats=seats)
+                guard.review_consent(terms, scope=other, run_id=other_run)
             assert error.value.reason is Reason.APPROVAL
 
     def test_people_are_not_asked_about_what_is_refused_anyhow(self) -> None:
         federation = Federation(policy={"most_epsilon": 0.1})
         node = federation.nodes[0]
-        guard = replace(node._guard, consent=Consent(frozenset()))
+        guard = replace(node._guard, consent=Consent({}))
         node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.BUDGET):
             federation.run.set_up()
@@ -542,4 +556,4 @@ class TestTasks:
         assert isinstance(told[1], BatchAccepted)
         assert isinstance(others[1], BatchAccepted)
         assert told[1].queries == others[1].queries
-        assert record_of(told[1])[1].keys() == {"plan", "queries", "phase"}
+        assert record_of(told[1])[1].keys() == {"run", "plan", "queries", "phase"}

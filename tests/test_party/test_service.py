@@ -22,14 +22,17 @@ from party.audit import AuditKind
 from party.errors import BrokenAuditLogError, JournalLockedError, Reason, RecordError, StorageError
 from party.service import PartyService
 from party.site import DATABASE_FILE, Site
-from party.site_records import Subject
+from party.site_records import Approval, ApprovalState, Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
 from protocols import wire
+from protocols.additive import AdditiveSum
+from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.messages import Membership
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (
@@ -50,12 +53,13 @@ def votes(_: object, task: LearningTask) -> object:
 
 
 class Running:
-    """Three services over a transport in memory."""
+    """Services, three unless there are more sites, over a transport in memory."""
 
     def __init__(self, hospitals: Hospitals, stack: ExitStack) -> None:
         self.hospitals, self.stack, self.now = hospitals, stack, time.time()
-        self.jumps = [0.0, 0.0, 0.0]  # how wrong each hospital's clock is
-        self.services = [self.open(place) for place in range(3)]
+        places = range(len(hospitals.sites))
+        self.jumps = [0.0 for _ in places]  # how wrong each hospital's clock is
+        self.services = [self.open(place) for place in places]
         self.transport = MemoryTransport(self.services, [])
 
     def open(self, place: int, vote_of: object = votes) -> PartyService:
@@ -208,6 +212,183 @@ class TestApproval:
         assert not any(
             holds_vector(answer) for node, answer in running.transport.answers if node == 2
         )
+
+
+class TestApprovalOfRuns:
+    """A person's yes is good for one run: the first that is answered under it."""
+
+    @pytest.fixture
+    def asking(self, tmp_path: Path, stack: ExitStack) -> Running:
+        """Hospitals whose people were asked about a run, and said yes."""
+        return self.open(make_hospitals(tmp_path, approval="each run"), stack)
+
+    def open(self, hospitals: Hospitals, stack: ExitStack) -> Running:
+        for place in range(len(hospitals.sites)):
+            hospitals.approve(place)
+        running = Running(hospitals, stack)
+        self.refused(running)
+        self.approve(running)
+        return running
+
+    def refused(self, running: Running) -> None:
+        with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
+            running.run().set_up()
+
+    def asked(self, running: Running, place: int) -> list[Approval]:
+        with records_of(running.hospitals.sites[place]) as records:
+            return [one for one in records.approvals() if one.subject is Subject.RUN]
+
+    def approve(self, running: Running) -> None:
+        for place, site in enumerate(running.hospitals.sites):
+            with records_of(site) as records:
+                for one in self.asked(running, place):
+                    if one.state is ApprovalState.PENDING:
+                        records.approve(one.subject, one.digest, by="M. Curie")
+
+    def told(self, running: Running, place: int, kind: AuditKind) -> int:
+        records = audit_of(running.hospitals.sites[place])
+        return [record.kind for record in records if record.detail.get("subject") != "pool"].count(
+            kind
+        )
+
+    def answered(self, running: Running, *indices: int) -> LabelingRun:
+        run = running.run()
+        run.set_up()
+        for index in indices:
+            run.ask((index,))
+        return run
+
+    @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
+    def test_a_second_run_of_the_same_terms_is_refused_before_any_vote_and_asked_about(
+        self, asking: Running, closes: bool
+    ) -> None:
+        run = self.answered(asking, 0, 1)  # later batches ask nobody again
+        if closes:
+            run.close()
+        [first] = self.asked(asking, 0)
+        assert (first.state, first.run_id) == (ApprovalState.APPROVED, run.round.run_id)
+        before = ["committed"] * 2 if closes else ["committed", "reserved"]
+        assert charged(asking, 0) == before
+        votes_before = len(asking.transport.answers)
+        for _ in range(2):
+            self.refused(asking)
+        late = asking.transport.answers[votes_before:]
+        assert late
+        assert not any(holds_vector(answer) for _, answer in late)
+        for place in range(3):
+            assert len(charged(asking, place)) == 2
+            [asked] = self.asked(asking, place)
+            assert (asked.digest, asked.state) == (first.digest, ApprovalState.PENDING)
+            assert (asked.decided_by, asked.run_id) == ("", b"")
+            # The first decision stays on record, and the second question was put once.
+            assert self.told(asking, place, AuditKind.ASKED) == 2
+            assert self.told(asking, place, AuditKind.APPROVED) == 1
+        self.approve(asking)
+        self.answered(asking, 2).close()
+        assert len(charged(asking, 0)) == 3
+        self.refused(asking)
+
+    def test_a_run_that_is_offered_again_before_its_first_batch_asks_nobody_again(
+        self, asking: Running
+    ) -> None:
+        ids = set()
+        for _ in range(3):
+            run = asking.run()
+            run.set_up()
+            ids.add(run.round.run_id)
+        asking.restart(0)
+        run = self.answered(asking, 0)
+        assert len({*ids, run.round.run_id}) == 4
+        for place in range(3):
+            assert self.told(asking, place, AuditKind.ASKED) == 1
+            [one] = self.asked(asking, place)
+            assert (one.state, one.run_id) == (ApprovalState.APPROVED, run.round.run_id)
+
+    def test_a_restarted_site_knows_for_which_run_an_approval_was_used(
+        self, asking: Running
+    ) -> None:
+        plans: list[bytes] = []
+
+        def on_query(node: int, packet: bytes) -> bytes:
+            if node == 0 and "Plan" in kinds(packet):
+                plans.append(packet)
+            return packet
+
+        asking.transport.on_query = on_query
+        run = self.answered(asking, 0)
+        [sent] = [a for node, a in asking.transport.answers if node == 0 and holds_vector(a)]
+        service = asking.restart(0)
+        assert service.receive(plans[0]) == sent  # of its own run it asks nobody
+        [one] = self.asked(asking, 0)
+        assert (one.state, one.run_id) == (ApprovalState.APPROVED, run.round.run_id)
+        self.refused(asking)
+        [one] = self.asked(asking, 0)
+        assert one.state is ApprovalState.PENDING
+        assert charged(asking, 0) == ["forfeited"]
+
+    def test_an_approval_is_bound_to_its_run_before_teachers_are_asked(
+        self, asking: Running
+    ) -> None:
+        seen: list[bytes] = []
+
+        def watching(*_: object) -> object:
+            def vote(batch: QueryBatch) -> object:
+                [one] = self.asked(asking, 0)
+                seen.append(one.run_id)
+                return np.full((TEACHERS, len(batch)), MARKER)
+
+            return vote
+
+        asking.restart(0, watching)
+        run = self.answered(asking, 0)
+        assert seen == [run.round.run_id]
+        last = audit_of(asking.hospitals.sites[0])[-1]
+        assert (last.kind, last.detail["run"]) == (AuditKind.BATCH_ANSWERED, run.round.run_id)
+
+    def test_an_approval_that_is_taken_back_while_a_batch_is_judged_answers_nothing(
+        self, asking: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = asking.run()
+        run.set_up()
+        monkeypatch.setattr(asking.services[0], "_refresh", lambda: None)
+        [one] = self.asked(asking, 0)
+        with records_of(asking.hospitals.sites[0]) as records:
+            records.reject(one.subject, one.digest, by="M. Curie")
+        with pytest.raises(VoidBatchError, match=Reason.FAULT):
+            run.ask((0,))
+        assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
+        assert self.told(asking, 0, AuditKind.BATCH_ANSWERED) == 0
+
+    def test_a_run_that_is_rejected_is_refused_its_next_batch(self, asking: Running) -> None:
+        run = self.answered(asking, 0)
+        [one] = self.asked(asking, 0)
+        with records_of(asking.hospitals.sites[0]) as records:
+            records.reject(one.subject, one.digest, by="M. Curie")
+        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
+            run.ask((1,))
+        assert charged(asking, 0) == ["committed"]
+
+    def test_the_same_terms_under_another_form_need_an_approval_of_their_own(
+        self, tmp_path: Path, stack: ExitStack
+    ) -> None:
+        hospitals = make_hospitals(
+            tmp_path,
+            approval="each run",
+            policy={"forms": ["additive", "masked"]},
+            names=("North", "South", "West", "East", "Port"),
+            ports=(9094, 9095, 9096, 9097, 9098),
+        )
+        running = self.open(hospitals, stack)
+        hospitals.form = MaskedSum()
+        self.refused(running)
+        additive, masked = self.asked(running, 0)
+        assert (additive.form, masked.form) == ("additive", "masked")
+        assert additive.terms == masked.terms
+        assert additive.seats == masked.seats
+        assert additive.suite == masked.suite == DEFAULT_SUITE
+        assert masked.state is ApprovalState.PENDING
+        hospitals.form = AdditiveSum()
+        self.answered(running, 0)
 
 
 class TestPause:

@@ -21,6 +21,7 @@ from protocols.identity import SigningIdentity
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
+FIRST, SECOND = b"1" * 32, b"2" * 32
 TERMS, SEATS = b"terms", (bytes([1]) * 32, bytes([2]) * 32)
 
 
@@ -130,13 +131,61 @@ class TestApprovals:
         approved = records.approve(Subject.RUN, RUN, by="A. Meyer")
         assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
         assert (approved.terms, approved.seats) == (TERMS, SEATS)
-        assert records.decided().approved_runs == {RUN}
+        assert records.decided().approved_runs == {RUN: b""}
         # Asked again it stands as it was decided: a message changes nothing.
         assert records.ask(Subject.RUN, RUN) == approved
         records.reject(Subject.RUN, RUN, by="B. Ito")
-        assert records.decided().approved_runs == frozenset()
+        assert records.decided().approved_runs == {}
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
+
+    def test_an_approval_is_used_for_one_run_and_asked_anew_behind_what_waits(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, run_id=FIRST)
+        records.approve(Subject.RUN, RUN, by="A. Meyer")
+        for _ in range(2):
+            self.use(records, FIRST)
+        assert records.decided().approved_runs == {RUN: FIRST}
+        before = logged(database)
+        assert [kind for kind, _ in before][2:] == [AuditKind.BATCH_ANSWERED] * 2
+        with pytest.raises(ApprovalError):
+            self.use(records, SECOND)
+        records.approve(Subject.RUN, RUN, by="A. Meyer")  # says nothing new
+        assert records.ask(Subject.RUN, RUN, run_id=FIRST).state is ApprovalState.APPROVED
+        records.ask(Subject.POOL, POOL)
+        again = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, run_id=SECOND)
+        assert (again.state, again.decided_by, again.run_id) == (ApprovalState.PENDING, "", b"")
+        assert [one.digest for one in records.approvals()] == [POOL, RUN]
+        assert records.decided().approved_runs == {}
+        assert logged(database)[: len(before)] == before
+        for run in (FIRST, SECOND):
+            with pytest.raises(ApprovalError):
+                self.use(records, run)
+        records.approve(Subject.RUN, RUN, by="A. Meyer")
+        self.use(records, SECOND)
+        assert records.decided().approved_runs == {RUN: SECOND}
+
+    def use(self, records: SiteRecords, run: bytes) -> None:
+        records.use(RUN, run, kind=AuditKind.BATCH_ANSWERED, detail={"run": run})
+
+    def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        with pytest.raises(ApprovalError):
+            self.use(records, FIRST)
+        records.ask(Subject.RUN, RUN, run_id=FIRST)
+        with pytest.raises(ApprovalError):
+            self.use(records, FIRST)
+        records.reject(Subject.RUN, RUN, by="A. Meyer")
+        with pytest.raises(ApprovalError):
+            self.use(records, FIRST)
+        records.approve(Subject.RUN, RUN, by="A. Meyer")
+        tampered(database, "ALTER TABLE audit RENAME TO gone")
+        with pytest.raises(StorageError):
+            self.use(records, FIRST)
+        tampered(database, "ALTER TABLE gone RENAME TO audit")
+        assert records.decided().approved_runs == {RUN: b""}
 
     def test_nothing_is_approved_that_was_not_asked(
         self, records: SiteRecords, database: PartyDatabase

@@ -116,8 +116,11 @@ def _make_records() -> None:
         sa.Column("asked_at", sa.Double, nullable=False),
         sa.Column("terms", sa.LargeBinary, nullable=False),
         sa.Column("seats", sa.LargeBinary, nullable=False),
+        sa.Column("form", sa.String, nullable=False),
+        sa.Column("suite", sa.String, nullable=False),
         sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
+        sa.Column("run_id", _DIGEST),
         sa.UniqueConstraint("kind", "digest"),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])
