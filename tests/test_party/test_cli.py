@@ -61,6 +61,13 @@ def error_code(ended: Ended) -> str:
     return line[1]
 
 
+def go_offline(patch: pytest.MonkeyPatch) -> None:
+    """Send everything to a proxy that is not there, whatever this machine exempts."""
+    patch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        patch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFederation]:
     with served_federation(tmp_path_factory.mktemp("coordinator") / "federation") as served:
@@ -199,7 +206,7 @@ class TestJoin:
         folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
         line = ("join", invite, "--site", folder, "--compared", spoken(federation.home.fingerprint))
         with monkeypatch.context() as offline:
-            offline.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+            go_offline(offline)
             ended = pate_party(*line)
             # The fixture's federation stands, and the way to it does not.
             assert (ended.code, error_code(ended)) == (4, "PF-341")
@@ -310,7 +317,7 @@ class TestStatus:
     def test_without_a_coordinator_it_says_why(
         self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+        go_offline(monkeypatch)
         shown = pate_party("status", "--site", joined, "--format", "json").json
         assert shown["state"] is None
         assert "PF-341" in shown["reason"]
@@ -424,7 +431,7 @@ class TestPeers:
     def test_pins_are_listed_without_a_coordinator(
         self, pate_party: PateParty, member: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+        go_offline(monkeypatch)
         ended = pate_party("peers", "list", "--site", member, "--format", "json")
         assert ended.json == {"asked": False, "peers": []}
         assert "PF-341" in ended.err
