@@ -139,7 +139,7 @@ def _alternative(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
     except ValueError as error:
-        raise CertificateError("a host must be a name or an address", "another") from error
+        raise CertificateError("a host must be a name or an address", repr(host)) from error
 
 
 def _is_name(host: str) -> bool:

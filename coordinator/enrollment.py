@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -399,7 +400,7 @@ def _one_form(pem: bytes) -> bytes:
         return load_pem_public_key(pem).public_bytes(
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         )
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         return pem
 
 
@@ -411,7 +412,7 @@ def _utc(moment: datetime) -> datetime:
 def _require_node_key(pem: bytes) -> None:
     try:
         key = load_pem_public_key(pem)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise _refused() from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
         raise _refused()

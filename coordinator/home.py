@@ -31,6 +31,8 @@ DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
 _FOLDERS = ("pools", "runs")
+_PASSWORDS = ("password", "sslpassword")
+"""What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,10 @@ class FederationHome:
 
         Raises:
             HomeError: the folder exists, or cannot be made; nothing is left behind.
+            CertificateError: a host cannot be certified; nothing is left behind.
         """
+        ca = make_ca(settings.name, now=now)
+        server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
         try:
             folder.mkdir(mode=0o700, parents=True)
         except FileExistsError as error:
@@ -108,8 +113,6 @@ class FederationHome:
         except OSError as error:
             raise HomeError("the folder must be one that can be made", error.strerror) from error
         home = cls(folder, settings)
-        ca = make_ca(settings.name, now=now)
-        server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700)
         home._write("ca.crt", ca.certificate)
@@ -247,7 +250,7 @@ def has_password(url: str) -> bool:
         HomeError: it is no URL.
     """
     parsed = _parsed(url)
-    return parsed.password is not None or "password" in parsed.query
+    return parsed.password is not None or any(name in parsed.query for name in _PASSWORDS)
 
 
 def without_password(url: str) -> str:
@@ -258,7 +261,7 @@ def without_password(url: str) -> str:
     """
     parsed = _parsed(url)
     parsed = parsed._replace(drivername=parsed.get_backend_name(), password=None)
-    return parsed.difference_update_query(["password"]).render_as_string(hide_password=False)
+    return parsed.difference_update_query(_PASSWORDS).render_as_string(hide_password=False)
 
 
 def _parsed(url: str) -> URL:

@@ -35,6 +35,7 @@ from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
     RunDamagedError,
+    RunEndedError,
     RunStateError,
     SetupError,
     SpoiledBatchError,
@@ -461,8 +462,12 @@ class LabelingRun:
         self._on_stage(Stage.RESERVED)
         return self._answer(asked)
 
-    def finish(self) -> NoisyRelease | None:
+    def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
         """Bring the last batch to its end, after `resume`; as many exchanges as that needs.
+
+        Args:
+            gives_up: Whether an open batch is void: no noise is drawn for it any more. So may what
+                was restored be ended, of which nobody knows what was drawn for it before.
 
         Returns:
             Its release: the stored one if it was stored, since noise is never drawn twice for
@@ -476,6 +481,8 @@ class LabelingRun:
         release = None
         if last is not None:
             match last.state:
+                case BatchState.OPEN if self._has_left(last) and gives_up:
+                    raise self._void(last, RunEndedError("a batch must be finished", "a stop"))
                 case BatchState.OPEN if self._has_left(last):
                     return self._answer(last)
                 case BatchState.OPEN:

@@ -1,6 +1,7 @@
-"""A run on disk: its steps in a chained log, its results in one document that is replaced whole.
+"""A run in files: the reference form, used by tests; the service uses its database.
 
-One folder, readable by its owner alone::
+Its steps are in a chained log, its results in one document that is replaced whole. One folder,
+readable by its owner alone::
 
     steps       the round's journal, a `ChainedLog`; it is locked as long as it is open
     results     ledger, batches and releases: a line with a checksum, then JSON

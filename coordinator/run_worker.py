@@ -53,7 +53,7 @@ from pate_fed.mechanisms import RandomBytes
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
-from protocols.errors import ProtocolError, UnfinishedSetupError
+from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.prg import fastest_keystream
@@ -69,8 +69,9 @@ OFFER_AGAIN_S: Final = 20.0
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
 
-_APPROVALS: Final = ("PF-314", "PF-322")
-"""Codes with which a hospital says that a person there has not approved yet."""
+_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323")
+"""Codes with which a hospital says that its people have to act first: check peers, approve the pool
+or the run, end a pause."""
 
 _KEYSTREAM = fastest_keystream(time.thread_time)
 _FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
@@ -157,7 +158,7 @@ class RunWorker:
         except RunLockedError:
             # Whoever took it over says how it goes on.
             _log.warning("run %s was taken over by another service", run.name)
-        except (RunStateError, RunRequestError) as error:
+        except (RunStateError, RunRequestError, BrokenJournalError) as error:
             self._fail(run.name, error)
 
     # Steps ------------------------------------------------------------------------------------
@@ -193,28 +194,31 @@ class RunWorker:
             seconds = time.monotonic() - start
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
-            # Of a batch that an earlier life gave up nothing else tells.
-            said = f"{labeling.voids} of its batches are void" if labeling.voids else ""
-            self._queue.enter(name, RunState.DONE, said)
+            self._queue.enter(name, RunState.DONE, "; ".join(_flaws(labeling)))
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
             state = RunState.DONE if run.has_answers else RunState.FAILED
-            self._queue.enter(name, state, _said(stopped_by))
+            self._queue.enter(name, state, said(stopped_by))
 
     def _end(self, run: _OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
-        if not run.is_unbegun:
-            nobody = _Nobody()
-            try:
-                labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
-            except UnfinishedSetupError:
-                run.give_up("the setup was cut off")
-            else:
-                run.warnings.append(f"The run was not closed: {reason}")
-                self._note(run, labeling, nobody)
-                self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
+        self._read_out(run, reason)
         self._fail(run.request.name, reason)
+
+    def _read_out(self, run: _OpenRun, reason: Exception) -> None:
+        """Keep what a run gave that nobody closes."""
+        if run.is_unbegun:
+            return
+        nobody = _Nobody()
+        try:
+            labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
+        except UnfinishedSetupError:
+            run.give_up("the setup was cut off")
+            return
+        run.warnings.append(f"The run was not closed: {reason}")
+        self._note(run, labeling, nobody)
+        self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
     def _answer_from_store(self, run: _OpenRun) -> None:
         """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
@@ -240,9 +244,13 @@ class RunWorker:
             run.give_up("the setup was cut off")
             self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
-            self._wait_for_hospitals(run, _said(error))
+            if stopping:
+                self._read_out(run, error)
+                self._queue.enter(name, RunState.STOPPED, f"by the operator: {said(error)}")
+            else:
+                self._wait_for_hospitals(run, said(error))
         else:
-            self._finish(run, labeling)
+            self._finish(run, labeling, gives_up=stopping)
             return labeling
         return None
 
@@ -257,36 +265,34 @@ class RunWorker:
         try:
             labeling.set_up()
         except PartyRefusedError as error:
-            run.give_up(_said(error))
-            if error.cause not in _APPROVALS:
+            run.give_up(said(error))
+            if error.cause not in _UP_TO_PEOPLE:
                 self._fail(run.request.name, error)
                 return None
-            self._wait_for_hospitals(
-                run, f"waits for the approval of {error.party} [{error.cause}]"
-            )
+            self._wait_for_hospitals(run, f"waits for the people of {error.party} [{error.cause}]")
             return None
         except (SetupError, PartyFailedError) as error:
-            run.give_up(_said(error))
+            run.give_up(said(error))
             if isinstance(error, PartyFailedError) and not error.is_silent:
                 self._fail(run.request.name, error)
                 return None
-            self._wait_for_hospitals(run, _said(error))
+            self._wait_for_hospitals(run, said(error))
             return None
         except (RunStateError, DatabaseError):
             raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
-            run.give_up(_said(error))
+            run.give_up(said(error))
             self._fail(run.request.name, error)
             return None
         return labeling
 
-    def _finish(self, run: _OpenRun, labeling: LabelingRun) -> None:
+    def _finish(self, run: _OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
         """Bring the batch to its end that was open when an earlier life ended."""
         try:
-            labeling.finish()
+            labeling.finish(gives_up=gives_up)
         except VoidBatchError as error:
             run.warnings.append(f"A batch is void: {error}")
-            _log.warning("run %s: %s", run.request.name, _said(error))
+            _log.warning("run %s: %s", run.request.name, said(error))
 
     def _ask_all(
         self, run: _OpenRun, labeling: LabelingRun, transport: Transport
@@ -296,6 +302,7 @@ class RunWorker:
         size = run.request.settings.batch_size or len(run.request.queries)
         while True:
             self._note(run, labeling, transport)
+            self._require_members(run.request)
             wanted = self._queue.find(name)
             if wanted.state is RunState.STOPPING:
                 return _HaltedError()
@@ -316,7 +323,7 @@ class RunWorker:
             except VoidBatchError as error:
                 stopped_by = error
                 run.warnings.append(f"A batch is void: {error}")
-                self._enter(name, RunState.RUNNING, _said(error))
+                self._enter(name, RunState.RUNNING, said(error))
 
     def _close(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
@@ -325,7 +332,7 @@ class RunWorker:
             raise
         except (CoordinatorError, ProtocolError) as error:
             run.warnings.append(f"The run could not be closed by all parties: {error}")
-            _log.warning("run %s could not be closed: %s", run.request.name, _said(error))
+            _log.warning("run %s could not be closed: %s", run.request.name, said(error))
         self._note(run, labeling, transport)
 
     def _write(
@@ -389,6 +396,7 @@ class RunWorker:
         sleep = self._sleep_of(run.request.name, stopping=stopping)
 
         def sleep_and_say(seconds: float) -> None:
+            self._require_members(run.request)
             self._enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
             sleep(seconds)
 
@@ -402,13 +410,19 @@ class RunWorker:
         if run.state is RunState.STOPPING:
             raise _HaltedError
 
+    def _require_members(self, request: RunRequest) -> None:
+        """Rest where a hospital was put out since: taken up again, the run ends."""
+        _, gone = self._members(request)
+        if gone is not None:
+            raise _HaltedError
+
     def _enter(self, name: str, state: RunState, reason: str = "") -> None:
         if self._queue.enter(name, state, reason).state is RunState.PAUSED:
             raise _HaltedError
 
     def _fail(self, name: str, error: Exception) -> None:
-        _log.error("run %s failed: %s", name, _said(error))
-        self._queue.enter(name, RunState.FAILED, _said(error))
+        _log.error("run %s failed: %s", name, said(error))
+        self._queue.enter(name, RunState.FAILED, said(error))
 
     # What it works on -------------------------------------------------------------------------
 
@@ -765,7 +779,19 @@ def results_of(home: FederationHome, name: str) -> Path:
     return home.path("runs", name, "results")
 
 
-def _said(error: Exception) -> str:
+def _flaws(labeling: LabelingRun) -> list[str]:
+    """Say what did not go well in a run that is done."""
+    flaws = []
+    if labeling.voids:  # of a batch that an earlier life gave up nothing else tells
+        flaws.append(f"{labeling.voids} of its batches are void")
+    heard = labeling.round.heads_compared
+    lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
+    if lost:
+        flaws.append(f"not there at the closing: {', '.join(lost)}")
+    return flaws
+
+
+def said(error: Exception) -> str:
     """Say an error of ours in one line: its code, what must hold, what came."""
     code = getattr(error, "code", type(error).__name__)
     return f"{code}: {error}" if hasattr(error, "code") else str(code)

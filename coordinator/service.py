@@ -47,14 +47,16 @@ from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.run_queue import Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import RunWorker, Surroundings, results_of
+from coordinator.run_worker import RunWorker, Surroundings, results_of, said
 from coordinator.stages import OnStage, pass_by
 from coordinator.superlink_child import QUIET, SuperLinkChild
 from coordinator.transport import Transport
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
 from protocols.chained_log import write_file
 from protocols.enrollment import Invitation
+from protocols.errors import ProtocolError
 from protocols.fingerprint_words import is_same
 
 EXCHANGE_S: Final = 300.0
@@ -510,8 +512,8 @@ def _be_quiet(home: FederationHome) -> None:
 
 def _reason(error: Exception) -> str:
     """Name an error: one of ours by its code, another by kind and place, never by its text."""
-    if isinstance(error, CoordinatorError):
-        return f"{error.code}: {error}"
+    if isinstance(error, CoordinatorError | ProtocolError | PateFedError):
+        return said(error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
     return f"PF-490: a {type(error).__name__} at {place}"

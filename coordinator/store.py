@@ -20,6 +20,9 @@ from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.messages import HeadStatement, KeyStatement
 
 
 class BatchState(StrEnum):
@@ -111,7 +114,7 @@ class RunStore(ABC):
 
     @abstractmethod
     def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
-        """Replace the statements of these parties (rule R4): they outlive the run."""
+        """Keep these parties' statements (rule R4), but for older ones; they outlive the run."""
 
 
 class MemoryStore(RunStore):
@@ -188,8 +191,30 @@ class MemoryStore(RunStore):
 
     def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
         """See `RunStore.save_statements`."""
-        self._statements.update(statements)
+        self._statements.update(newer_statements(self._statements, statements))
 
     def _end(self, batch: int, state: BatchState) -> None:
         if batch in self._asked:  # what the student believed is not needed any more
             self._asked[batch] = replace(self._asked[batch], state=state, predictions=None)
+
+
+def newer_statements(
+    known: Mapping[bytes, bytes], statements: Mapping[bytes, bytes]
+) -> dict[bytes, bytes]:
+    """Return the statements that do not fall behind what is known of their parties' journals.
+
+    A run that is taken up again brings those of its own time, older than another run's since.
+    """
+    return {
+        party: frame
+        for party, frame in statements.items()
+        if party not in known or _counter_of(frame) >= _counter_of(known[party])
+    }
+
+
+def _counter_of(frame: bytes) -> int:
+    try:
+        message = wire.decode(frame).message
+    except ProtocolError:
+        return 0  # tells nothing of a journal
+    return message.journal_counter if isinstance(message, KeyStatement | HeadStatement) else 0

@@ -30,11 +30,21 @@ from flwr.superlink.cli.flower_superlink import (
 )
 from flwr.superlink.main import create_app
 
-from coordinator.long_polling import App, LongPolling, Receive, Scope, Send
+from coordinator.long_polling import App, LongPolling, Message, Receive, Scope, Send
 
 LOOPBACK = "127.0.0.1"
 PUBLIC_PREFIX = "/v1/fleet/"
 HEALTH_PATH = "/health"
+
+PART_PATHS = (PUBLIC_PREFIX + "push-object", PUBLIC_PREFIX + "push-messages")
+"""Where nodes send what they answer; a message travels in parts of at most 5 MiB."""
+
+MOST_PART_BYTES = 8 * 2**20
+MOST_BODY_BYTES = 64 * 2**10
+"""Of all other requests of a node: they hold numbers, keys and signatures."""
+
+MOST_HELD_BYTES = 512 * 2**20
+"""Of all requests that are under way on the public socket."""
 
 _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and
@@ -95,6 +105,38 @@ class SuperLinkSettings:
         ]
 
 
+class _Bodies:
+    """Bounds what the public socket takes before Flower has checked who sends it.
+
+    Flower reads a request whole, and parses it, before it looks at a signature.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def pass_on(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let an app answer a request, as long as its body stays in bounds."""
+        most = MOST_PART_BYTES if scope["path"] in PART_PATHS else MOST_BODY_BYTES
+        mine = 0
+
+        async def bounded() -> Message:
+            nonlocal mine
+            message = await receive()
+            size = len(message.get("body", b""))
+            mine, self._held = mine + size, self._held + size
+            if mine > most or self._held > MOST_HELD_BYTES:
+                return {"type": "http.disconnect"}
+            return message
+
+        try:
+            if _length_of(scope) > most:
+                await _refuse(scope, send)
+            else:
+                await app(scope, bounded, send)
+        finally:
+            self._held -= mine
+
+
 class Gate:
     """Lets the public socket reach what nodes need, and nothing else.
 
@@ -108,6 +150,7 @@ class Gate:
         self._app = app
         self._admin_port = admin_port
         self._enrollment = enrollment
+        self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer that there is nothing."""
@@ -118,7 +161,7 @@ class Gate:
         elif self._enrollment is not None and scope["path"].startswith(ENROLLMENT_PREFIX):
             await self._enrollment(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await self._bodies.pass_on(self._app, scope, receive, send)
 
 
 ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
@@ -172,6 +215,12 @@ def _with_few_threads(app: App) -> App:
         await app(scope, receive, send)
 
     return limited
+
+
+def _length_of(scope: Scope) -> int:
+    """Return the length that a request says it has; 0 where it says none that is one."""
+    said = [value for name, value in scope.get("headers", ()) if name == b"content-length"]
+    return int(said[0]) if said and said[0].isdigit() else 0
 
 
 def _is_public(path: str) -> bool:

@@ -143,10 +143,14 @@ class CoordinatorDoor:
                 type(error).__name__,
             ) from error
         if answer.status_code != httpx.codes.OK:
-            raise EnrollmentError(
-                "the coordinator must expect this request: an invitation is good once, for a week",
-                f"status {answer.status_code}",
+            must = (
+                "the coordinator must expect this request: an invitation is good once, and for a "
+                "time"
+                if name == "join"
+                else "the coordinator must know this hospital and agree on the time: "
+                "`pate-party doctor`, else ask the operator"
             )
+            raise EnrollmentError(must, f"status {answer.status_code}")
         return answer.content
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""A party's journal on disk: what it was told before it acted is there after any crash (rule R4).
+"""A party's journal in files: the reference form, used by tests; a service uses its database.
+
+What it was told before it acted is there after any crash (rule R4).
 
 One folder, readable by its owner alone::
 

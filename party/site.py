@@ -35,7 +35,8 @@ SETTINGS_FILE = "party.toml"
 DATABASE_FILE = "party.db"
 _SECRET_BYTES = 32
 _OWNER_ONLY = 0o600
-KEYS = ("identity.key", "node.key", "node.secret")
+_IDENTITY_KEY = "identity.key"
+KEYS = (_IDENTITY_KEY, "node.key", "node.secret")
 """What whoever holds it can speak with for the hospital."""
 
 _FOLDERS = ("teachers", "pools", "log")
@@ -164,7 +165,11 @@ class Site:
         try:
             folder.mkdir(mode=0o700, parents=True)
         except FileExistsError as error:
-            raise SiteError("a site is made once, in a new folder", folder) from error
+            raise SiteError(
+                "a site is made once, in a new folder: remove a half-made one, or take another "
+                "--site",
+                folder,
+            ) from error
         except OSError as error:
             raise SiteError("the folder must be one that can be made", error.strerror) from error
         settings = SiteSettings(
@@ -273,8 +278,13 @@ class Site:
 
     @property
     def has_keys(self) -> bool:
-        """Whether it can still speak for the hospital."""
-        return all(self.path(name).exists() for name in KEYS)
+        """Whether it can still speak for the hospital: it is the identity that `leave` ends."""
+        return self.path(_IDENTITY_KEY).exists()
+
+    @property
+    def missing_keys(self) -> tuple[str, ...]:
+        """Names of the keys that are not there."""
+        return tuple(name for name in KEYS if not self.path(name).exists())
 
     def remove_keys(self) -> None:
         """Remove the keys for good; everything else stays.

@@ -95,7 +95,9 @@ class ServiceUnit:
         if not _USER.fullmatch(self.user):
             raise UnitError("a unit's user must be a name of this machine", repr(self.user))
         if self.user == "root":
-            raise UnitError("a node must not run as root: make it a user of its own", "root")
+            raise UnitError(
+                "a node must not run as root: name a user of its own with --user", "root"
+            )
 
     @property
     def text(self) -> str:

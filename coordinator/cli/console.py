@@ -150,6 +150,14 @@ def show(*lines: str) -> None:
         print("".join(c if c.isprintable() else " " for c in line))
 
 
+def require_new_invitation(path: Path) -> None:
+    """Refuse a file that is there, before anything that would go into it is made."""
+    if os.path.lexists(path):
+        raise InvalidSettingError(
+            "the invitation's file must be new: move the old one, or choose --out", str(path)
+        )
+
+
 def write_secret(path: Path, text: str) -> None:
     """Write a new file that its owner alone may read."""
     try:

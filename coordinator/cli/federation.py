@@ -17,6 +17,7 @@ from coordinator.cli.console import (
     HomeOption,
     open_coordinator,
     print_json,
+    require_new_invitation,
     show,
     write_secret,
 )
@@ -122,6 +123,8 @@ def invite(
     """Make a one-time invitation for a hospital, as a file."""
     coordinator = open_coordinator(home)
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")
+    # Making another ends the one that is out: not for a file that cannot be written.
+    require_new_invitation(target)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
     write_secret(target, invitation.to_json())
     words = spoken(invitation.fingerprint)

@@ -23,6 +23,9 @@ _OWNER_ONLY = 0o600
 _UPGRADE_LOCK = 0x70617465
 """Any number, the same for all who upgrade one database."""
 
+_TRANSACTION_LOCK = 0x66656431
+"""Any other number, the same for all who use one database."""
+
 
 class Database:
     """A database that is up to date.
@@ -94,6 +97,7 @@ def _open(url: str) -> Engine:
         event.listen(engine, "begin", _lock_at_once)
     else:
         event.listen(engine, "begin", _wait_for_the_disk)
+        event.listen(engine, "begin", _lock_for_others)
     return engine
 
 
@@ -125,6 +129,12 @@ def _lock_at_once(connection: Connection) -> None:
 def _wait_for_the_disk(connection: Connection) -> None:
     # A server may be set up to lose the last moments: a charge must not be among them.
     connection.exec_driver_sql("SET LOCAL synchronous_commit TO ON")
+
+
+def _lock_for_others(connection: Connection) -> None:
+    # One after the other, as SQLite has them: what was read must hold when it is written.
+    connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")
 
 
 def _config() -> Config:

@@ -25,7 +25,7 @@ from coordinator.database.schema import (
     StatementRow,
 )
 from coordinator.errors import RunDamagedError
-from coordinator.store import AskedBatch, BatchState, MemoryStore
+from coordinator.store import AskedBatch, BatchState, MemoryStore, newer_statements
 from pate_fed.accounting import OutcomeLedger, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
@@ -129,9 +129,11 @@ class SqlRunStore(MemoryStore):
     def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
         """See `RunStore.save_statements`."""
         with self._run.transaction() as (session, _):
-            for party, frame in statements.items():
+            known = {each.party: each.frame for each in session.scalars(select(StatementRow))}
+            newer = newer_statements(known, statements)
+            for party, frame in newer.items():
                 session.merge(StatementRow(party=party, frame=frame))
-        super().save_statements(statements)
+        super().save_statements({**known, **newer})
 
     def __repr__(self) -> str:
         return f"SqlRunStore(batches={len(self._asked)})"

@@ -115,6 +115,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "reason": reason,
             "words": words,
             "data": {"file": settings.data.file, "rows": settings.data.rows},
+            "teachers": settings.teachers,
             "tasks_with_teachers": len(kept),
             "checked_peers": checked,
             "peers": peers,
@@ -128,7 +129,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"This hospital   {settings.party}: {words or 'it has no keys any more'}",
             f"Membership      {reason if membership is None else membership.state}",
             f"Data            {settings.data.file or 'none: see pate-party data add'}",
-            f"Teachers        for {len(kept)} task(s)",
+            f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked} of "
             f"{'?' if peers is None else peers}",
             *_node_lines(node),

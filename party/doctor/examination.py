@@ -19,6 +19,7 @@ from party.doctor.standing import (
     check_certificate,
     check_database,
     check_membership,
+    check_peers,
     check_tasks,
 )
 from party.doctor.surroundings import Surroundings
@@ -29,6 +30,7 @@ _Checks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
 _STANDING: _Checks = (
     ("database", check_database),
     ("membership", check_membership),
+    ("peers", check_peers),
     ("CA", check_certificate),
     ("approved pools", check_tasks),
 )

@@ -1,4 +1,4 @@
-"""Checks of how the site stands: its database, its membership, its CA, what its people approved."""
+"""Checks of how the site stands: its database, membership, peers, CA, what its people approved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cryptography import x509
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.errors import BrokenAuditLogError, PartyError
+from party.errors import BrokenAuditLogError, PartyError, Reason
 from party.site import Site
 from party.site_records import SiteRecords
 from party.status_file import FILE, read_status
@@ -49,7 +49,12 @@ def check_membership(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
     """Read what the coordinator last said to the node, and whether there are keys."""
     if not site.has_keys:
         said = "This hospital left the federation: its keys are gone."
-        return Check("membership", FAIL, said, "Join anew, with a new invitation.")
+        return Check(
+            "membership", FAIL, said, "If nobody left, put identity.key back; else join anew."
+        )
+    if site.missing_keys:
+        said = f"The site's folder has no {' and no '.join(site.missing_keys)}."
+        return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
     status = read_status(site.path(FILE))
     state = "" if status is None else status.membership
     if state == "revoked":
@@ -59,6 +64,27 @@ def check_membership(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
         said = "The operator did not approve this hospital yet."
         return Check("membership", WARN, said, "Telephone the operator, and compare the words.")
     return Check("membership", OK, "Nothing is known against this hospital's membership.")
+
+
+def check_peers(site: Site, around: Surroundings) -> Check:
+    """Count whom our people checked, as the guard counts them: bodies, and not the operator's."""
+    try:
+        policy = site.settings.policy_for(frozenset())
+        with site.open_database() as database:
+            pins = SiteRecords(database, clock=around.clock).pins()
+    except PartyError as error:
+        said = f"Checked peers cannot be counted ({error.code}): {error}."
+        return Check("peers", FAIL, said, "Mend party.toml or the database first.")
+    bodies = len({pin.body for pin in pins} - {policy.operator_body})
+    least = max(2, policy.least_checked_peers)
+    said = f"Peers of {bodies} other bodies were checked; a run needs {least}."
+    if bodies < least:
+        advice = (
+            f"Telephone peers, then `pate-party peers add`: else runs are refused "
+            f"({Reason.UNCHECKED_PEERS.value}). The number is least_checked_peers in party.toml."
+        )
+        return Check("peers", WARN, said, advice)
+    return Check("peers", OK, said)
 
 
 def check_certificate(site: Site, around: Surroundings) -> Check:

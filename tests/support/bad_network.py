@@ -378,7 +378,7 @@ def _joined(packets: list[bytes]) -> bytes:
 
 def _flipped(data: bytes, bits: Iterable[int]) -> bytes:
     changed = bytearray(data)
-    for bit in bits:
+    for bit in bits if data else ():  # there is nothing to flip in what was cut off whole
         place = bit % (8 * len(changed))
         changed[place // 8] ^= 1 << place % 8
     return bytes(changed)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import stat
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from coordinator.database import Database, InvitationRow
 from coordinator.home import FederationHome
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
@@ -63,8 +67,24 @@ def test_an_invitation_is_a_secret_file_with_the_federations_words(
     assert shown["words"] == spoken(invitation.fingerprint)
     assert shown["words"] == spoken(FederationHome.open(home).fingerprint)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    again = pate_fed("invite", "North", "--out", out, "--home", home)
+
+
+def test_an_invitation_that_is_out_stays_good_where_its_file_is_in_the_way(
+    pate_fed: Command, home: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "east.json"
+    assert pate_fed("invite", "East", "--out", out, "--home", home).code == 0
+    before = out.read_bytes()
+    again = pate_fed("invite", "East", "--out", out, "--home", home)
     assert (again.code, again.error_code) == (2, "PF-401")
+    assert "choose --out" in again.err
+    assert out.read_bytes() == before
+    with (
+        closing(Database(FederationHome.open(home).database_url)) as database,
+        database.transaction() as session,
+    ):
+        (row,) = session.scalars(select(InvitationRow)).all()
+        assert row.expires_at - row.made_at == timedelta(days=7)
 
 
 def test_other_words_approve_nobody_and_the_right_ones_do(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -84,6 +85,14 @@ class Clock:
 def node_key() -> bytes:
     key = ec.generate_private_key(ec.SECP384R1()).public_key()
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_on_an_unknown_curve() -> bytes:
+    """Written as one on P-384, but for the curve's number."""
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    text = base64.encodebytes(der.replace(bytes.fromhex("2b81040022"), bytes.fromhex("2b8104007f")))
+    return b"-----BEGIN PUBLIC KEY-----\n" + text + b"-----END PUBLIC KEY-----\n"
 
 
 @dataclass
@@ -240,6 +249,7 @@ class TestWhoIsNotLetIn:
             hospital.request(fresh, federation.clock, coordinator=bytes(32)),
             hospital.request(fresh, federation.clock, node_key=rsa_key),
             hospital.request(fresh, federation.clock, node_key=b"no key"),
+            hospital.request(fresh, federation.clock, node_key=key_on_an_unknown_curve()),
             hospital.request(fresh, federation.clock, asked_at=late),
         ]
         texts = set()

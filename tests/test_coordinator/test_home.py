@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,12 @@ from coordinator.certificates import (
     read_certificate,
 )
 from coordinator.errors import CertificateError, HomeError
-from coordinator.home import FederationHome, FederationSettings
+from coordinator.home import (
+    FederationHome,
+    FederationSettings,
+    has_password,
+    without_password,
+)
 from coordinator.service import require_certificate, serve
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -56,6 +62,15 @@ class TestAFederationIsMade:
             FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         after = {path.name: path.read_bytes() for path in home.folder.iterdir() if path.is_file()}
         assert after == before
+
+    @pytest.mark.parametrize("host", ["10.0.0.300", "klinik-köln.example"])
+    def test_a_host_that_cannot_be_certified_is_named_and_leaves_nothing(
+        self, tmp_path: Path, host: str
+    ) -> None:
+        settings = FederationSettings("lung study", "h.example.org:8443", hosts=(host,))
+        with pytest.raises(CertificateError, match=re.escape(repr(host))):
+            FederationHome.create(tmp_path / "fed", settings, now=NOW)
+        assert not (tmp_path / "fed").exists()
 
     def test_only_its_owner_may_read_it(self, tmp_path: Path) -> None:
         home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
@@ -100,6 +115,21 @@ class TestAFederationIsMade:
         home.path("federation.toml").write_text(text)
         with pytest.raises(HomeError):
             FederationHome.open(home.folder)
+
+
+class TestItsDatabase:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            pytest.param("postgresql://pate:SECRET@db/pate", id="the user's"),
+            pytest.param("postgresql://pate@db/pate?password=SECRET", id="in the query"),
+            pytest.param("postgresql://pate@db/pate?sslpassword=SECRET", id="the client key's"),
+        ],
+    )
+    def test_every_password_of_a_url_is_known_for_one_and_never_kept(self, url: str) -> None:
+        assert has_password(url)
+        assert "SECRET" not in without_password(url)
+        assert not has_password(without_password(url))
 
 
 class TestItsCertificates:

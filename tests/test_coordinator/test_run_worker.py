@@ -6,7 +6,7 @@ import csv
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -82,7 +82,6 @@ def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     run = federation.work()
     assert run.state is RunState.WAITING
     assert any(name in run.reason for name in NAMES)
-    assert "approval" in run.reason
     assert "PF-314" in run.reason
     assert not any(one.asked for one in federation.hospitals.values())
     federation.approve_pool(True)
@@ -99,7 +98,7 @@ def test_patience_has_an_end(tmp_path: Path) -> None:
         assert federation.work(worker=worker).state is RunState.WAITING
     run = federation.work(worker=worker)
     assert run.state is RunState.FAILED
-    assert run.reason.startswith("its patience is over: waits for the approval of")
+    assert run.reason.startswith("its patience is over: waits for the people of")
     federation.coordinator.close()
 
 
@@ -215,6 +214,62 @@ def test_a_run_with_a_revoked_member_fails_before_it_begins(federation: Worked) 
     federation.coordinator.enrollment.revoke("South", door=None)
     run = federation.work()
     assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
+
+
+def test_a_stopped_run_whose_hospital_is_gone_for_good_ends_with_what_it_gave(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    federation.on_stage = die_at(Stage.STORED)
+    with pytest.raises(KilledError):
+        federation.work()
+    federation.on_stage = lambda stage: None
+    federation.away.add(1)
+    assert federation.work().state is RunState.WAITING
+    federation.coordinator.queue.stop("first")
+    run = federation.work()
+    assert run.state is RunState.STOPPED
+    assert run.progress["answered"] == len(labels(federation)) == 4
+
+
+def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open(
+    federation: Worked,
+) -> None:
+    """Else a coordinator that was put back would draw twice what it drew and gave away before."""
+    federation.ask()
+    federation.on_stage = die_at(Stage.DECIDED)
+    with pytest.raises(KilledError):
+        federation.work()
+    federation.on_stage = lambda stage: pytest.fail("noise") if stage is Stage.DECIDED else None
+    federation.coordinator.queue.stop("first")
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1)
+    assert (run.progress["answered"], run.progress["epsilon"] > 0) == (0, True)
+    assert charges(federation) == [[EntryState.FORFEITED]] * 3
+
+
+def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -> None:
+    federation.ask()
+
+    def revoke(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            federation.on_stage = lambda stage: None
+            federation.coordinator.enrollment.revoke("South", door=None)
+
+    federation.on_stage = revoke
+    federation.work()
+    run = federation.work()
+    assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
+    assert len(labels(federation)) == 4
+    assert all(len(one.asked) == 4 for one in federation.hospitals.values())
+
+
+def die_at(fatal: Stage) -> Callable[[Stage], None]:
+    def die(stage: Stage) -> None:
+        if stage is fatal:
+            raise KilledError
+
+    return die
 
 
 def test_inputs_keep_the_task_that_they_were_published_with(federation: Worked) -> None:

@@ -18,6 +18,9 @@ from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
+from protocols import wire
+from protocols.identity import SigningIdentity
+from protocols.messages import HeadStatement
 from tests.support import postgres
 from tests.support.federation import Federation
 
@@ -117,6 +120,22 @@ def test_a_run_keeps_its_name_among_parties_and_what_they_signed(
     for each in (store, reopen(store)):
         assert each.run_id() == b"r" * 32
         assert each.statements() == {b"a" * 32: b"one", b"b" * 32: b"three"}
+
+
+def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
+    store: RunStore, reopen: Reopen
+) -> None:
+    """Rule R4: a hospital's journal that was put back is found out by what it signed last."""
+    party = SigningIdentity.generate()
+
+    def signed(counter: int) -> bytes:
+        head = HeadStatement(b"r" * 32, party.fingerprint, b"h" * 32, 1, counter)
+        return wire.sign(head, party).frame
+
+    for counter in (10, 60, 10):
+        store.save_statements({party.fingerprint: signed(counter)})
+    for each in (store, reopen(store)):
+        assert each.statements() == {party.fingerprint: signed(60)}
 
 
 def test_what_a_caller_does_to_its_copy_changes_nothing(store: RunStore) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import ssl
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -98,6 +101,65 @@ def test_the_public_port_tells_that_it_is_there(public: httpx.Client) -> None:
 def test_nobody_is_answered_by_the_fleet_without_a_nodes_key(public: httpx.Client) -> None:
     for path in ("activate-node", "pull-messages", "register-node"):
         assert public.post(f"/v1/fleet/{path}", content=b"").status_code >= 400
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        pytest.param("push-object", superlink_module.MOST_PART_BYTES, id="a part of a message"),
+        pytest.param("register-node", superlink_module.MOST_BODY_BYTES, id="anything else"),
+    ],
+)
+@pytest.mark.parametrize("says_its_length", [True, False])
+def test_a_stranger_fills_no_memory(
+    public: httpx.Client, superlink: SuperLinkChild, path: str, most: int, says_its_length: bool
+) -> None:
+    """Flower reads a body whole before it asks who sends it."""
+    before, sent = resident(superlink), 0
+
+    def body() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(40):
+            sent += most // 4
+            yield bytes(most // 4)
+
+    headers = {"content-type": "application/protobuf"}
+    if says_its_length:
+        headers["content-length"] = str(10 * most)
+    with contextlib.suppress(httpx.TransportError):
+        answer = public.post(f"/v1/fleet/{path}", content=body(), headers=headers)
+        assert answer.status_code >= 400
+    assert resident(superlink) - before < 4 * most + 2**24
+    assert public.get("/health").status_code == 200
+
+
+def resident(child: SuperLinkChild) -> int:
+    """Bytes that the SuperLink's process has now."""
+    for line in Path(f"/proc/{child.pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no such line")
+
+
+def test_the_bodies_of_all_strangers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(superlink_module, "MOST_HELD_BYTES", 100)
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        told.append((await receive())["type"])
+        await asyncio.sleep(0.05)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": bytes(60), "more_body": False}
+
+    async def everybody() -> None:
+        gate = superlink_module.Gate(app, admin_port=1)
+        scope = {"type": "http", "path": "/v1/fleet/push-object", "server": ("", 2), "headers": []}
+        await asyncio.gather(*(gate(dict(scope), receive, lambda _: None) for _ in range(3)))
+        await gate(dict(scope), receive, lambda _: None)  # once they are gone there is room again
+
+    asyncio.run(everybody())
+    assert told == ["http.request", "http.disconnect", "http.disconnect", "http.request"]
 
 
 def test_a_control_client_at_the_public_port_starts_nothing(

@@ -300,6 +300,8 @@ class TestStatus:
     ) -> None:
         asked = pate_party("status", "--site", joined, "--format", "json").json
         assert (asked["state"], asked["party"]) == ("requested", name)
+        assert (asked["teachers"], asked["tasks_with_teachers"]) == (10, 0)
+        assert "10, trained for 0 task(s)" in pate_party("status", "--site", joined).out
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
         assert pate_party("status", "--site", joined, "--format", "json").json["state"] == "member"
         federation.enrollment.revoke(name, door=federation.door)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,12 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     seats = tuple(member.identity.fingerprint for member in members)
     content = wire.encode_value(terms.as_record())
     scope = RunScope(content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
-    asked = {"terms": content, "seats": seats, "form": scope.form, "suite": scope.suite}
+    asked: dict[str, Any] = {
+        "terms": content,
+        "seats": seats,
+        "form": scope.form,
+        "suite": scope.suite,
+    }
     with records_of(site) as records:
         records.ask(Subject.POOL, terms.pool_digest, **asked)
         records.ask(Subject.RUN, scope.digest, **asked, run_id=bytes(32))

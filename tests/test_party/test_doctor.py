@@ -17,6 +17,8 @@ from party.dataset import add
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code
 from party.doctor.network import NAMES
 from party.site import Site
+from party.site_records import SiteRecords
+from protocols.identity import SigningIdentity
 from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
 from tests.support.loopback_tls import listening, proxy_server, tls_server
 
@@ -50,8 +52,17 @@ def server(ca: trustme.CA) -> Iterator[int]:
 @pytest.fixture
 def site(tmp_path: Path, ca: trustme.CA, server: int) -> Site:
     made = make_site(tmp_path / "site", address=f"127.0.0.1:{server}", ca=ca_bytes(ca))
+    for number in range(made.settings.policy_for(frozenset()).least_checked_peers):
+        check_peer(made, f"Peer {number}")
     table = write_own_table(tmp_path / "own.csv")
     return add(made, table, label=LABEL, patient_id=PATIENT)[0]
+
+
+def check_peer(site: Site, name: str, *, body: str = "") -> None:
+    with site.open_database() as database:
+        records = SiteRecords(database, clock=lambda: CLOCK)
+        identity = SigningIdentity.generate().public
+        records.add_pin(name, identity, body=body, how="telephone", by="M. Curie")
 
 
 def well(**changes: Any) -> Surroundings:
@@ -101,6 +112,7 @@ class TestAllIsWell:
             "teacher",
             "database",
             "membership",
+            "peers",
             "CA",
             "approved pools",
             *NAMES,
@@ -176,7 +188,7 @@ class TestMachine:
 class TestRecords:
     def test_no_table(self, tmp_path: Path, ca: trustme.CA, server: int) -> None:
         checks = found(make_site(tmp_path / "new", address=f"127.0.0.1:{server}", ca=ca_bytes(ca)))
-        assert failing(checks) == {"data", "teacher"}
+        assert failing(checks) == {"data", "teacher", "peers"}
         assert "data add" in checks["data"].advice
 
     def test_a_changed_table(self, site: Site) -> None:
@@ -195,6 +207,46 @@ class TestRecords:
         site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
         checks = found(site)
         assert failing(checks) == {"teacher"}
+
+
+class TestStanding:
+    def test_fewer_checked_bodies_than_the_policy_wants_is_a_warning(
+        self, tmp_path: Path, site: Site, ca: trustme.CA
+    ) -> None:
+        fresh = make_site(tmp_path / "fresh", address=site.settings.address, ca=ca_bytes(ca))
+        assert (found(fresh)["peers"].state, "PF-311" in found(fresh)["peers"].advice) == (
+            WARN,
+            True,
+        )
+        check_peer(fresh, "South clinic", body="South")
+        check_peer(fresh, "South ward", body="South")
+        fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 2}))
+        assert found(fresh)["peers"].state == WARN
+        check_peer(fresh, "Operator's clinic", body="University")
+        assert found(fresh)["peers"].state == OK
+        operated = {"least_checked_peers": 2, "operator_body": "University"}
+        assert found(fresh.save(replace(fresh.settings, policy=operated)))["peers"].state == WARN
+
+    def test_no_policy_does_with_fewer_than_two_checked_bodies(
+        self, tmp_path: Path, site: Site, ca: trustme.CA
+    ) -> None:
+        fresh = make_site(tmp_path / "fresh", address=site.settings.address, ca=ca_bytes(ca))
+        check_peer(fresh, "South")
+        fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 0}))
+        assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
+        assert found(fresh)["peers"].state == WARN
+
+    @pytest.mark.parametrize("name", ["node.key", "node.secret"])
+    def test_a_key_that_is_missing_is_named_and_nobody_left(self, site: Site, name: str) -> None:
+        site.path(name).unlink()
+        check = found(site)["membership"]
+        assert (check.state, check.said) == (FAIL, f"The site's folder has no {name}.")
+
+    def test_whoever_has_no_identity_left(self, site: Site) -> None:
+        site.path("identity.key").unlink()
+        check = found(site)["membership"]
+        assert check.state == FAIL
+        assert "left the federation" in check.said
 
 
 def refuse(*_: object) -> Any:

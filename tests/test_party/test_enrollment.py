@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,9 +49,12 @@ class Meeting:
             audit_head=b"",
         )
 
+    def door(self, status: int, content: bytes = b"") -> CoordinatorDoor:
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, content=content))
+        return CoordinatorDoor(self.site, clock=NOW.timestamp, transport=transport)
+
     def ask(self, content: bytes) -> Membership:
-        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-        door = CoordinatorDoor(self.site, clock=NOW.timestamp, transport=transport)
+        door = self.door(200, content)
         try:
             return door.membership()
         finally:
@@ -99,3 +103,19 @@ def test_another_signature_is_refused(meeting: Meeting) -> None:
 def test_what_is_no_answer_is_a_coded_error(meeting: Meeting, content: bytes) -> None:
     with pytest.raises(EnrollmentError):
         meeting.ask(content)
+
+
+@pytest.mark.parametrize(
+    ("ask", "must"),
+    [
+        pytest.param(lambda door: door.join(bytes(16)), "an invitation is good once", id="join"),
+        pytest.param(lambda door: door.membership(), "agree on the time", id="membership"),
+        pytest.param(lambda door: door.fetch_pool(bytes(32)), "agree on the time", id="pool"),
+    ],
+)
+def test_who_is_turned_away_hears_what_to_look_at(
+    meeting: Meeting, ask: Callable[[CoordinatorDoor], object], must: str
+) -> None:
+    with closing(meeting.door(403)) as door, pytest.raises(EnrollmentError, match=must) as caught:
+        ask(door)
+    assert "403" in str(caught.value)

@@ -202,9 +202,9 @@ class TestYesterdaysDatabase:
 class TestStanding:
     """What `doctor` and `status` say of a site, without a network."""
 
-    def test_all_is_well_at_first(self, tmp_path: Path) -> None:
+    def test_at_first_all_is_well_but_that_no_peer_was_checked(self, tmp_path: Path) -> None:
         found = standing(make_site(tmp_path / "site"))
-        assert {state for state, _ in found.values()} == {OK}
+        assert {name: state for name, (state, _) in found.items() if state != OK} == {"peers": WARN}
 
     @pytest.mark.parametrize(
         ("membership", "state"),

@@ -234,7 +234,7 @@ class Demo:
             *("--ask", QUERIES, "--delta", DELTA),
         )
         wait_until(
-            "a hospital's refusal", lambda: self._says("waits for the approval"), seconds=_RUN_S
+            "a hospital's refusal", lambda: self._says("waits for the people"), seconds=_RUN_S
         )
         self._show_run()
 
