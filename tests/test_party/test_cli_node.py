@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from party.audit import read_head
+from party.audit import AuditKind, read_head
 from party.doctor import Check
 from party.guard import RunScope
 from party.site import DATABASE_FILE, Site
@@ -35,7 +36,12 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     seats = tuple(member.identity.fingerprint for member in members)
     content = wire.encode_value(terms.as_record())
     scope = RunScope(content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
-    asked = {"terms": content, "seats": seats, "form": scope.form, "suite": scope.suite}
+    asked: dict[str, Any] = {
+        "terms": content,
+        "seats": seats,
+        "form": scope.form,
+        "suite": scope.suite,
+    }
     with records_of(site) as records:
         records.ask(Subject.POOL, terms.pool_digest, **asked)
         records.ask(Subject.RUN, scope.digest, **asked, run_id=bytes(32))
@@ -73,6 +79,19 @@ class TestApprove:
             "With        West",
         ):
             assert words in ended.out
+
+    def test_a_list_for_programs_says_for_which_run_an_approval_was_used(
+        self, pate_party: PateParty, waiting: Site
+    ) -> None:
+        digest, run = digest_of(waiting, Subject.RUN), b"1" * 32
+        with records_of(waiting) as records:
+            one = records.approve(Subject.RUN, bytes.fromhex(digest), by="M. Curie")
+            records.use(one.digest, run, kind=AuditKind.BATCH_ANSWERED, detail={"run": run})
+        ended = pate_party("approve", "--site", waiting.folder, "--format", "json")
+        pool, found = json.loads(ended.out)["approvals"]
+        assert (found["digest"], found["run"]) == (digest, run.hex())
+        assert (found["form"], found["suite"]) == ("additive", DEFAULT_SUITE)
+        assert pool["run"] is None
 
     def test_a_peer_that_nobody_checked_is_shouted(
         self, pate_party: PateParty, waiting: Site
