@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
-OFFER_AGAIN_S: Final = 20.0
+OFFER_AGAIN_S: Final = 10.0
 """Between two offers of a run that waits for hospitals."""
 
 _LOOK_S: Final = 1.0

@@ -51,6 +51,9 @@ _THREADS = 4
 who waits for that one is served in no order: with 40 threads, Flower's default, a request of ten
 busy nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides."""
 
+_FAREWELL_S = 3
+"""How long requests may take that are under way when the process is told to end."""
+
 _BUSY_MS = 20_000
 """How long a request waits for the writer before it: less than a node waits for an answer."""
 
@@ -191,6 +194,8 @@ def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None
             access_log=False,
             log_config=get_uvicorn_log_config(logging.WARNING),
             lifespan="on",
+            # Who does not hang up in turn is not waited for: TLS would, for half a minute.
+            timeout_graceful_shutdown=_FAREWELL_S,
         )
     )
     threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
