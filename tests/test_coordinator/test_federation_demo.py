@@ -235,7 +235,7 @@ def test_told_to_end_it_stops_every_process_and_says_so(
 ) -> None:
     with playing(tmp_path, PATE_FED_TEST_DATA="") as process:
         wait_until_said(process, tmp_path, "\n2. ")  # the service is up, hospitals join
-        assert len(processes_of(tmp_path)) > 3
+        assert len(processes_of(tmp_path)) >= 3  # it, the service, the SuperLink; and who types
         process.send_signal(number)
         assert process.wait(120) == 1
         assert processes_of(tmp_path) == []
