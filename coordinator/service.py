@@ -67,7 +67,7 @@ NODES_S: Final = 60.0
 
 PATIENCE_S: Final = 24 * 3600.0
 _POLL_S: Final = 0.5
-_READY_S: Final = 60.0
+_READY_S: Final = 180.0
 _FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
 _log = logging.getLogger(__name__)

@@ -58,7 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> FederationHome:
 def superlink(home: FederationHome) -> Iterator[SuperLinkChild]:
     child = SuperLinkChild(home)
     child.start()
-    assert child.wait_until_ready(60)
+    assert child.wait_until_ready(180)
     yield child
     child.stop()
     assert child.pid is None

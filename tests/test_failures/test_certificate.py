@@ -108,7 +108,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     second = Service(coordinator)
     second.start()
     try:
-        assert second.superlink.wait_until_ready(120)
+        assert second.superlink.wait_until_ready(180)
         with closing(CoordinatorDoor(sites[0], clock=time.time)) as door:
             assert door.membership().state == "member"
     finally:

@@ -125,7 +125,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     child = SuperLinkChild(make_home(folder / "federation"))
     child.start()
     try:
-        assert child.wait_until_ready(120)
+        assert child.wait_until_ready(180)
         with closing(Coordinator.open(folder / "federation")) as coordinator:
             yield Served(folder, coordinator)
     finally:
