@@ -79,7 +79,6 @@ class TestDisk:
             assert after[-1] == "committed"
             assert "reserved" not in after
 
-    @pytest.mark.skipif(os.name != "posix", reason="permissions")
     def test_a_node_whose_database_may_only_be_read_does_not_start_and_says_why(self) -> None:
         with tempfile.TemporaryDirectory() as outer:  # where anybody may pass
             folder = Path(outer)
