@@ -20,7 +20,7 @@ from coordinator.database.schema import AttemptRow
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
 from coordinator.run_queue import RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import results_of
+from coordinator.run_worker import OFFER_AGAIN_S, results_of
 from coordinator.service import Coordinator
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
@@ -92,7 +92,7 @@ def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
 
 def test_patience_has_an_end(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
-    federation.ask(patience_s=30.0)
+    federation.ask(patience_s=1.5 * OFFER_AGAIN_S)
     worker = federation.worker()  # how long it waited is in its memory
     for _ in range(2):
         assert federation.work(worker=worker).state is RunState.WAITING

@@ -164,6 +164,7 @@ class TestAnswer:
             "push_task_output",
             lambda client, context, status, details: said.append(("task", status, details)),
         )
+        monkeypatch.setattr(flower_runtime, "_beat", lambda client: True)
         return said
 
     def test_a_task_that_was_answered_is_completed(self, pushed: list[tuple[str, ...]]) -> None:
