@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -140,12 +141,13 @@ class Federation:
         self.enrollment.answer_join(hospital.request(invitation, self.clock))
         return hospital
 
-    def ask(self, hospital: Hospital, audit_head: bytes = b"") -> Membership:
+    def ask(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> Membership:
         query = MembershipQuery(
             self.home.identity.fingerprint,
             hospital.identity.fingerprint,
             int(self.clock().timestamp()),
             audit_head,
+            hashlib.sha256(found).digest() if found else b"",
         )
         return self.read(
             self.enrollment.answer_membership(wire.sign(query, hospital.identity).frame)
@@ -503,22 +505,36 @@ class TestAuditHeads:
     def head(records: int, link: bytes, identity: SigningIdentity) -> bytes:
         return wire.sign(AuditHead(identity.fingerprint, records, link), identity).frame
 
-    def test_the_newest_that_a_hospital_signed_is_kept_and_given_back(
+    def test_one_is_kept_and_given_back_until_it_was_found_and_a_newer_one_came(
         self, federation: Federation
     ) -> None:
         north, south = Hospital("North"), federation.joined("South")
         federation.enrol(north)
         mine = north.identity
         first, second = self.head(5, bytes(32), mine), self.head(9, b"b" * 32, mine)
-        assert federation.ask(north, first).audit_head == b""
-        assert federation.ask(north, second).audit_head == first
-        # A log that was put back signs fewer records; one that forked signs as many, or more.
+        assert federation.ask(north).audit_head == b""
+        assert federation.ask(north, first).audit_head == first
+        assert federation.ask(north, second, found=first).audit_head == second
+        # A log that was put back signs fewer records; one that forked signs as many.
         for older in (self.head(4, bytes(32), mine), self.head(9, b"c" * 32, mine)):
-            assert federation.ask(north, older).audit_head == second
-        longer = self.head(10, b"d" * 32, mine)
-        assert federation.ask(north, longer).audit_head == second
-        assert federation.ask(north).audit_head == longer
+            assert federation.ask(north, older, found=second).audit_head == second
+        assert federation.ask(north).audit_head == second
         assert federation.ask(south).audit_head == b""
+
+    @pytest.mark.parametrize("answers_lost", [1, 2, 7])
+    def test_one_that_nobody_found_stays_however_often_the_answer_was_lost(
+        self, federation: Federation, answers_lost: int
+    ) -> None:
+        north = federation.joined("North")
+        mine = north.identity
+        first, kept = self.head(5, bytes(32), mine), self.head(9, b"b" * 32, mine)
+        federation.ask(north, first)
+        federation.ask(north, kept, found=first)
+        # A log that was put back to `first`, and grew past the one that is kept.
+        for grown in range(answers_lost):
+            federation.ask(north, self.head(10 + grown, b"f" * 32, mine), found=first)
+            federation.ask(north, self.head(10 + grown, b"f" * 32, mine))
+        assert federation.ask(north).audit_head == kept
 
     @pytest.mark.parametrize(
         "forged",
