@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
-from coordinator.errors import HomeError
+from coordinator.connections import PortLimits
+from coordinator.errors import HomeError, InvalidSettingError
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 
@@ -50,6 +51,7 @@ class FederationSettings:
         database: URL of its database; empty for SQLite in its folder. With a password only where
             its people wrote one into the file, which is theirs alone.
         hosts: Names and addresses that its certificate is for.
+        limits: What its public socket puts up with.
     """
 
     name: str
@@ -61,6 +63,7 @@ class FederationSettings:
     health_port: int = 8446
     database: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
+    limits: PortLimits = field(default_factory=PortLimits)
 
     def __post_init__(self) -> None:
         if not (self.name.isascii() and self.name.isprintable() and 0 < len(self.name) <= 64):
@@ -148,7 +151,11 @@ class FederationHome:
         if "hosts" in table:
             table["hosts"] = tuple(table["hosts"])
         try:
+            if "limits" in table:
+                table["limits"] = PortLimits(**table["limits"])
             settings = FederationSettings(**table)
+        except InvalidSettingError as error:
+            raise HomeError(f"limits: {error.must}", error.got) from error
         except (TypeError, AttributeError) as error:
             raise HomeError(f"{SETTINGS_FILE} must hold what a federation needs", "less") from error
         return cls(folder, settings)
@@ -278,4 +285,4 @@ def utc_now() -> datetime:
 
 def _as_table(settings: FederationSettings) -> dict[str, Any]:
     table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    return {**table, "hosts": list(settings.hosts)}
+    return {**table, "hosts": list(settings.hosts), "limits": asdict(settings.limits)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import signal
 import sys
+import time
 from pathlib import Path
 
 from coordinator import enrollment_app
@@ -16,6 +17,7 @@ from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.home import FederationHome, utc_now
 from coordinator.logs import write_logs_as_json
+from coordinator.rate_limit import RateLimit
 from coordinator.superlink import SuperLinkSettings, serve
 
 
@@ -30,6 +32,7 @@ def settings_of(home: FederationHome) -> SuperLinkSettings:
         ca_certificate=home.path("ca.crt"),
         secret=home.path("superlink.secret"),
         database=home.path("superlink.db"),
+        limits=home.settings.limits,
     )
 
 
@@ -42,8 +45,10 @@ def main() -> None:
     enrollment = Enrollment(
         home, Database(home.database_url), random_bytes=secrets.token_bytes, clock=utc_now
     )
-    app = enrollment_app.build(enrollment, pools=home.path("pools"))
-    serve(settings_of(home), enrollment=app)
+    settings = settings_of(home)
+    rate = RateLimit(settings.limits.enrollments_per_minute, clock=time.monotonic)
+    app = enrollment_app.build(enrollment, pools=home.path("pools"), rate=rate)
+    serve(settings, enrollment=app)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,11 @@ class CoordinatorDoor:
                 "`pate-party doctor` tells what is in the way",
                 type(error).__name__,
             ) from error
+        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise EnrollmentError(
+                "the coordinator must not be asked so often from this address: wait a minute",
+                f"status {answer.status_code}",
+            )
         if answer.status_code != httpx.codes.OK:
             must = (
                 "the coordinator must expect this request: an invitation is good once, and for a "

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from coordinator.enrollment_app import MAX_BODY_BYTES, PREFIX, build
 from coordinator.errors import EnrollmentError
 from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome, FederationSettings
+from coordinator.rate_limit import RateLimit
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import BadSignatureError, InvitationError, ProtocolError
@@ -141,7 +143,7 @@ class Federation:
         self.enrollment.answer_join(hospital.request(invitation, self.clock))
         return hospital
 
-    def ask(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> Membership:
+    def query(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> bytes:
         query = MembershipQuery(
             self.home.identity.fingerprint,
             hospital.identity.fingerprint,
@@ -149,9 +151,16 @@ class Federation:
             audit_head,
             hashlib.sha256(found).digest() if found else b"",
         )
-        return self.read(
-            self.enrollment.answer_membership(wire.sign(query, hospital.identity).frame)
-        )
+        return wire.sign(query, hospital.identity).frame
+
+    def ask(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> Membership:
+        frame = self.query(hospital, audit_head, found=found)
+        return self.read(self.enrollment.answer_membership(frame))
+
+
+def client_of(federation: Federation, *, per_minute: int = 600) -> Client:
+    rate = RateLimit(per_minute, clock=time.monotonic)
+    return Client(build(federation.enrollment, pools=federation.home.path("pools"), rate=rate))
 
 
 @pytest.fixture
@@ -368,7 +377,7 @@ class TestSpoiledInvitations:
 class TestOverThePublicPort:
     @pytest.fixture
     def client(self, federation: Federation) -> Client:
-        return Client(build(federation.enrollment, pools=federation.home.path("pools")))
+        return client_of(federation)
 
     def test_a_hospital_joins(self, federation: Federation, client: Client) -> None:
         invitation = federation.enrollment.invite("North")
@@ -415,6 +424,25 @@ class TestOverThePublicPort:
     def test_whatever_is_wrong_has_one_answer(self, client: Client, path: str, body: bytes) -> None:
         answer = client.post(PREFIX + path, content=body)
         assert (answer.status_code, answer.content) == (403, b"")
+
+    def test_who_asks_too_often_is_told_so_and_nothing_is_looked_up_for_it(
+        self, federation: Federation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = federation.query(federation.joined("North"))
+        looked: list[bytes] = []
+        answer = federation.enrollment.answer_membership
+        monkeypatch.setattr(
+            federation.enrollment,
+            "answer_membership",
+            lambda frame: (looked.append(frame), answer(frame))[1],
+        )
+        client = client_of(federation, per_minute=3)
+        statuses = [client.post(PREFIX + "membership", content=asked).status_code for _ in range(9)]
+        assert statuses == [200] * 3 + [429] * 6
+        assert len(looked) == 3
+        turned_away = client.post(PREFIX + "join", content=b"")
+        assert (turned_away.status_code, turned_away.content) == (429, b"")
+        assert int(turned_away.headers["retry-after"]) <= 60
 
     def test_nothing_can_be_read_by_address(self, client: Client) -> None:
         for path in ("join", "membership", "pool"):
