@@ -69,9 +69,9 @@ OFFER_AGAIN_S: Final = 10.0
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
 
-_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323")
+_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325")
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
-or the run, end a pause."""
+or the run, end a pause, decide on what waits already."""
 
 _KEYSTREAM = fastest_keystream(time.thread_time)
 _FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {

@@ -30,11 +30,19 @@ from party.decisions import (
     record_of,
 )
 from party.enrollment import CoordinatorDoor
-from party.errors import BrokenAuditLogError, JournalLockedError, PartyError, Reason
+from party.errors import (
+    BrokenAuditLogError,
+    JournalLockedError,
+    PartyError,
+    Reason,
+    RefusalError,
+    TooManyPendingError,
+)
 from party.flower_app import build
 from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.guard import Consent, Guard, RunScope
 from party.node import PartyNode, PartyTask, Vote
+from party.refusals import Refusals
 from party.site import SETTINGS_FILE, Site
 from party.site_records import Decided, SiteRecords, Subject
 from party.status_file import FILE as STATUS_FILE
@@ -128,6 +136,7 @@ class PartyService:
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)
             self._audit.verify(heads=self._records.witness())
+            self._refusals = Refusals(self._audit)
             self._note_settings()
             self._decided = self._records.decided()
             self._load_tasks(train=True)
@@ -355,11 +364,16 @@ class PartyService:
                 self._audit.append(kind, detail, at=at)
                 accepted = self._status.runs_accepted + 1
                 self._status = replace(self._status, run=run_id.hex(), runs_accepted=accepted)
-            case RunRefused(run_id, reason, scope):
-                if reason in (Reason.POOL, Reason.APPROVAL):
+            case RunRefused(run_id, Reason.POOL | Reason.APPROVAL, scope):
+                try:
                     self._ask_people(scope, run_id)
-                self._audit.append_if_new(kind, detail, at=at)
-                self._count(reason, at)
+                except TooManyPendingError as error:
+                    # It waits for nobody: the coordinator is told so, and offers it again.
+                    self._note(RunRefused(run_id, Reason.PENDING, scope))
+                    raise RefusalError(Reason.PENDING, error.must, error.got) from error
+                self._note_refusal(decision)
+            case RunRefused():
+                self._note_refusal(decision)
             case BatchAccepted(run_id, scope, phase=phase):
                 if self._asks_about_runs:
                     self._records.use(scope.digest, run_id, kind=kind, detail=detail)
@@ -367,11 +381,15 @@ class PartyService:
                     self._audit.append(kind, detail, at=at)
                 answered = self._status.batches_answered + (phase == 0)
                 self._status = replace(self._status, batches_answered=answered)
-            case BatchRefused(_, reason):
-                self._audit.append(kind, detail, at=at)
+            case BatchRefused():
                 refused = self._status.batches_refused + 1
                 self._status = replace(self._status, batches_refused=refused)
-                self._count(reason, at)
+                self._note_refusal(decision)
+
+    def _note_refusal(self, refusal: RunRefused | BatchRefused) -> None:
+        at, (kind, detail) = self._clock(), record_of(refusal)
+        self._count(refusal.reason, at)
+        self._refusals.note(kind, detail, at=at)
 
     def _ask_people(self, scope: RunScope, run_id: bytes) -> None:
         pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest

@@ -35,7 +35,7 @@ from party.errors import (
 )
 from party.service import PartyService
 from party.site import DATABASE_FILE, Site
-from party.site_records import Approval, ApprovalState, Subject
+from party.site_records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed.data.task import LearningTask
@@ -226,6 +226,49 @@ class TestApproval:
         assert not any(
             holds_vector(answer) for node, answer in running.transport.answers if node == 2
         )
+
+
+class TestManyOffers:
+    """A coordinator may offer what it likes, as often as it likes."""
+
+    @pytest.fixture
+    def asking(self, tmp_path: Path, stack: ExitStack) -> Running:
+        hospitals = make_hospitals(tmp_path, approval="each run")
+        for place in range(3):
+            hospitals.approve(place)
+        return Running(hospitals, stack)
+
+    def offer(self, running: Running, number: int) -> str:
+        running.hospitals.changes = {"sigma2": 4.0 + number / 1000}
+        with pytest.raises(PartyRefusedError) as refused:
+            running.run().set_up()
+        return str(refused.value.cause)
+
+    def test_they_push_nothing_out_that_waits_and_are_told_that_there_is_no_room(
+        self, asking: Running
+    ) -> None:
+        codes = [self.offer(asking, number) for number in range(MOST_PENDING + 5)]
+        assert codes == [Reason.APPROVAL] * MOST_PENDING + [Reason.PENDING] * 5
+        for site in asking.hospitals.sites:
+            with records_of(site) as records:
+                first, second, *others = records.approvals(ApprovalState.PENDING)
+                assert len(others) == MOST_PENDING - 2
+                # What waits the longest is the offer that came first.
+                records.approve(first.subject, first.digest, by="M. Curie")
+                records.reject(second.subject, second.digest, by="M. Curie")
+        codes = [self.offer(asking, MOST_PENDING + number) for number in range(3)]
+        assert codes == [Reason.APPROVAL, Reason.APPROVAL, Reason.PENDING]
+        asking.hospitals.changes = {"sigma2": 4.0}
+        run = asking.run()
+        run.set_up()
+        assert run.ask((0,)).labels.tolist() == [MARKER]
+
+    def test_those_that_alternate_are_each_on_record_once(self, asking: Running) -> None:
+        for number in (0, 1) * 6:
+            self.offer(asking, number)
+        told = [record.kind for record in audit_of(asking.hospitals.sites[0])]
+        assert told.count(AuditKind.RUN_REFUSED) == 2
+        assert told.count(AuditKind.ASKED) == 3  # the pool, and two runs
 
 
 class TestApprovalOfRuns:
