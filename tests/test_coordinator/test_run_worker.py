@@ -163,6 +163,42 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
     assert run.reason == "1 of its batches are void"
 
 
+@pytest.mark.parametrize("batches", [1, 2], ids=["before any answer", "after one"])
+def test_a_run_that_a_restarted_hospital_ended_does_not_say_that_a_cap_did(
+    federation: Worked, batches: int
+) -> None:
+    federation.ask(patience_s=0.0)
+    stored = 0
+
+    def restart(stage: Stage) -> None:
+        nonlocal stored
+        stored += stage is Stage.STORED
+        if stage is Stage.STORED and stored == batches:
+            others = list(federation.hospitals.values())
+            others[1].open([others[0], others[2]], federation.task, approved=True)
+
+    federation.on_stage = restart
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, 4 * batches)
+    folder = results_of(federation.coordinator.home, "first")
+    warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
+    [said] = [line for line in warnings if line.startswith("The run ended")]
+    assert f"after {4 * batches} of {QUERIES} queries because" in said
+    assert "restarted" in said
+    assert "cap" not in said.split("because")[0]
+    # Which hospital, and what it said, stands beside it and in the run's state.
+    assert NAMES[1] in run.reason
+    assert any(NAMES[1] in line for line in warnings if line.startswith("A batch is void"))
+
+
+def test_a_run_that_a_cap_ended_says_so(federation: Worked) -> None:
+    federation.ask(max_answers=5)
+    federation.work()
+    folder = results_of(federation.coordinator.home, "first")
+    warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
+    assert any(line.startswith("The run ended at a cap, after 5 of") for line in warnings)
+
+
 def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Worked) -> None:
     federation.ask()
 
