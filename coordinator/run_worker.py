@@ -452,7 +452,7 @@ class RunWorker:
             if found.state != "member":
                 gone = RunRequestError(f"{party.name} must be a member", found.state)
             weights = TeacherWeights.equal(party.teachers)
-            members.append(Member(party.name, found.identity, weights))
+            members.append(Member(party.name, found.identity, weights, node=found.node_id))
         return members, gone
 
     def _note(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:

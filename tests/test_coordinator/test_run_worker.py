@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
+from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
 from coordinator.run_queue import RunQueue, RunState
 from coordinator.run_request import RunRequest
@@ -26,6 +27,7 @@ from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import NO_TASK
+from protocols import wire
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.worked import QUERIES, KilledError, Worked
 
@@ -114,6 +116,49 @@ def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital
     assert not any(one.asked for one in federation.hospitals.values())
 
 
+class Door:
+    """Lets nodes in under the numbers by which the transport knows them."""
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        return NAMES.index(name)
+
+    def unregister(self, node_id: int) -> None:
+        """Nobody is put out."""
+
+    def nodes(self) -> tuple[NodeInside, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        pytest.param(lambda frame: frame[:1] + b"\x02" + frame[2:], "PF-2", id="another version"),
+        pytest.param(lambda frame: frame[:-1], "PF-2", id="cut"),
+    ],
+)
+def test_a_hospital_whose_first_word_cannot_be_read_is_named(
+    federation: Worked,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[bytes], bytes],
+    said: str,
+) -> None:
+    federation.coordinator.enrollment.settle(Door())
+    federation.ask(patience_s=0.0)
+    culprit = federation.hospitals[1]
+    answer = culprit.receive
+    monkeypatch.setattr(
+        culprit,
+        "receive",
+        lambda packet: wire.pack(
+            [spoil(frame) for frame in wire.unpack(answer(packet), max_bytes=2**30)]
+        ),
+    )
+    run = federation.work()
+    assert f"{NAMES[1]}: " in run.reason
+    assert said in run.reason
+    assert "node" not in run.reason
+
+
 def test_a_silent_hospital_is_waited_for(federation: Worked) -> None:
     federation.ask()
     federation.away.add(1)
@@ -163,7 +208,7 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
     assert run.reason == "1 of its batches are void"
 
 
-@pytest.mark.parametrize("batches", [1, 2], ids=["before any answer", "after one"])
+@pytest.mark.parametrize("batches", [1, 2], ids=["after one batch", "after two"])
 def test_a_run_that_a_restarted_hospital_ended_does_not_say_that_a_cap_did(
     federation: Worked, batches: int
 ) -> None:
