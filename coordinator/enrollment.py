@@ -25,7 +25,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from coordinator.database import Database, InvitationRow, MemberRow
-from coordinator.errors import EnrollmentError
+from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
@@ -220,20 +220,23 @@ class Enrollment:
     def settle(self, door: NodeDoor) -> None:
         """Let in the nodes of all members, and put all others out, whatever happened before.
 
+        Several may do so at once: `pate-fed approve` and the service both do. Whoever finds it done
+        meanwhile has nothing more to do.
+
         Raises:
             SuperLinkError: the door does not answer; another try does the rest.
         """
-        inside = {_one_form(node.public_key): node.node_id for node in door.nodes()}
+        inside = _inside(door)
         with self._database.transaction() as session:
             rows = session.scalars(select(MemberRow)).all()
         members = {_one_form(row.node_key.encode()): row for row in rows if row.state == "member"}
         for key, node_id in inside.items():
             if key not in members:
-                door.unregister(node_id)
+                _put_out(door, key, node_id)
         for key, row in members.items():
             node = inside.get(key)
             if node is None:
-                node = door.register(row.node_key.encode(), name=row.name)
+                node = _let_in(door, key, row)
             self._note_node(row.fingerprint, node)
         for row in rows:
             if row.state != "member" and row.node_id is not None:
@@ -397,6 +400,29 @@ def _records_of(row: MemberRow) -> int:
     if row.audit_head is None:
         return -1
     return wire.expect(wire.decode(row.audit_head), AuditHead).records
+
+
+def _inside(door: NodeDoor) -> dict[bytes, int]:
+    """Return the numbers of all nodes that were let in, by their keys in one form."""
+    return {_one_form(node.public_key): node.node_id for node in door.nodes()}
+
+
+def _let_in(door: NodeDoor, key: bytes, row: MemberRow) -> int:
+    try:
+        return door.register(row.node_key.encode(), name=row.name)
+    except SuperLinkError:
+        node = _inside(door).get(key)  # of a key there is one: somebody may have been faster
+        if node is None:
+            raise
+        return node
+
+
+def _put_out(door: NodeDoor, key: bytes, node_id: int) -> None:
+    try:
+        door.unregister(node_id)
+    except SuperLinkError:
+        if key in _inside(door):
+            raise
 
 
 def _read_head(frame: bytes, identity: PublicIdentity) -> AuditHead:

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.enrollment_app import MAX_BODY_BYTES, PREFIX, build
-from coordinator.errors import EnrollmentError
+from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.rate_limit import RateLimit
@@ -51,6 +51,31 @@ class Door:
 
     def nodes_inside(self) -> list[NodeAtLink]:
         return [NodeAtLink(number, key, "online") for number, key in self.nodes.items()]
+
+
+class SlowDoor:
+    """A SuperLink at which somebody else is always faster."""
+
+    def __init__(self, door: Door, overtake: Callable[[], None]) -> None:
+        self._door, self._overtake = door, overtake
+        self.came_late: list[str] = []
+
+    def nodes(self) -> list[NodeAtLink]:
+        return self._door.nodes_inside()
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        self._overtake()
+        if public_key in self._door.nodes.values():
+            self.came_late.append("register")
+            raise SuperLinkError("the SuperLink must answer", "a key that is in use")
+        return self._door.register(public_key, name=name)
+
+    def unregister(self, node_id: int) -> None:
+        self._overtake()
+        if node_id not in self._door.nodes:
+            self.came_late.append("unregister")
+            raise SuperLinkError("the SuperLink must answer", "no such node")
+        self._door.unregister(node_id)
 
 
 class Client:
@@ -515,6 +540,34 @@ class TestWithoutASuperLink:
         federation.enrollment.settle(self.door(federation))
         assert federation.door.nodes == {}
         assert federation.enrollment.is_settled()
+
+    def test_two_that_let_in_and_put_out_at_once_are_both_done(
+        self, federation: Federation
+    ) -> None:
+        """`approve` at the command line, and the service beside it."""
+        self.approve(federation, federation.joined("North"))
+        number = federation.door.register(node_key(), name="stranger")
+        slow = SlowDoor(
+            federation.door, lambda: federation.enrollment.settle(self.door(federation))
+        )
+        federation.enrollment.settle(slow)
+        assert slow.came_late == ["unregister", "register"]
+        assert number not in federation.door.nodes
+        assert len(federation.door.nodes) == 1
+        assert federation.enrollment.is_settled()
+
+    @pytest.mark.parametrize("fails", ["register", "unregister"])
+    def test_a_door_that_does_neither_is_told_of(
+        self, federation: Federation, fails: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object, **__: object) -> int:
+            raise SuperLinkError("the SuperLink must answer", "nothing")
+
+        self.approve(federation, federation.joined("North"))
+        federation.door.register(node_key(), name="stranger")
+        monkeypatch.setattr(federation.door, fails, broken)
+        with pytest.raises(SuperLinkError):
+            federation.enrollment.settle(self.door(federation))
 
     @pytest.mark.parametrize("teachers", [0, -1])
     def test_a_member_has_teachers(self, federation: Federation, teachers: int) -> None:
