@@ -184,6 +184,7 @@ def port(home: FederationHome, limits: PortLimits) -> Iterator[Port]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
+        assert thread.is_alive()
         time.sleep(0.005)
     with ExitStack() as stack:
         yield Port(home, connections, app, listener.getsockname()[1], stack)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ class Door:
     def __init__(self) -> None:
         self.nodes: dict[int, bytes] = {}
         self.is_down = False
+        self._numbers = count(2**63)
 
     def register(self, public_key: bytes, *, name: str) -> int:
-        node = len(self.nodes) + 2**63
+        node = next(self._numbers)
         self.nodes[node] = public_key
         return node
 
