@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.flower_app import GridTransport
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.run_request import source_of
@@ -224,7 +224,7 @@ class Deployment:
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # peaks start anew
         coordinator = Coordinator(self.home)
         queries = len(task.pool)
-        settings = SimulationSettings(
+        settings = RunSettings(
             data=source_of("public.csv", LABEL),
             mechanism="gnmax",
             sigma2=100.0,

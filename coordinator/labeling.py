@@ -122,7 +122,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LabelingSettings:
     """What a run is asked to do; `RunTerms` without what only the federation knows.
 
     Attributes:
@@ -197,7 +197,7 @@ class LabelingRun:
         form: SecureSum,
         members: list[Member],
         pool: QueryPool,
-        settings: Settings,
+        settings: LabelingSettings,
         store: Callable[[RunLedger], RunStore],
         random_bytes: RandomBytes,
         noise_bytes: RandomBytes,
@@ -237,7 +237,7 @@ class LabelingRun:
         form: SecureSum,
         members: list[Member],
         pool: QueryPool,
-        settings: Settings,
+        settings: LabelingSettings,
         store: Callable[[RunLedger], RunStore],
         noise_bytes: RandomBytes,
         clock: Callable[[], float],
@@ -294,7 +294,7 @@ class LabelingRun:
     def _prepare(
         self,
         members: list[Member],
-        settings: Settings,
+        settings: LabelingSettings,
         store: Callable[[RunLedger], RunStore],
     ) -> None:
         """Set up what does not depend on the round."""

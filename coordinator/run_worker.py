@@ -21,8 +21,8 @@ import numpy as np
 from coordinator import results
 from coordinator.database import (
     Answer,
-    OpenRun,
     ReleasedAnswers,
+    RunAttempt,
     SqlCoordinatorJournal,
     SqlRunStore,
 )
@@ -39,7 +39,7 @@ from coordinator.errors import (
     VoidBatchError,
 )
 from coordinator.home import FederationHome
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.results import Answers
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
@@ -148,7 +148,7 @@ class RunWorker:
             task = self._task(request)
             members, gone = self._members(request)
             rows = self._queue.take_up(run.name)
-            open_run = _OpenRun(self._home, self._identity, request, task, members, rows)
+            open_run = OpenRun(self._home, self._identity, request, task, members, rows)
             if gone is None:
                 self._go_on(open_run)
             else:
@@ -163,7 +163,7 @@ class RunWorker:
 
     # Steps ------------------------------------------------------------------------------------
 
-    def _go_on(self, run: _OpenRun) -> None:
+    def _go_on(self, run: OpenRun) -> None:
         """Do what can be done now."""
         name = run.request.name
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
@@ -201,12 +201,12 @@ class RunWorker:
             state = RunState.DONE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, said(stopped_by))
 
-    def _end(self, run: _OpenRun, reason: RunRequestError) -> None:
+    def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
         self._read_out(run, reason)
         self._fail(run.request.name, reason)
 
-    def _read_out(self, run: _OpenRun, reason: Exception) -> None:
+    def _read_out(self, run: OpenRun, reason: Exception) -> None:
         """Keep what a run gave that nobody closes."""
         if run.is_unbegun:
             return
@@ -220,7 +220,7 @@ class RunWorker:
         self._note(run, labeling, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
-    def _answer_from_store(self, run: _OpenRun) -> None:
+    def _answer_from_store(self, run: OpenRun) -> None:
         """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
         nobody = _Nobody()
         labeling = run.begun(self._with, nobody, self._with.wait)
@@ -228,7 +228,7 @@ class RunWorker:
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
         self._queue.enter(run.request.name, RunState.DONE)
 
-    def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
+    def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
         name = run.request.name
         stopping = self._queue.find(name).state is RunState.STOPPING
@@ -256,7 +256,7 @@ class RunWorker:
 
     def _offered(
         self,
-        run: _OpenRun,
+        run: OpenRun,
         transport: Transport,
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
@@ -286,7 +286,7 @@ class RunWorker:
             return None
         return labeling
 
-    def _finish(self, run: _OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
+    def _finish(self, run: OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
         """Bring the batch to its end that was open when an earlier life ended."""
         try:
             labeling.finish(gives_up=gives_up)
@@ -295,7 +295,7 @@ class RunWorker:
             _log.warning("run %s: %s", run.request.name, said(error))
 
     def _ask_all(
-        self, run: _OpenRun, labeling: LabelingRun, transport: Transport
+        self, run: OpenRun, labeling: LabelingRun, transport: Transport
     ) -> Exception | None:
         """Ask batch after batch; return what ended the run before all was asked."""
         name, stopped_by = run.request.name, None
@@ -325,7 +325,7 @@ class RunWorker:
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
 
-    def _close(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+    def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
             labeling.close()
         except (RunStateError, DatabaseError):
@@ -337,7 +337,7 @@ class RunWorker:
 
     def _write(
         self,
-        run: _OpenRun,
+        run: OpenRun,
         labeling: LabelingRun,
         transport: Transport,
         *,
@@ -358,7 +358,7 @@ class RunWorker:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    def _wait_for_hospitals(self, run: _OpenRun, reason: str) -> None:
+    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> None:
         """Wait until a run is offered or taken up again, or give up once its patience is over."""
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
@@ -391,7 +391,7 @@ class RunWorker:
 
         return sleep
 
-    def _sleep_for_silent(self, run: _OpenRun, *, stopping: bool) -> Callable[[float], None]:
+    def _sleep_for_silent(self, run: OpenRun, *, stopping: bool) -> Callable[[float], None]:
         """Return how a batch waits for hospitals that are silent: it says for whom."""
         sleep = self._sleep_of(run.request.name, stopping=stopping)
 
@@ -455,7 +455,7 @@ class RunWorker:
             members.append(Member(party.name, found.identity, weights))
         return members, gone
 
-    def _note(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+    def _note(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         self._queue.note(run.request.name, run.progress(labeling, transport))
 
 
@@ -490,7 +490,7 @@ class _Nobody(Transport):
 
 
 @dataclass(slots=True)
-class _OpenRun:
+class OpenRun:
     """One run that was taken up, and what it left in an earlier life.
 
     Attributes:
@@ -507,7 +507,7 @@ class _OpenRun:
     request: RunRequest
     task: LearningTask
     members: list[Member]
-    rows: OpenRun
+    rows: RunAttempt
     warnings: list[str] = field(default_factory=list)
     store: SqlRunStore | None = None
     labeling: LabelingRun | None = None
@@ -749,9 +749,9 @@ class _OpenRun:
         made: SecureSum = form(keystream=_KEYSTREAM)
         return made
 
-    def _settings(self, patience_s: float | None) -> Settings:
+    def _settings(self, patience_s: float | None) -> LabelingSettings:
         patience = self.request.patience_s if patience_s is None else patience_s
-        return Settings(
+        return LabelingSettings(
             self._terms,
             simulated=False,
             lifetime_s=RUN_LIFETIME_S,

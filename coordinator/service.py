@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from coordinator.certificates import days_left
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.database import Database
 from coordinator.enrollment import (
     INVITATION_LIFETIME,
@@ -174,7 +174,7 @@ class Coordinator:
         self,
         name: str,
         task: LearningTask,
-        settings: SimulationSettings,
+        settings: RunSettings,
         *,
         source: str,
         select: str = "medoids",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.database import Database, OpenRun, SqlRunStore
+from coordinator.database import Database, RunAttempt, SqlRunStore
 from coordinator.errors import DatabaseError
 from coordinator.run_queue import RunQueue
 from coordinator.store import AskedBatch
@@ -52,7 +52,7 @@ def opened(database: Database) -> SqlRunStore:
     return store_of(runs.take_up("run"))
 
 
-def store_of(run: OpenRun) -> SqlRunStore:
+def store_of(run: RunAttempt) -> SqlRunStore:
     return SqlRunStore(run, empty_ledger(), pool=POOL, task_digest=TASK, members=MEMBERS)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.run_files import FileCoordinatorJournal, FileStore
 from coordinator.stages import Stage
 from coordinator.store import RunStore
@@ -107,7 +107,7 @@ class MortalFederation(Federation):
             "form": FORMS[self.form](),
             "members": [Member(name, each.public, weights) for name, each, weights in members],
             "pool": self.pool,
-            "settings": Settings(self.run_terms, simulated=True, lifetime_s=3600),
+            "settings": LabelingSettings(self.run_terms, simulated=True, lifetime_s=3600),
             "store": self._open_files,
             "noise_bytes": self._noise,
             "clock": lambda: self.now,

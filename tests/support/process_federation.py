@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.run_queue import Run
 from coordinator.run_request import source_of
@@ -341,7 +341,7 @@ class ProcessFederation:
             "valid_votes": False,
             **changed,
         }
-        settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
             name, self.tasks[task or name], settings, source="public.csv", patience_s=patience_s
         )

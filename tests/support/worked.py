@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.run_queue import Run
 from coordinator.run_request import source_of
@@ -151,7 +151,7 @@ class Worked:
             "valid_votes": False,
             **changed,
         }
-        settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
             name,
             self.task,

@@ -26,8 +26,8 @@ from sqlalchemy import Connection, create_engine, text
 from coordinator.database import (
     Base,
     Database,
-    OpenRun,
     ReleasedAnswers,
+    RunAttempt,
     SqlCoordinatorJournal,
     SqlRunStore,
     engine,
@@ -78,13 +78,13 @@ def runs(database: Database) -> RunQueue:
 
 
 @pytest.fixture
-def run(runs: RunQueue) -> OpenRun:
+def run(runs: RunQueue) -> RunAttempt:
     runs.add("run", "{}")
     return runs.take_up("run")
 
 
 @pytest.fixture
-def store(run: OpenRun) -> SqlRunStore:
+def store(run: RunAttempt) -> SqlRunStore:
     return store_of(run)
 
 
@@ -189,7 +189,7 @@ class TestTakingOver:
     """Two processes that work on one run: the later one counts."""
 
     def test_who_opened_it_before_can_store_nothing(
-        self, runs: RunQueue, run: OpenRun, store: SqlRunStore
+        self, runs: RunQueue, run: RunAttempt, store: SqlRunStore
     ) -> None:
         journal = SqlCoordinatorJournal(run)
         journal.append(STEPS[0])
@@ -222,7 +222,7 @@ class TestTakingOver:
         release_next(newer, 1)
         assert list(newer.releases()) == [0, 1]
 
-    def test_a_closed_journal_writes_nothing(self, run: OpenRun) -> None:
+    def test_a_closed_journal_writes_nothing(self, run: RunAttempt) -> None:
         journal = SqlCoordinatorJournal(run)
         journal.close()
         with pytest.raises(RunLockedError):
@@ -231,7 +231,7 @@ class TestTakingOver:
 
 
 class TestSteps:
-    def test_they_are_there_again_in_order(self, run: OpenRun, runs: RunQueue) -> None:
+    def test_they_are_there_again_in_order(self, run: RunAttempt, runs: RunQueue) -> None:
         journal = SqlCoordinatorJournal(run)
         for step in STEPS:
             journal.append(step)
@@ -240,7 +240,7 @@ class TestSteps:
         assert SqlCoordinatorJournal(runs.take_up("another")).steps() == ()
 
     def test_a_step_that_is_missing_or_unreadable_is_damage(
-        self, run: OpenRun, database: Database
+        self, run: RunAttempt, database: Database
     ) -> None:
         for step in STEPS:
             SqlCoordinatorJournal(run).append(step)

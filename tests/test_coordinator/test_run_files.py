@@ -23,7 +23,7 @@ from coordinator.errors import (
     SetupError,
     VoidBatchError,
 )
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.run_files import STEPS, FileCoordinatorJournal, FileStore
 from coordinator.stages import Stage
 from coordinator.store import AskedBatch, BatchState, MemoryStore, RunStore
@@ -366,7 +366,7 @@ class TestStatements:
             form=AdditiveSum(),
             members=[Member(name, each.public, weights) for name, each, weights in members],
             pool=federation.pool,
-            settings=Settings(federation.run_terms, simulated=True),
+            settings=LabelingSettings(federation.run_terms, simulated=True),
             store=lambda ledger: MemoryStore(ledger, statements=federation.store.statements()),
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from coordinator.simulation import run as simulation
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
@@ -154,8 +154,8 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
     ]
 
 
-def settings() -> SimulationSettings:
-    return SimulationSettings(
+def settings() -> RunSettings:
+    return RunSettings(
         data=source_of("pool.csv", LABEL),
         queries=QUERIES,
         mechanism="confident",
