@@ -35,8 +35,8 @@ from benchmarks.secure_sum import masked_bytes
 from coordinator.config import RunSettings
 from coordinator.flower_app import GridTransport
 from coordinator.home import FederationHome, FederationSettings
+from coordinator.open_run import results_of
 from coordinator.run_request import source_of
-from coordinator.run_worker import results_of
 from coordinator.service import Coordinator
 from coordinator.superlink_child import QUIET
 from party.enrollment import CoordinatorDoor

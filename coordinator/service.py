@@ -45,11 +45,13 @@ from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
+from coordinator.open_run import results_of
 from coordinator.run_queue import Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import RunWorker, Surroundings, results_of, said
+from coordinator.run_worker import RunWorker, said
 from coordinator.stages import OnStage, pass_by
 from coordinator.superlink_child import QUIET, SuperLinkChild
+from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError

@@ -512,7 +512,7 @@ class TestSecrets:
 
     def test_nothing_from_outside_can_set_the_hook(self) -> None:
         """It is an argument of the program's own code: no option, setting or file names it."""
-        passes_it_on = {"labeling.py", "stages.py", "service.py", "run_worker.py"}
+        passes_it_on = {"labeling.py", "stages.py", "service.py", "open_run.py", "surroundings.py"}
         sources = {
             path: path.read_text(encoding="utf-8")
             for package in ("coordinator", "party")

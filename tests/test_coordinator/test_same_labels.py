@@ -192,10 +192,11 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     named = {path for path, text in sources.items() if re.search("noise_?(bytes|seed)", text, re.I)}
     assert named == {
         "coordinator/labeling.py",
-        "coordinator/run_worker.py",
+        "coordinator/open_run.py",
         "coordinator/service.py",
         "coordinator/simulation/hospitals.py",
         "coordinator/simulation/run.py",
+        "coordinator/surroundings.py",
         "party/node.py",
     }
     deployed_parts = [
