@@ -38,12 +38,12 @@ from coordinator.home import FederationHome, FederationSettings
 from coordinator.open_run import results_of
 from coordinator.run_request import source_of
 from coordinator.service import Coordinator
-from coordinator.superlink_child import QUIET
 from party.enrollment import CoordinatorDoor
 from party.site import Site
 from party.site_records import SiteRecords, Subject
 from party.tasks import fetch_task
 from pate_fed.data.task import LearningTask
+from pate_fed.nodes import QUIET_FLOWER
 from protocols import wire
 from protocols.fingerprint_words import spoken
 
@@ -297,7 +297,7 @@ def free_ports(count: int) -> list[int]:
 def environment(folder: Path) -> dict[str, str]:
     """What every process gets."""
     kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, **QUIET, "FLWR_HOME": str(folder / "flower"), "OMP_NUM_THREADS": "1"}
+    return {**kept, **QUIET_FLOWER, "FLWR_HOME": str(folder / "flower"), "OMP_NUM_THREADS": "1"}
 
 
 def wait_for(what: Callable[[], bool], name: str, *, seconds: float = _START_S) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
 from coordinator.errors import HomeError
+from pate_fed.nodes import write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 
@@ -29,7 +30,6 @@ DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
 
 _SECRET_BYTES = 32
-_OWNER_ONLY = 0o600
 _FOLDERS = ("pools", "runs")
 _PASSWORDS = ("password", "sslpassword")
 """What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
@@ -227,15 +227,8 @@ class FederationHome:
             raise HomeError(f"{name} must be readable", error.strerror) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all; only its owner may read it."""
-        partial = self.path(f".{name}.partial")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path(name))
+            write_file(self.path(name), content)
         except OSError as error:
             raise HomeError(f"{name} must be writable", error.strerror) from error
 

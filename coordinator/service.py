@@ -15,7 +15,6 @@ import shutil
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,13 +49,13 @@ from coordinator.run_queue import Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import RunWorker, said
 from coordinator.stages import OnStage, pass_by
-from coordinator.superlink_child import QUIET, SuperLinkChild
+from coordinator.superlink_child import SuperLinkChild, flower_variables
 from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from protocols.chained_log import write_file
+from pate_fed.nodes import place_of, write_file
 from protocols.enrollment import Invitation
 from protocols.errors import ProtocolError
 from protocols.fingerprint_words import is_same
@@ -509,16 +508,14 @@ def _lock(home: FederationHome) -> int:
 
 def _be_quiet(home: FederationHome) -> None:
     """Let Flower's parts in this process call nobody, and write into the folder alone."""
-    os.environ.update(QUIET, FLWR_HOME=str(home.path("flower").absolute()))
+    os.environ.update(flower_variables(home))
 
 
 def _reason(error: Exception) -> str:
     """Name an error: one of ours by its code, another by kind and place, never by its text."""
     if isinstance(error, CoordinatorError | ProtocolError | PateFedError):
         return said(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
-    return f"PF-490: a {type(error).__name__} at {place}"
+    return f"PF-490: {place_of(error)}"
 
 
 def follow(

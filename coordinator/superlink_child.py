@@ -15,17 +15,10 @@ from typing import IO, Final
 import httpx
 
 from coordinator.home import LOOPBACK, FederationHome
+from pate_fed.nodes import QUIET_FLOWER
 
-QUIET: Final[Mapping[str, str]] = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Loopback goes through nobody's proxy.
-    "NO_PROXY": LOOPBACK,
-    "no_proxy": LOOPBACK,
-}
-"""Environment of every process: Flower calls nobody, and installs nothing."""
+_NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
+"""Loopback goes through nobody's proxy."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _IS_STEADY_S: Final = 60.0
@@ -34,9 +27,10 @@ _END_S: Final = 15.0
 _log = logging.getLogger(__name__)
 
 
-def quiet_environment(home: FederationHome) -> dict[str, str]:
-    """Return the environment of a process that runs Flower for a federation."""
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home.path("flower").absolute())}
+def flower_variables(home: FederationHome) -> dict[str, str]:
+    """Return what every process that runs Flower for a federation has in its environment."""
+    flower = str(home.path("flower").absolute())
+    return {**QUIET_FLOWER, **_NO_PROXY, "FLWR_HOME": flower}
 
 
 class SuperLinkChild:
@@ -116,7 +110,7 @@ class SuperLinkChild:
         return subprocess.Popen(  # noqa: S603 - our own program
             [*command, str(self._home.folder.absolute())],
             stdin=subprocess.PIPE,
-            env=quiet_environment(self._home),
+            env={**os.environ, **flower_variables(self._home)},
         )
 
     def _answers(self) -> bool:

@@ -5,7 +5,6 @@ Made once when it joins, and never overwritten. What is secret is readable by it
 
 from __future__ import annotations
 
-import os
 import secrets
 import tomllib
 from dataclasses import dataclass, field, fields
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from party.errors import SiteError, StorageError
 from party.guard import Policy
+from pate_fed.nodes import write_file
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -34,7 +34,6 @@ SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 DATABASE_FILE = "party.db"
 _SECRET_BYTES = 32
-_OWNER_ONLY = 0o600
 _IDENTITY_KEY = "identity.key"
 KEYS = (_IDENTITY_KEY, "node.key", "node.secret")
 """What whoever holds it can speak with for the hospital."""
@@ -308,14 +307,8 @@ class Site:
             raise SiteError(f"{name} must be readable", error.strerror) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        partial = self.path(f".{name}.partial")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path(name))
+            write_file(self.path(name), content)
         except OSError as error:
             raise SiteError(f"{name} must be writable", error.strerror) from error
 

@@ -10,7 +10,6 @@ import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
-    Format,
     FormatOption,
     HomeOption,
     choice,
@@ -21,6 +20,7 @@ from coordinator.cli.console import (
 )
 from coordinator.errors import InvalidSettingError, RunEndedError
 from coordinator.run_queue import Run, RunState
+from pate_fed.nodes import Format
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"

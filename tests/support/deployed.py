@@ -27,7 +27,7 @@ from coordinator.home import FederationHome, FederationSettings
 from coordinator.service import Coordinator
 from party import flower_app
 from party.enrollment import CoordinatorDoor
-from party.flower_runtime import QUIET, Executor, SuperNodeSettings
+from party.flower_runtime import Executor, SuperNodeSettings
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.ledger_store import MemoryLedgerStore
@@ -35,6 +35,7 @@ from party.node import PartyNode, PartyTask, Vote, tasks_of
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
+from pate_fed.nodes import QUIET_FLOWER
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -79,7 +80,7 @@ def make_home(folder: Path, *, database: str = "") -> FederationHome:
 def environment(folder: Path) -> dict[str, str]:
     """What every process gets; coverage and proxies of the machine it does not."""
     kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, **QUIET, "PYTHONPATH": str(ROOT), "FLWR_HOME": str(folder / "flower")}
+    return {**kept, **QUIET_FLOWER, "PYTHONPATH": str(ROOT), "FLWR_HOME": str(folder / "flower")}
 
 
 def write_public_table(path: Path, *, rows: int = 60) -> Path:

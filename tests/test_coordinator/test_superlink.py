@@ -27,7 +27,7 @@ from coordinator import superlink as superlink_module
 from coordinator.errors import SuperLinkError
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome
-from coordinator.superlink_child import SuperLinkChild, quiet_environment
+from coordinator.superlink_child import SuperLinkChild, flower_variables
 from protocols import wire
 from tests.support.deployed import make_home
 
@@ -74,7 +74,7 @@ def public(home: FederationHome, superlink: SuperLinkChild) -> Iterator[httpx.Cl
 
 
 def client_at(home: FederationHome, port: int, monkeypatch: pytest.MonkeyPatch) -> SuperLinkClient:
-    for name, value in quiet_environment(home).items():
+    for name, value in flower_variables(home).items():
         monkeypatch.setenv(name, value)
     return SuperLinkClient(
         f"127.0.0.1:{port}", ca_certificate=home.ca_certificate, secret=home.superlink_secret

@@ -1,0 +1,25 @@
+"""What a hospital's node and a coordinator share without knowing each other."""
+
+from pate_fed.nodes.console import (
+    CodedError,
+    Format,
+    error_line,
+    one_line,
+    place_of,
+    printable,
+    wants_json,
+)
+from pate_fed.nodes.owner_files import write_file
+from pate_fed.nodes.quiet_flower import QUIET_FLOWER
+
+__all__ = [
+    "QUIET_FLOWER",
+    "CodedError",
+    "Format",
+    "error_line",
+    "one_line",
+    "place_of",
+    "printable",
+    "wants_json",
+    "write_file",
+]
