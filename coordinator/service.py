@@ -210,27 +210,35 @@ class Coordinator:
             seed=seed,
         )
         text = request.to_json()
-        folder = self.home.path("runs", name)
-        try:
-            self._publish(request.pool, task)
-            folder.mkdir(mode=0o700)
-            write_file(folder / "request.json", text.encode() + b"\n")
-        except FileExistsError as error:
-            raise RunRequestError("a run must have a name of its own", f"{name} again") from error
-        except OSError as error:
-            raise RunRequestError("the folder must be writable", error.strerror) from error
-        return self.queue.add(name, text)
+        if self.home.path("runs", name).exists():
+            raise RunRequestError("a run must have a name of its own", f"{name} again")
+        with self._published(request.pool, task):
+            return self.queue.add(name, text)
 
-    def _publish(self, pool: bytes, task: LearningTask) -> None:
-        """Let members fetch a task; of one pool there is one task."""
-        path, content = self.home.path("pools", pool.hex()), task.to_bytes()
-        if not path.exists():
-            write_file(path, content)
-        elif path.read_bytes() != content:
-            raise RunRequestError(
-                "inputs that were published must keep their task: its name, label and classes",
-                "another task",
-            )
+    @contextmanager
+    def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
+        """Let members fetch a task, unless what follows fails; of one pool there is one task."""
+        folder, content = self.home.path("pools"), task.to_bytes()
+        path = folder / pool.hex()
+        with _alone_in(folder):
+            is_new = not path.exists()
+            try:
+                if is_new:
+                    write_file(path, content)
+                is_same = path.read_bytes() == content
+            except OSError as error:
+                raise RunRequestError("the folder must be writable", error.strerror) from error
+            if not is_same:
+                raise RunRequestError(
+                    "inputs that were published must keep their task: its name, label and classes",
+                    "another task",
+                )
+            try:
+                yield
+            except BaseException:
+                if is_new:
+                    path.unlink()
+                raise
 
     def export(self, name: str, out: Path) -> list[str]:
         """Copy what a run gave into a new folder.
@@ -504,6 +512,17 @@ def _lock(home: FederationHome) -> int:
         os.close(descriptor)
         raise ServiceError("one service must have the folder", "another one has it") from error
     return descriptor
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in a folder of ours that takes it so."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _be_quiet(home: FederationHome) -> None:

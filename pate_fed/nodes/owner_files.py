@@ -12,7 +12,7 @@ OWNER_ONLY: Final = 0o600
 def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     """Write a file, or put another in its place, and wait until it is on disk.
 
-    A crash leaves the old file or the new one. What was begun is in a hidden file beside it.
+    A crash leaves the old file or the new one, and may leave a hidden one that was begun.
 
     Args:
         path: Where.
@@ -24,13 +24,18 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     """
     partial = path.with_name(f".{path.name}.partial")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(partial, flags, OWNER_ONLY), "wb") as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        os.fchmod(file.fileno(), mode)  # whatever an earlier life left, and whatever the umask
-        os.fsync(file.fileno())
-    partial.replace(path)
+    descriptor = os.open(partial, flags, OWNER_ONLY)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fchmod(descriptor, mode)  # whatever an earlier life left, and whatever the umask
+            os.fsync(descriptor)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     _sync_folder(path.parent)
 
 
