@@ -120,7 +120,7 @@ class SumOpening:
             bundle: What came.
             sender: Fingerprint of the party.
             identity: Its identity.
-            known_digest: Digest of its dealing in a sum that was opened before a restart, if any.
+            known_digest: Digest of its dealing that others heard of before a restart, if any.
 
         Raises:
             ConflictingMessageError: it dealt otherwise before.
