@@ -579,7 +579,8 @@ class TestDamage:
         "record",
         [
             [], ["dance"], ["plan"], ["plan", "text"], ["plan", b"a", b"b"], ["opened", b"x"],
-            ["opened", ["x"]], ["survivors", b"s"], ["survivors", b"s", ["x"]], ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
+            ["opened", ["x"]], ["survivors", b"s"], ["survivors", b"s", ["x"]],
+            ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
             ["heads", {}], [1],
         ],
         ids=str,
