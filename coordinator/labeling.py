@@ -959,9 +959,6 @@ class LabelingRun:
         except LateMessageError:
             return
 
-    def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
-        return self._exchange(dict.fromkeys(self._round.seats, frames))
-
     def _tell(self, frame: bytes, *, only: Collection[str] | None = None) -> list[PartyFailedError]:
         """Send a frame to all, or to some, behind the settlements each may not have heard of.
 

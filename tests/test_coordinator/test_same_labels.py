@@ -24,7 +24,8 @@ from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
 from tests.support import deployed as support
 from tests.support.command import Command, pate_fed
-from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed, environment
+from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed
+from tests.support.loopback_home import environment
 
 __all__ = ["pate_fed"]
 

@@ -29,7 +29,7 @@ from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome
 from coordinator.superlink_child import SuperLinkChild, flower_variables
 from protocols import wire
-from tests.support.deployed import make_home
+from tests.support.loopback_home import make_home
 
 # Every path that a stock SuperLink serves to whoever asks, and ways to write them otherwise.
 HIDDEN = (

@@ -28,9 +28,9 @@ from tests.support.deployed import (
     LABEL,
     NAMES,
     environment,
-    make_home,
     write_public_table,
 )
+from tests.support.loopback_home import make_home
 from tests.support.process_federation import enroll
 
 pytestmark = pytest.mark.slow

@@ -192,17 +192,14 @@ class TestJournal:
         with pytest.raises(JournalDamagedError):
             journal.find(PLAN)
 
-    def test_after_a_halt_only_its_owner_lets_it_go_on(self, database: PartyDatabase) -> None:
+    def test_after_a_halt_nothing_is_begun_for_good(self, database: PartyDatabase) -> None:
         journal = SqlJournal(database)
         journal.halt(40)
         assert journal.halted_at == 40
-        with pytest.raises(RestoredJournalError):
-            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.resume()
-        assert (journal.halted_at, journal.counter) == (0, 41)
-        journal.resume()
-        assert journal.counter == 41
-        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        for epoch in (1, 41):
+            with pytest.raises(RestoredJournalError) as caught:
+                journal.begin(run_id=RUN, epoch=epoch, plan_digest=PLAN)
+            assert (caught.value.code, caught.value.shown) == ("PF-214", 40)
 
     def test_it_is_open_once_and_the_next_is_told(
         self, database: PartyDatabase, path: Path
