@@ -54,6 +54,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with what it copies
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml

@@ -31,6 +31,7 @@ from party.errors import (
     StorageVersionError,
 )
 from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
+from party.storage.engine import NEWEST
 from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
@@ -73,6 +74,7 @@ class TestOpening:
         with create_engine(f"sqlite:///{path}").connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
+            assert context.get_current_revision() == NEWEST  # else every start would look for more
 
     def test_nobody_else_may_read_its_files(self, database: PartyDatabase, path: Path) -> None:
         SqlJournal(database).begin(run_id=RUN, epoch=1, plan_digest=PLAN)
