@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.run_files import STEPS
+
 from party.file_journal import FORMAT, FileJournal
 from party.journal import SketchedQueries
 from protocols.chained_log import MAX_RECORD_BYTES, ChainedLog, LogFaults
