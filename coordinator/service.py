@@ -473,6 +473,10 @@ def serve(
         service.start()
         try:
             if not service.superlink.wait_until_ready(_READY_S):
+                if service.superlink.lacks_port:
+                    raise ServiceError(
+                        "the ports of federation.toml must be free", "one that is not: see the log"
+                    )
                 raise ServiceError("the SuperLink must start", "no answer in time")
             on_ready(service)
             while True:

@@ -20,6 +20,12 @@ from pate_fed.nodes import QUIET_FLOWER
 _NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
 """Loopback goes through nobody's proxy."""
 
+NO_PORT: Final = 75
+"""Exit code of its process where a port is somebody else's."""
+
+_PORT_TRIES: Final = 4
+"""A service that was killed may leave its port behind for some seconds."""
+
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _IS_STEADY_S: Final = 60.0
 _POLL_S: Final = 0.5
@@ -41,11 +47,13 @@ class SuperLinkChild:
 
     Attributes:
         restarts: How often it had to be started again.
+        lacks_port: Whether it ended, the last time, because a port was somebody else's.
     """
 
     def __init__(self, home: FederationHome) -> None:
         self._home = home
         self.restarts = 0
+        self.lacks_port = False
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._is_ready = False
@@ -74,9 +82,11 @@ class SuperLinkChild:
         self._thread.start()
 
     def wait_until_ready(self, timeout_s: float) -> bool:
-        """Wait until it answers; tell whether it did."""
+        """Wait until it answers; tell whether it did. For a port it does not wait that long."""
         deadline = time.monotonic() + timeout_s
         while not self._is_ready and time.monotonic() < deadline and not self._stopped.is_set():
+            if self.lacks_port and self.restarts >= _PORT_TRIES:
+                break
             time.sleep(0.05)
         return self._is_ready
 
@@ -100,6 +110,7 @@ class SuperLinkChild:
                 return
             if time.monotonic() - started > _IS_STEADY_S:
                 pause = _FIRST_PAUSE_S
+            self.lacks_port = process.returncode == NO_PORT
             self.restarts += 1
             _log.error("the SuperLink ended with %s; it is started again", process.returncode)
             self._stopped.wait(pause)
