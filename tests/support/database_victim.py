@@ -23,8 +23,7 @@ from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from tests.support.federation import Federation
-from tests.support.journal_victim import acknowledging
-from tests.support.storage_victim import give_up_rights
+from tests.support.storage_victim import acknowledging, give_up_rights
 
 MEMBERS = (b"a" * 32, b"b" * 32)
 TASK = b"t" * 32

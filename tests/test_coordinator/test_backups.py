@@ -40,11 +40,8 @@ def kept(federation: MortalFederation, half: str) -> Kept:
     """Copy one half of the run."""
     with federation.database.transaction() as session:
         return [
-            (
-                row.__table__,
-                [dict(one) for one in session.execute(row.__table__.select()).mappings()],
-            )
-            for row in TABLES[half]
+            (table, [dict(row) for row in session.execute(table.select()).mappings()])
+            for table in (kind.__table__ for kind in TABLES[half])
         ]
 
 

@@ -36,9 +36,8 @@ from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
 from tests.support.federation import Federation, holds_vector
-from tests.support.journal_victim import RUN
 from tests.support.rounds import NOW, MemoryRun
-from tests.support.storage_victim import BUDGET, CHARGE, plan_of, y_of
+from tests.support.storage_victim import BUDGET, CHARGE, RUN, plan_of, y_of
 
 ROOT = Path(__file__).parents[2]
 PLAN, OTHER_PLAN = b"1" * 32, b"2" * 32
