@@ -28,6 +28,7 @@ bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars e
 	$(BIN)/python -m benchmarks.secure_sum --format json
 	$(BIN)/python -m benchmarks.accounting --format json
 	$(BIN)/python -m benchmarks.noise --format json
+	$(BIN)/python -m benchmarks.deployment --format json
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
