@@ -9,6 +9,7 @@ bytes, indefinite lengths and everything above the type's bound.
 from __future__ import annotations
 
 import hashlib
+import struct
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, NoReturn, TypeVar
@@ -315,8 +316,7 @@ def _digests_in(frame: bytes, start: int, count: int) -> tuple[bytes, ...]:
     heads = frame[start:stop:_ITEM_BYTES], frame[start + 1 : stop : _ITEM_BYTES]
     if heads != (bytes((first,)) * count, bytes((second,)) * count):
         return ()
-    places = range(start + len(_DIGEST_HEAD), stop, _ITEM_BYTES)
-    return tuple([frame[place : place + DIGEST_BYTES] for place in places])
+    return struct.unpack_from(f"{len(_DIGEST_HEAD)}x{DIGEST_BYTES}s" * count, frame, start)
 
 
 def _fills(size: int, room: int) -> bool:

@@ -109,7 +109,7 @@ def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     signed = wire.sign(dealt.message, cheat.run.identities[me])
     to = cheat.fingerprint(HOLDER)
     key = dealer._roots.sending_key(to, phase_digest=cheat.plan_digest, stage=STAGE)
-    return signed.frame, seal_shares(signed.digest + dealt.columns[HOLDER], key)
+    return signed.frame, seal_shares(dealt.columns[HOLDER], key, dealing_digest=signed.digest)
 
 
 def revealed_by(cheat: Cheat, seat: int, frames: list[bytes]) -> bytes:

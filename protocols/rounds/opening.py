@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
+from protocols.dealing import Labels, column_bytes, read_disclosure
 from protocols.errors import (
     ConflictingMessageError,
     TooFewSharesError,
@@ -25,7 +25,7 @@ from protocols.identity import PublicIdentity
 from protocols.messages import KIB, Dealing, Reveal, ShareBundle
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.secure_sum import SecureSum, SignedKey
-from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets
+from protocols.shamir import Elements, Shamir, elements_to_secrets
 from protocols.share_envelope import TAG_BYTES
 from protocols.wire import Signed
 
@@ -263,7 +263,7 @@ class SumOpening:
 
     @property
     def _envelope_bytes(self) -> int:
-        return DIGEST_BYTES + SHARE_BYTES * len(self._seats) + TAG_BYTES
+        return column_bytes(len(self._seats)) + TAG_BYTES
 
     def __repr__(self) -> str:
         return f"SumOpening(dealt={len(self._dealt)}, survivors={len(self._survivors)})"

@@ -264,7 +264,7 @@ class RunReader:
             digest = read_frame(dealt, frames.DEALING).digest
             try:
                 column = sharing.open_column(self._column_key(dealer, holder), sealed, digest)
-                sharing.check_column(dealing, column, holder)
+                sharing.check_column(dealing, column, holder, self._survivor_set[2])
             except Refused:
                 # Whose fault it is: the coordinator's, unless the dealer signed this.
                 self._dealing(dealt, dealer, signed=True)
