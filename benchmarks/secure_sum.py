@@ -354,7 +354,8 @@ def enrolment(parties: int, rounds: int) -> tuple[list[Bar], list[Figure]]:
     ours, limits, reading = [], [], []
     for _ in range(rounds):
         limits.append(_seconds(bare))
-        federation = Federation(parties, FORMS["additive"])
+        with no_collections():
+            federation = Federation(parties, FORMS["additive"])
         ours.append(federation.party_seconds)
         reading.append(federation.reading_seconds)
     what = f"B5 a party's envelopes / (n-1) x (seal + open + verify); n={parties}"
@@ -467,9 +468,10 @@ def dealing_seconds(parties: int, rounds: int) -> list[Figure]:
     )
     dealt = deal()
     labels = dealing.Labels.of(dealt.message, dealer=0)
+    held = [column[dealing.DIGEST_BYTES :] for column in dealt.columns]
     whole, hashes = cpu_each(
         deal,
-        lambda: [labels.of_column(place, column) for place, column in enumerate(dealt.columns)],
+        lambda: [labels.of_shares(place, shares) for place, shares in enumerate(held)],
         rounds=rounds,
     )
     return [

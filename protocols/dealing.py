@@ -28,6 +28,7 @@ import numpy as np
 
 from protocols.errors import WrongShareError
 from protocols.messages import MAX_PARTIES, Dealing
+from protocols.prg import KEY_BYTES, ctr_keystream
 from protocols.shamir import (
     SHARE_BYTES,
     Elements,
@@ -80,15 +81,18 @@ def deal(
         sender: Its fingerprint.
         plan_digest: Plan whose secrets they are.
         threshold: Shares that open a secret.
-        random_bytes: Cryptographic random numbers.
+        random_bytes: Cryptographic random numbers: a salt, and the key of a stream, whose bytes
+            the polynomials are drawn from. Many shares take many numbers, which the operating
+            system makes several times slower; who tells them from its own breaks AES-256, under
+            which the shared secrets are masks.
     """
     parties = len(secrets)
-    salt = random_bytes(SALT_BYTES)
+    salt, drawn = random_bytes(SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
     shamir, elements = Shamir(threshold, parties), secrets_to_elements(secrets)
     shares = np.empty((parties, parties, SHARE_BYTES // 2), dtype="<u2")
     for start in range(0, parties, _SECRETS_AT_ONCE):
         some = slice(start, start + _SECRETS_AT_ONCE)
-        split = shamir.split(elements[some], random_bytes=random_bytes)
+        split = shamir.split(elements[some], random_bytes=drawn)
         write_shares(split, out=shares[:, some])
     labels = Labels(plan_digest, salt, seat)
     columns, roots = [], []
@@ -102,10 +106,8 @@ def deal(
         plan_digest=plan_digest,
         sender=sender,
         salt=salt,
-        secret_hashes=tuple(
-            labels.of_secret(place, secret) for place, secret in enumerate(secrets)
-        ),
-        column_roots=tuple(roots),
+        secret_hashes=b"".join(map(labels.of_secret, range(parties), secrets)),
+        column_roots=b"".join(roots),
     )
     return Dealt(message, tuple(columns))
 
@@ -172,7 +174,7 @@ def disclose(
     Raises:
         WrongShareError: what would be opened is not what the dealer signed, or no shares.
     """
-    parties = len(dealing.column_roots)
+    parties = dealing.parties
     if len(column) != column_bytes(parties):
         raise WrongShareError("one share must be of each secret", "another length")
     labels = Labels.of(dealing, dealer=dealer)
@@ -180,7 +182,7 @@ def disclose(
     split_shares(opened)
     rest = keys_digest = column[:DIGEST_BYTES]
     mask_hash = labels.of_share(holder, dealer, opened[:SHARE_BYTES])
-    as_signed = _root_above(mask_hash, keys_digest) == dealing.column_roots[holder]
+    as_signed = _root_above(mask_hash, keys_digest) == dealing.column_root(holder)
     if dropped:
         hashes = labels.of_shares(holder, column[DIGEST_BYTES:])
         as_signed = as_signed and _keys_digest(hashes, dealer) == keys_digest
@@ -212,7 +214,7 @@ def read_disclosure(
     Raises:
         WrongShareError: it is something else.
     """
-    parties = len(dealing.column_roots)
+    parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):
         raise WrongShareError("a disclosure must have its length", "another")
     places = (dealer, *dropped)
@@ -228,9 +230,21 @@ def read_disclosure(
         kept = zip(_kept(parties, dealer, dropped), _pieces(rest, DIGEST_BYTES), strict=True)
         hashes = opened | dict(kept)
         keys_digest = _keys_digest([hashes[place] for place in range(parties)], dealer)
-    if _root_above(opened[dealer], keys_digest) != dealing.column_roots[holder]:
+    if _root_above(opened[dealer], keys_digest) != dealing.column_root(holder):
         raise WrongShareError("shares must be the ones that their dealer signed", "others")
     return split_shares(opened_bytes)
+
+
+def _stream_bytes(key: bytes) -> Callable[[int], bytes]:
+    """Read the stream of a fresh key, piece by piece."""
+    encryptor = ctr_keystream(key)
+
+    def read(size: int) -> bytes:
+        piece = bytearray(size)
+        encryptor.update_into(bytes(size), piece)
+        return bytes(piece)
+
+    return read
 
 
 def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:

@@ -172,7 +172,7 @@ class ShareHolder:
         fits = (
             dealing.sender == dealer
             and dealing.plan_digest == self._plan_digest
-            and len(dealing.secret_hashes) == len(dealing.column_roots) == len(self._seats)
+            and dealing.is_among(len(self._seats))
         )
         if not fits:
             raise UnexpectedMessageError(

@@ -136,7 +136,7 @@ class SumOpening:
         fits = (
             bundle.plan_digest == dealing.plan_digest == self._plan_digest
             and dealing.sender == sender
-            and len(dealing.secret_hashes) == len(dealing.column_roots) == len(self._seats)
+            and dealing.is_among(len(self._seats))
             and len(bundle.envelopes) == len(self._seats) - 1
             and {len(envelope) for envelope in bundle.envelopes} == {self._envelope_bytes}
         )
@@ -255,7 +255,7 @@ class SumOpening:
         except WrongShareError as error:
             raise error.from_peer(dealer.hex()) from error
         for place, secret in secrets.items():
-            if labels.of_secret(place, secret) != dealing.secret_hashes[place]:
+            if labels.of_secret(place, secret) != dealing.secret_hash(place):
                 raise WrongShareError(
                     "shares must join to the secret that was signed", "another", peer=dealer.hex()
                 )

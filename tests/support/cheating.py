@@ -31,10 +31,10 @@ def dealt_otherwise(dealt: Dealt, *, dealer: int, holder: int, shares: bytes) ->
     """A dealing that gives one holder other shares, and signs them."""
     message = dealt.message
     bare = sharing.Dealing(message.plan_digest, message.salt, dealer)
-    columns, roots = list(dealt.columns), list(message.column_roots)
+    columns, roots = list(dealt.columns), sharing.cut(message.column_roots, 32)
     columns[holder] = sharing.column_of(bare, shares, holder)
     roots[holder] = sharing.root_of_shares(bare, shares, holder)
-    return Dealt(replace(message, column_roots=tuple(roots)), tuple(columns))
+    return Dealt(replace(message, column_roots=b"".join(roots)), tuple(columns))
 
 
 class Cheat:

@@ -259,7 +259,7 @@ class Run:
 
     def dealing_fields(self, one: Dealing) -> list[Any]:
         sender = self.fingerprints[one.seat]
-        return [one.plan, sender, one.salt, one.secret_hashes, one.roots]
+        return [one.plan, sender, one.salt, b"".join(one.secret_hashes), b"".join(one.roots)]
 
     def column_key(self, dealer: int, holder: int, *, epoch: int = 1) -> bytes:
         root = self.root(dealer, holder, epoch=epoch)

@@ -252,7 +252,7 @@ def _digest(frame: bytes) -> bytes:
 
 
 def _lists(dealing: Dealing) -> list[Any]:
-    return [dealing.secret_hashes, dealing.roots]
+    return [b"".join(dealing.secret_hashes), b"".join(dealing.roots)]
 
 
 def _changed(dealing: Dealing) -> list[bytes]:

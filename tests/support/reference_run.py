@@ -249,8 +249,8 @@ class RunReader:
         signer = self.identities[dealer] if signed else None
         plan, sender, salt, hashes, roots = read_frame(frame, frames.DEALING, signer=signer).fields
         require([plan, sender] == [self.plan_digest, self.fingerprints[dealer]], "its own")
-        require(len(hashes) == len(roots) == len(self.identities), "one for each seat")
-        return Dealing(plan, salt, dealer, hashes, roots)
+        require(len(hashes) == len(roots) == 32 * len(self.identities), "one for each seat")
+        return Dealing(plan, salt, dealer, sharing.cut(hashes, 32), sharing.cut(roots, 32))
 
     def columns_of(self, frame: bytes, holder: int) -> dict[int, bytes]:
         """The good columns of a bundle to a holder, by dealer."""

@@ -28,7 +28,7 @@ from protocols.shamir import (
 from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from tests.support import reference_sharing as sharing
 from tests.support.cheating import dealt_otherwise
-from tests.support.reference_crypto import hkdf
+from tests.support.reference_crypto import counter_stream, hkdf
 
 PLAN = hashlib.sha256(b"plan").digest()
 ME = hashlib.sha256(b"me").digest()
@@ -113,17 +113,47 @@ def test_hashes_are_the_ones_that_the_module_says() -> None:
             for place in range(PARTIES)
         ]
         keys = sha(b"keys\0", *[leaf for place, leaf in enumerate(leaves) if place != DEALER])
-        assert one.message.column_roots[holder] == sha(b"column\0", leaves[DEALER], keys)
+        assert one.message.column_root(holder) == sha(b"column\0", leaves[DEALER], keys)
         assert column[:32] == keys
-    assert one.message.secret_hashes == tuple(
+    assert one.message.secret_hashes == b"".join(
         sha(b"secret\0", bound, number(place), secret) for place, secret in enumerate(SECRETS)
     )
+
+
+def test_polynomials_are_drawn_from_the_stream_of_a_key_that_is_fresh() -> None:
+    """Another key than the salt, in bytes of AES-256-CTR: none comes twice."""
+    drawn, sizes = random_bytes(b"coefficients"), []
+
+    def counted(size: int) -> bytes:
+        sizes.append(size)
+        return drawn(size)
+
+    one = deal(
+        SECRETS,
+        seat=DEALER,
+        sender=ME,
+        plan_digest=PLAN,
+        threshold=THRESHOLD,
+        random_bytes=counted,
+    )
+    assert sizes == [32, 32]
+    again = random_bytes(b"coefficients")
+    assert one.message.salt == again(32)
+    stream = counter_stream(again(32), 4 * (THRESHOLD - 1) * PARTIES * 16)
+    numbers = np.frombuffer(stream, dtype="<u4").astype(np.int64) % 65537
+    by_power = numbers.reshape(THRESHOLD - 1, PARTIES, 16)
+    for place, secret in enumerate(SECRETS):
+        powers = [sharing.read_secret(secret), *by_power[:, place].tolist()]
+        for holder, column in enumerate(one.columns):
+            share = sharing.share_of(powers[0], powers[1:], holder)
+            assert column[32 + 34 * place :][:34] == sharing.write_share(share)
 
 
 def test_a_salt_is_fresh_so_equal_secrets_have_other_hashes() -> None:
     one, other = dealt(b"1").message, dealt(b"2").message
     assert one.salt != other.salt
-    assert not set(one.secret_hashes) & set(other.secret_hashes)
+    hashes = {each.secret_hash(place) for each in (one, other) for place in range(PARTIES)}
+    assert len(hashes) == 2 * PARTIES
 
 
 def test_the_largest_column_fits_its_bound() -> None:
@@ -236,10 +266,10 @@ def test_a_dealer_that_signs_another_digest_than_that_of_its_shares_is_found_out
     column = keys + one.columns[3][32:]
     bare = sharing.Dealing(PLAN, one.message.salt, DEALER)
     own = sharing.hashes_of_shares(bare, column[32:], 3)[DEALER]
-    roots = list(one.message.column_roots)
+    roots = sharing.cut(one.message.column_roots, 32)
     roots[3] = bare.root_of(own, keys)
     lying = Dealt(
-        dataclasses.replace(one.message, column_roots=tuple(roots)),
+        dataclasses.replace(one.message, column_roots=b"".join(roots)),
         (*one.columns[:3], column, one.columns[4]),
     )
     assert read(disclosed(lying, 3, []), lying, 3, []).shape == (1, 16)

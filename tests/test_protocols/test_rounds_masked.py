@@ -772,7 +772,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
                     altered(
                         b.dealings[0],
                         run.coordinator_identity,
-                        column_roots=(bytes(32),) * N,
+                        column_roots=bytes(32 * N),
                     ),
                     *b.dealings[1:],
                 )
@@ -880,7 +880,7 @@ def test_a_dealer_that_signs_shares_of_another_secret_is_named_and_the_batch_is_
     run, vectors = ready(), vectors_of(N)
 
     def change(dealt: Any) -> Any:
-        hashes = (bytes(32),) * N
+        hashes = bytes(32 * N)
         return dataclasses.replace(
             dealt, message=dataclasses.replace(dealt.message, secret_hashes=hashes)
         )
@@ -1124,12 +1124,12 @@ def _redealt(run: MemoryRun, fp: bytes, bundle: ShareBundle, **changed: Any) -> 
             id="hashes of another plan",
         ),
         pytest.param(
-            lambda r, f, b: _redealt(r, f, b, secret_hashes=(bytes(32),) * 4),
+            lambda r, f, b: _redealt(r, f, b, secret_hashes=bytes(32 * 4)),
             UnexpectedMessageError,
             id="a hash missing",
         ),
         pytest.param(
-            lambda r, f, b: _redealt(r, f, b, column_roots=(bytes(32),) * 6),
+            lambda r, f, b: _redealt(r, f, b, column_roots=bytes(32 * 6)),
             UnexpectedMessageError,
             id="a root more",
         ),
@@ -1229,7 +1229,7 @@ def test_self_masks_and_salts_are_fresh_for_every_plan() -> None:
     bundles = [m for m in (wire.decode(f).message for f in seen) if isinstance(m, ShareBundle)]
     dealings = [wire.expect(wire.decode(b.dealings[0]), Dealing) for b in bundles]
     assert len({d.salt for d in dealings}) == len(dealings) == 4 * N
-    assert len({h for d in dealings for h in d.secret_hashes}) == 4 * N * N
+    assert len({d.secret_hash(place) for d in dealings for place in ALL}) == 4 * N * N
     ys = [m.body for m in (wire.decode(f).message for f in seen) if isinstance(m, MaskedVector)]
     assert len(set(ys)) == 4 * N
 
