@@ -26,7 +26,7 @@ from pate_fed.mechanisms import FirstPhase
 from pate_fed.query_sketches import from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
-from protocols.dealing import Dealt, deal, disclose, read_disclosure, require_column
+from protocols.dealing import Dealt, deal, disclose, read_disclosure
 from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
@@ -255,10 +255,13 @@ def spoiled(chance: random.Random, corpus: list[bytes]) -> bytes:
 
 def test_share_envelopes() -> None:
     key = b"k" * 32
-    corpus = [seal_shares(content, key) for content in (b"", b"x", bytes(32), bytes(3_000))]
+    corpus = [
+        seal_shares(content, key, dealing_digest=bytes(32))
+        for content in (b"", b"x", bytes(32), bytes(3_000))
+    ]
 
     def door(data: bytes) -> None:
-        open_shares(data, key)
+        open_shares(data, key, dealing_digest=bytes(32))
         assert data in corpus
 
     fuzz("share envelopes", door, lambda chance: spoiled(chance, corpus))
@@ -269,7 +272,7 @@ def test_share_columns() -> None:
     good = shares.columns[HOLDER]
 
     def door(data: bytes) -> None:
-        require_column(data, shares.message, dealer=DEALER, holder=HOLDER)
+        disclose(data, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
         assert data == good
 
     fuzz("share columns", door, lambda chance: spoiled(chance, [good, *shares.columns]))
@@ -278,8 +281,7 @@ def test_share_columns() -> None:
 def test_disclosures() -> None:
     shares = dealt()
     column = shares.columns[HOLDER]
-    hashes = require_column(column, shares.message, dealer=DEALER, holder=HOLDER)
-    good = disclose(column, hashes, dealer=DEALER, dropped=DROPPED)
+    good = disclose(column, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
 
     def door(data: bytes) -> None:
         read_disclosure(data, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
