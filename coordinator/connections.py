@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coordinator.errors import InvalidSettingError
+from coordinator.errors import HomeError, ServiceError
 
 _IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that say whose it is: the rest a machine chooses as it likes."""
@@ -63,9 +63,7 @@ class PortLimits:
             value = getattr(self, one.name)
             kinds = (int, float) if one.name.endswith("_s") else (int,)
             if type(value) not in kinds or not 0 < value < 10**6:
-                raise InvalidSettingError(
-                    f"{one.name} must be above 0 and below a million", repr(value)
-                )
+                raise HomeError(f"{one.name} must be above 0 and below a million", repr(value))
 
 
 class Connections:
@@ -85,7 +83,7 @@ class Connections:
         """Open the port; what is accepted there is counted here.
 
         Raises:
-            OSError: it cannot be opened.
+            ServiceError: it cannot be opened.
         """
         _make_room_for_files(self._limits.connections + _OTHER_FILES)
         return _bound(_Listener(self, _family_of(host)), host, port)
@@ -224,7 +222,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Open a port whose connections nobody counts.
 
     Raises:
-        OSError: it cannot be opened.
+        ServiceError: it cannot be opened.
     """
     return _bound(socket.socket(_family_of(host)), host, port)
 
@@ -264,9 +262,9 @@ def _bound(listener: socket.socket, host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise ServiceError(f"port {port} of {host} must be ours to have", error.strerror) from error
     return listener
 
 

@@ -181,7 +181,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     """Serve until the process is told to stop, or its parent ends.
 
     Raises:
-        OSError: a socket cannot be opened.
+        ServiceError: a port cannot be had.
     """
     sys.argv = settings.arguments()
     config = _parse_superlink_lifespan_config()

@@ -6,6 +6,7 @@ its standard input keeps it alive.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import signal
 import sys
@@ -15,10 +16,14 @@ from pathlib import Path
 from coordinator import enrollment_app
 from coordinator.database import Database
 from coordinator.enrollment import Enrollment
+from coordinator.errors import ServiceError
 from coordinator.home import FederationHome, utc_now
 from coordinator.logs import write_logs_as_json
 from coordinator.rate_limit import RateLimit
 from coordinator.superlink import SuperLinkSettings, serve
+from coordinator.superlink_child import NO_PORT
+
+_log = logging.getLogger(__name__)
 
 
 def settings_of(home: FederationHome) -> SuperLinkSettings:
@@ -48,7 +53,11 @@ def main() -> None:
     settings = settings_of(home)
     rate = RateLimit(settings.limits.enrollments_per_minute, clock=time.monotonic)
     app = enrollment_app.build(enrollment, pools=home.path("pools"), rate=rate)
-    serve(settings, enrollment=app)
+    try:
+        serve(settings, enrollment=app)
+    except ServiceError as error:
+        _log.error("[%s] %s", error.code, error)
+        sys.exit(NO_PORT)
 
 
 if __name__ == "__main__":

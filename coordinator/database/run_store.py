@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from coordinator.database.answers import members_digest
-from coordinator.database.runs import OpenRun
+from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import (
     AnswerRow,
     RunBatchRow,
@@ -55,7 +55,7 @@ class SqlRunStore(MemoryStore):
 
     def __init__(
         self,
-        run: OpenRun,
+        run: RunAttempt,
         ledger: RunLedger,
         *,
         pool: QueryPool,
@@ -109,7 +109,9 @@ class SqlRunStore(MemoryStore):
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
             self._end_batch(session, batch, BatchState.RELEASED, indices=indices, release=release)
-            session.add_all(self._answers(batch, indices, release))
+            # Past the object mapper: thousands of queries come at once.
+            rows = list(self._answers(batch, indices, release))
+            session.connection().execute(insert(AnswerRow), rows)
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
     def save_failure(self, ledger: RunLedger, *, batch: int, state: BatchState) -> None:
@@ -174,21 +176,25 @@ class SqlRunStore(MemoryStore):
 
     def _answers(
         self, batch: int, indices: tuple[int, ...], release: NoisyRelease
-    ) -> Iterator[AnswerRow]:
+    ) -> Iterator[dict[str, Any]]:
+        """Columns of `AnswerRow`, for thousands of queries at once."""
         digests = self._pool.ask(indices).digests
+        of_all = {
+            "attempt": self._run.attempt,
+            "batch": batch,
+            "pool_digest": self._pool.digest,
+            "task_digest": self._task_digest,
+            "members_digest": self._members_digest,
+        }
         for place, (query, outcome) in enumerate(zip(digests, release.outcomes, strict=True)):
             is_answered = outcome == Outcome.ANSWERED
-            yield AnswerRow(
-                attempt=self._run.attempt,
-                batch=batch,
-                place=place,
-                pool_digest=self._pool.digest,
-                task_digest=self._task_digest,
-                members_digest=self._members_digest,
-                query_digest=query,
-                label=int(release.labels[place]) if is_answered else None,
-                was_looked_at=bool(outcome != Outcome.NOT_ASKED),
-            )
+            yield {
+                **of_all,
+                "place": place,
+                "query_digest": query,
+                "label": int(release.labels[place]) if is_answered else None,
+                "was_looked_at": bool(outcome != Outcome.NOT_ASKED),
+            }
 
     # Reading ----------------------------------------------------------------------------------
 

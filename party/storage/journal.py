@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Insert, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -169,7 +169,7 @@ class SqlJournal(Journal):
                 raise KeyReuseError("no query may be answered twice", "one that was")
             plan.is_claiming = True
             session.flush()  # its queries name it
-            _insert(session, ClaimRow, ({"query": q, "plan_digest": plan_digest} for q in queries))
+            _insert(session, insert(ClaimRow), _of_plan(plan_digest, queries))
             _count(session)
 
     def release(self, plan_digest: bytes, retry: RetrySet) -> None:
@@ -194,7 +194,7 @@ class SqlJournal(Journal):
                 )
             )
             session.flush()
-            _insert(session, FreedRow, ({"query": q, "plan_digest": plan_digest} for q in queries))
+            _insert(session, insert(FreedRow), _of_plan(plan_digest, queries))
             _count(session)
 
     def any_answered(
@@ -219,18 +219,16 @@ class SqlJournal(Journal):
                 for part in _parts(batch.queries)
                 for query in session.scalars(select(ClaimRow.query).where(ClaimRow.query.in_(part)))
             }
+            noted = upsert(SketchRow)
             # What was answered keeps what was noted of it.
-            for part in _parts([row for row in rows if row["query"] not in claimed]):
-                noted = upsert(SketchRow).values(part)
-                session.execute(
-                    noted.on_conflict_do_update(
-                        index_elements=["query"],
-                        set_={
-                            "sketch": noted.excluded.sketch,
-                            "is_near": noted.excluded.is_near,
-                        },
-                    )
-                )
+            _insert(
+                session,
+                noted.on_conflict_do_update(
+                    index_elements=["query"],
+                    set_={"sketch": noted.excluded.sketch, "is_near": noted.excluded.is_near},
+                ),
+                (row for row in rows if row["query"] not in claimed),
+            )
             _count(session)
 
     def sketches(self) -> Sketches:
@@ -282,18 +280,6 @@ class SqlJournal(Journal):
             journal = _journal(session)
             if counter > journal.halted_at:
                 journal.halted_at = counter
-                _count(session)
-
-    def resume(self) -> None:
-        """Go on after a halt, because the owner said so; the counter moves past what was signed.
-
-        The owner vouches that no query that was answered meanwhile is missing here.
-        """
-        with self._transaction() as session:
-            journal = _journal(session)
-            if journal.halted_at:
-                journal.counter = max(journal.counter, journal.halted_at)
-                journal.halted_at = 0
                 _count(session)
 
     def __repr__(self) -> str:
@@ -374,9 +360,13 @@ def _any_answered(
 ) -> bool:
     if len(set(queries)) != len(queries):
         return True
+    was_freed = session.scalar(select(FreedRow.query).limit(1)) is not None  # of all, seldom any
     return any(
         session.scalar(select(ClaimRow.query).where(ClaimRow.query.in_(part)).limit(1)) is not None
-        or any(seats is None or not retry.allows(seats) for retry in _retries(session, part))
+        or (
+            was_freed
+            and any(seats is None or not retry.allows(seats) for retry in _retries(session, part))
+        )
         for part in _parts(queries)
     )
 
@@ -392,10 +382,15 @@ def _retries(session: Session, queries: Sequence[bytes]) -> list[RetrySet]:
     ]
 
 
-def _insert(session: Session, table: Any, rows: Iterable[dict[str, bytes]]) -> None:
+def _of_plan(plan_digest: bytes, queries: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    return ({"query": query, "plan_digest": plan_digest} for query in queries)
+
+
+def _insert(session: Session, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:
+    """Write many rows past the object mapper: thousands of queries come at once."""
     listed = list(rows)
     if listed:
-        session.execute(insert(table), listed)
+        session.connection().execute(statement, listed)
 
 
 def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -19,7 +19,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coordinator.connections import Connections, PortLimits, origin_of
-from coordinator.errors import InvalidSettingError
+from coordinator.errors import HomeError
 from coordinator.home import FederationHome
 from coordinator.superlink import server_of
 from tests.support.deployed import make_home
@@ -354,5 +354,5 @@ def test_whose_an_address_is(one: str, other: str, same: bool) -> None:
     ],
 )
 def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
-    with pytest.raises(InvalidSettingError):
+    with pytest.raises(HomeError):
         replace(PortLimits(), **{name: value})  # type: ignore[arg-type]

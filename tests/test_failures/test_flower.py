@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.run_queue import ENDED, RunState
 from coordinator.run_request import source_of
 from coordinator.service import EXCHANGE_S
@@ -35,7 +35,7 @@ OVER = tuple(state.value for state in ENDED)
 
 def ask(federation: Deployed, *, patience_s: float) -> None:
     """Queue a run of two batches."""
-    settings = SimulationSettings(
+    settings = RunSettings(
         data=source_of("public.csv", LABEL),
         queries=QUERIES,
         batch_size=3,
