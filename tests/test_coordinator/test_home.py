@@ -19,6 +19,7 @@ from coordinator.certificates import (
     make_ca,
     read_certificate,
 )
+from coordinator.connections import PortLimits
 from coordinator.errors import CertificateError, HomeError
 from coordinator.home import (
     FederationHome,
