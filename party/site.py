@@ -200,12 +200,19 @@ class Site:
         Raises:
             SiteError: it is none, or its file cannot be read.
         """
+        path = folder / SETTINGS_FILE
         try:
-            table: dict[str, Any] = tomllib.loads((folder / SETTINGS_FILE).read_text("utf-8"))
-        except (OSError, ValueError) as error:
+            table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        except FileNotFoundError as error:
             raise SiteError(
                 f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one", folder
             ) from error
+        except OSError as error:
+            raise SiteError(f"{path} must be readable", error.strerror) from error
+        except UnicodeDecodeError as error:
+            raise SiteError(f"{path} must be UTF-8", "other bytes") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SiteError(f"{path} must be TOML, each section in it once", error) from error
         if table.pop("schema_version", None) != SCHEMA_VERSION:
             raise SiteError(f"{SETTINGS_FILE} must be of version {SCHEMA_VERSION}", "another")
         known = {one.name for one in fields(SiteSettings)}
