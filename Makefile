@@ -28,6 +28,7 @@ bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars e
 	$(BIN)/python -m benchmarks.secure_sum --format json
 	$(BIN)/python -m benchmarks.accounting --format json
 	$(BIN)/python -m benchmarks.noise --format json
+	$(BIN)/python -m benchmarks.deployment --format json
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
@@ -54,6 +55,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with what it copies
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml

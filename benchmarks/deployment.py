@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -32,13 +31,12 @@ import numpy as np
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.flower_app import GridTransport
-from coordinator.home import FederationHome, FederationSettings
+from coordinator.home import FederationHome
+from coordinator.open_run import results_of
 from coordinator.run_request import source_of
-from coordinator.run_worker import results_of
 from coordinator.service import Coordinator
-from coordinator.superlink_child import QUIET
 from party.enrollment import CoordinatorDoor
 from party.site import Site
 from party.site_records import SiteRecords, Subject
@@ -46,6 +44,7 @@ from party.tasks import fetch_task
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken
+from tests.support.loopback_home import environment, free_ports, make_home
 
 PARTIES, QUERIES, CLASSES = 10, 10_000, 10
 QUICK_PARTIES, QUICK_QUERIES = 5, 1_000  # masked needs five
@@ -121,17 +120,7 @@ class Deployment:
     @classmethod
     def create(cls, folder: Path, stack: ExitStack) -> Deployment:
         """Make the coordinator's folder on free ports."""
-        port, admin, metrics, health = free_ports(4)
-        settings = FederationSettings(
-            "benchmark",
-            f"127.0.0.1:{port}",
-            host="127.0.0.1",
-            port=port,
-            admin_port=admin,
-            metrics_port=metrics,
-            health_port=health,
-        )
-        home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
+        home = make_home(folder / "federation")
         return cls(folder, home, stack)
 
     def start(self, name: str, module: str, *arguments: object) -> Process:
@@ -143,7 +132,7 @@ class Deployment:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=environment(self.folder),
+                    env={**environment(self.folder), "OMP_NUM_THREADS": "1"},
                 )
             )
         self.stack.callback(process.stop)
@@ -224,7 +213,7 @@ class Deployment:
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # peaks start anew
         coordinator = Coordinator(self.home)
         queries = len(task.pool)
-        settings = SimulationSettings(
+        settings = RunSettings(
             data=source_of("public.csv", LABEL),
             mechanism="gnmax",
             sigma2=100.0,
@@ -283,21 +272,6 @@ class Deployment:
         assert self.service.running.poll() is None, (self.folder / "service.log").read_text()
         with socket.socket() as probe:
             return not probe.connect_ex(("127.0.0.1", self.home.settings.port))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """What every process gets."""
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, **QUIET, "FLWR_HOME": str(folder / "flower"), "OMP_NUM_THREADS": "1"}
 
 
 def wait_for(what: Callable[[], bool], name: str, *, seconds: float = _START_S) -> None:

@@ -188,17 +188,18 @@ class Federation:
         """Run a batch up to the opened sum, one party after the other, and time its steps.
 
         Args:
-            vectors: Each party's vector, made when it is asked.
+            vectors: Each party's vector, made when it is asked; that is not timed.
             words: Their length.
         """
         batch, seats = Batch(), self.coordinator.seats
         self.plan(words)
-        for fp, vector in zip(seats, vectors, strict=True):
-            seconds, frames = _cpu(partial(_contribution, self.parties[fp], vector))
+        for fp, make in zip(seats, vectors, strict=True):
+            vector = make()
+            seconds, frames = _cpu(partial(self.parties[fp].contribute, vector))
             batch.answer.append(seconds)
             batch.answer_bytes = sum(map(len, frames))
             batch.take += _cpu(partial(self._answer, fp, frames))[0]
-            del frames  # else the next y is made beside this one
+            del vector, frames  # else the next ones are made beside these
         batch.reveal = [0.0] * len(seats)
         if self.form.survives_dropouts:
             batch.settle, fixed = _cpu(self.coordinator.fix_survivors)
@@ -215,10 +216,6 @@ class Federation:
         frame = self.coordinator.settle(released=False, result=b"")
         for party in self.parties.values():
             party.receive(frame, now=NOW)
-
-
-def _contribution(party: PartyRound, vector: Callable[[], NDArray[np.int64]]) -> Frames:
-    return party.contribute(vector())
 
 
 def _cpu(act: Callable[[], T]) -> tuple[float, T]:

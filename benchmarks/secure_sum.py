@@ -143,21 +143,23 @@ def plain_sum(parties: int, vectors: NDArray[np.uint32]) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """CPU seconds, in one rotation: masking and its yardsticks, with one back end."""
+    """CPU seconds, in one rotation: masking, its yardsticks and encoding, with one back end."""
 
     kernel: float
     whole: float
     limit: float
     curator: float
     context: float
+    encoding: float
 
 
 def masking_seconds(parties: int, words: int, name: str, rounds: int) -> Masking:
-    """Time a party's masking: the kernel alone, and encode + derive keys + kernel."""
+    """Time a party's masking in place: the kernel alone, and with its keys derived from roots."""
     keystream, mode = BACK_ENDS[name]
     vectors = np.random.default_rng(1).integers(0, 25, size=(parties, words), dtype=np.uint32)
     form, ring, me = AdditiveSum(keystream=keystream), Ring(), bytes(32)
     vector, masked = vectors[0].astype(np.int64), vectors[0].copy()
+    encoded = np.empty_like(masked)
     keys = [(1, secrets.token_bytes(32)) for _ in range(parties - 1)]
     roots = {secrets.token_bytes(32): secrets.token_bytes(32) for _ in range(parties - 1)}
 
@@ -165,7 +167,7 @@ def masking_seconds(parties: int, words: int, name: str, rounds: int) -> Masking
         pairs = PairRoots(me, roots)
         pairs.advance(1)
         derived = pairs.keys_for(me)
-        form.shard(vector, seat=0, pair_keys=dict(enumerate(derived.values(), start=1)))
+        form.hide(masked, seat=0, pair_keys=dict(enumerate(derived.values(), start=1)))
 
     return Masking(
         *cpu_each(
@@ -174,14 +176,19 @@ def masking_seconds(parties: int, words: int, name: str, rounds: int) -> Masking
             bare_aes(parties, 4 * words, mode),
             plain_sum(parties, vectors),
             lambda: keystream(me),
+            lambda: ring.encode(vector, out=encoded),
             rounds=rounds,
         )
     )
 
 
-def masking(parties: int, words: int, rounds: int) -> list[Bar]:
-    """A party's masking against bare AES and against the plain sum of all vectors."""
-    bars = []
+def masking(parties: int, words: int, rounds: int) -> tuple[list[Bar], list[Figure]]:
+    """A party's masking against bare AES and against the plain sum of all vectors.
+
+    Encoding votes as words is not masking, and no part of the plain sum, which is given words: what
+    it takes is told beside.
+    """
+    bars, figures = [], []
     for name in BACK_ENDS:
         took = masking_seconds(parties, words, name, rounds)
         size = f"n={parties}, L={words:,}, {name}"
@@ -193,9 +200,11 @@ def masking(parties: int, words: int, rounds: int) -> list[Bar]:
         bar = "B1" if name == "CTR" else "B2"
         limit = took.limit / took.kernel
         bars.append(Bar(f"{bar} bare AES / masking kernel; {size}", limit, least))
-        what = f"B3 encode, derive keys, mask / plain sum; {size}"
+        what = f"B3 derive keys, mask / plain sum; {size}"
         bars.append(most(what, took.whole / took.curator, {"CTR": 4.5, "GCM": 2.8}[name]))
-    return bars
+        what = f"encode votes as words / plain sum; {size}"
+        figures.append(Figure(what, took.encoding / took.curator))
+    return bars, figures
 
 
 # Whole batches of both forms, beside SecAgg+: B6 to B9 -------------------------------------------
@@ -345,7 +354,8 @@ def enrolment(parties: int, rounds: int) -> tuple[list[Bar], list[Figure]]:
     ours, limits, reading = [], [], []
     for _ in range(rounds):
         limits.append(_seconds(bare))
-        federation = Federation(parties, FORMS["additive"])
+        with no_collections():
+            federation = Federation(parties, FORMS["additive"])
         ours.append(federation.party_seconds)
         reading.append(federation.reading_seconds)
     what = f"B5 a party's envelopes / (n-1) x (seal + open + verify); n={parties}"
@@ -458,9 +468,10 @@ def dealing_seconds(parties: int, rounds: int) -> list[Figure]:
     )
     dealt = deal()
     labels = dealing.Labels.of(dealt.message, dealer=0)
+    held = [column[dealing.DIGEST_BYTES :] for column in dealt.columns]
     whole, hashes = cpu_each(
         deal,
-        lambda: [labels.of_column(place, column) for place, column in enumerate(dealt.columns)],
+        lambda: [labels.of_shares(place, shares) for place, shares in enumerate(held)],
         rounds=rounds,
     )
     return [
@@ -577,7 +588,9 @@ def main() -> None:
         federations = {name: Federation(parties, form) for name, form in forms.items()}
         for words in lengths:
             print(f"n={parties}, L={words:,} ...", file=sys.stderr)
-            bars += masking(parties, words, 3 if parties * words > 10**7 else rounds)
+            new, seen = masking(parties, words, 3 if parties * words > 10**7 else rounds)
+            bars += new
+            figures += seen
             turns = max(1, min(5, math.ceil(10**7 / (parties * words))))
             new, seen = cell(federations, parties, words, rounds=min(turns, rounds))
             bars += new

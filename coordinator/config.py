@@ -1,6 +1,6 @@
-"""Settings of a simulation: what was asked for, and what that comes to.
+"""Settings of a run, simulated or real: what was asked for, and what that comes to.
 
-`SimulationSettings` is what a person typed, with None where nothing was; `resolve` fills it in
+`RunSettings` is what a person typed, with None where nothing was; `resolve` fills it in
 once the data are known, and refuses what contradicts itself.
 """
 
@@ -71,14 +71,14 @@ RULES: Final[Mapping[str, Rule]] = {
     "stable-laplace": Rule(("sigma1", "test_delta"), True, ("renyi",)),
     "immutable": Rule(("sigma2",), False, ("none",)),
 }
-"""Every mechanism that can be simulated with noise at the coordinator."""
+"""Every mechanism with noise at the coordinator."""
 
 DISTRIBUTED_RULES: Final[Mapping[str, Rule]] = {
     "gnmax": Rule(("sigma2",), False, ("renyi",)),
     "confident": Rule(("vote_threshold", "sigma1", "sigma2"), True, ("renyi",)),
     "interactive": Rule(("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("renyi",)),
 }
-"""Every mechanism that can be simulated with noise at the parties."""
+"""Every mechanism with noise at the parties."""
 
 
 def usual_mechanism(noise: str) -> str:
@@ -124,8 +124,8 @@ LEAST_UNITS_PER_TEACHER: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationSettings:
-    """A simulation as it was asked for; None means "choose for me".
+class RunSettings:
+    """A run as it was asked for; None means "choose for me".
 
     Attributes:
         data: Where the records come from.
@@ -318,7 +318,7 @@ class SimulationSettings:
         if data.name != "mnist" and data.data_dir is not None:
             raise InvalidSettingError("--data-dir is for --data mnist", data.name)
 
-    def resolve(self, dataset: Dataset) -> SimulationSettings:
+    def resolve(self, dataset: Dataset) -> RunSettings:
         """Fill in everything that was left open, now that the data are known.
 
         Args:
@@ -344,9 +344,7 @@ class SimulationSettings:
         most = replace(known, queries=self.queries or known.queries)
         return replace(self, queries=None)._resolved(dataset, most).queries or 0
 
-    def resolve_for(
-        self, teachers: tuple[int, ...], *, pool: int, classes: int
-    ) -> SimulationSettings:
+    def resolve_for(self, teachers: tuple[int, ...], *, pool: int, classes: int) -> RunSettings:
         """Fill in everything that was left open, for hospitals that are there already.
 
         Args:
@@ -371,7 +369,7 @@ class SimulationSettings:
             DEFAULTS["csv"], pool=pool, classes=classes
         )
 
-    def _resolved(self, dataset: Dataset, known: Defaults) -> SimulationSettings:
+    def _resolved(self, dataset: Dataset, known: Defaults) -> RunSettings:
         has_hospitals = dataset.private.hospitals is not None
         scheme = self.partition or ("column" if has_hospitals else "iid")
         parties = self._parties(dataset, known, scheme)
@@ -390,7 +388,7 @@ class SimulationSettings:
             classes=classes,
         )
 
-    def _with_one_each(self) -> SimulationSettings:
+    def _with_one_each(self) -> RunSettings:
         """Fill in what each party has; of settings whose number of parties is known."""
         parties = self.parties or 0
         settled = replace(
@@ -472,7 +470,7 @@ class SimulationSettings:
             return PRICINGS
         return frozenset({self.pricing})  # type: ignore[arg-type]  # checked by `check`
 
-    def _with_mechanism(self, known: Defaults, *, classes: int) -> SimulationSettings:
+    def _with_mechanism(self, known: Defaults, *, classes: int) -> RunSettings:
         """Fill in the parameters that the mechanism has."""
         votes = self.votes
         is_known_size = (self.parties, self.teachers, votes) == (
@@ -526,7 +524,7 @@ class SimulationSettings:
             return max(weight * count for weight, count in self._teams)
         return max(self.weights or (1,))
 
-    def _with_queries(self, known: Defaults, *, pool: int, classes: int) -> SimulationSettings:
+    def _with_queries(self, known: Defaults, *, pool: int, classes: int) -> RunSettings:
         if self.queries is not None and self.queries > pool:
             raise InvalidSettingError(
                 f"--queries must be at most the pool's {pool} distinct inputs", self.queries

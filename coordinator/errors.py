@@ -15,8 +15,7 @@ A message says what must hold and what came, and holds no secret::
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
     |- RunStateError            PF-415  what a run left on disk cannot be used
     |  |- RunLockedError         PF-416  another process has it open
-    |  |- RunDamagedError        PF-417  it does not fit itself, or its parts each other
-    |  `- RunStorageError        PF-418  it cannot be read or written
+    |  `- RunDamagedError        PF-417  it does not fit itself, or its parts each other
     |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
     |- CertificateError         PF-431  a certificate that cannot be read, made or used
     |- HomeError                PF-432  a federation's folder that cannot be made or used
@@ -178,12 +177,6 @@ class RunDamagedError(RunStateError):
     """A run's files do not fit themselves, or each other: nobody can know what was released."""
 
     code = "PF-417"
-
-
-class RunStorageError(RunStateError):
-    """A run's files cannot be read or written."""
-
-    code = "PF-418"
 
 
 class SuperLinkError(CoordinatorError):

@@ -23,7 +23,6 @@ from flwr.proto.control_pb2 import (
     ListNodesRequest,
     RegisterNodeRequest,
     StartRunRequest,
-    StopRunRequest,
     UnregisterNodeRequest,
 )
 from flwr.proto.runtime_pb2 import (
@@ -154,11 +153,6 @@ class SuperLinkClient:
             heartbeat.stop()
             grid.close()
             del run_id
-
-    def stop_run(self, run_id: int) -> None:
-        """End a run of Flower's that an earlier life of ours left open."""
-        with self._control() as control:
-            control.StopRun(StopRunRequest(run_id=run_id))
 
     def _start(self) -> int:
         content = stub()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tomllib
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
 from coordinator.errors import HomeError
+from pate_fed.nodes import VERSION_KEY, read_settings, write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 
@@ -29,8 +29,8 @@ DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
 
 _SECRET_BYTES = 32
-_OWNER_ONLY = 0o600
 _FOLDERS = ("pools", "runs")
+_PORTS = ("port", "admin_port", "metrics_port", "health_port")
 _PASSWORDS = ("password", "sslpassword")
 """What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
 
@@ -64,15 +64,16 @@ class FederationSettings:
 
     def __post_init__(self) -> None:
         if not (self.name.isascii() and self.name.isprintable() and 0 < len(self.name) <= 64):
-            raise HomeError("a name must be 1 to 64 printable ASCII characters", repr(self.name))
+            raise HomeError("name must be 1 to 64 printable ASCII characters", repr(self.name))
         host, _, port = self.address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise HomeError("an address must be 'host:port'", self.address)
-        ports = (self.port, self.admin_port, self.metrics_port, self.health_port)
-        if not all(type(one) is int and 0 < one < 2**16 for one in ports):
-            raise HomeError("a port must be between 1 and 65535", "another")
-        if len(set(ports)) != len(ports):
-            raise HomeError("all ports must differ", ports)
+            raise HomeError("address must be 'host:port'", repr(self.address))
+        ports = {name: getattr(self, name) for name in _PORTS}
+        for name, given in ports.items():
+            if not 0 < given < 2**16:
+                raise HomeError(f"{name} must be between 1 and 65535", given)
+        if len(set(ports.values())) != len(ports):
+            raise HomeError(f"{', '.join(_PORTS)} must differ", tuple(ports.values()))
         if not self.hosts:
             object.__setattr__(self, "hosts", (host.strip("[]"),))
 
@@ -122,7 +123,7 @@ class FederationHome:
         home._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
         home._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
         # Last: without it the folder is no federation.
-        table = {"schema_version": SCHEMA_VERSION, **_as_table(settings)}
+        table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(settings)}
         home._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
         return home
 
@@ -133,24 +134,13 @@ class FederationHome:
         Raises:
             HomeError: it is none, or its file cannot be read.
         """
-        try:
-            table: dict[str, Any] = tomllib.loads((folder / SETTINGS_FILE).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise HomeError(
-                f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
-                folder,
-            ) from error
-        if table.pop("schema_version", None) != SCHEMA_VERSION:
-            raise HomeError(f"{SETTINGS_FILE} must be of version {SCHEMA_VERSION}", "another")
-        known = {one.name for one in fields(FederationSettings)}
-        if not set(table) <= known:
-            raise HomeError("every setting must be known", ", ".join(sorted(set(table) - known)))
-        if "hosts" in table:
-            table["hosts"] = tuple(table["hosts"])
-        try:
-            settings = FederationSettings(**table)
-        except (TypeError, AttributeError) as error:
-            raise HomeError(f"{SETTINGS_FILE} must hold what a federation needs", "less") from error
+        settings = read_settings(
+            folder / SETTINGS_FILE,
+            FederationSettings,
+            version=SCHEMA_VERSION,
+            advice=f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
+            fault=HomeError,
+        )
         return cls(folder, settings)
 
     # What it holds ----------------------------------------------------------------------------
@@ -227,15 +217,8 @@ class FederationHome:
             raise HomeError(f"{name} must be readable", error.strerror) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all; only its owner may read it."""
-        partial = self.path(f".{name}.partial")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path(name))
+            write_file(self.path(name), content)
         except OSError as error:
             raise HomeError(f"{name} must be writable", error.strerror) from error
 

@@ -122,7 +122,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LabelingSettings:
     """What a run is asked to do; `RunTerms` without what only the federation knows.
 
     Attributes:
@@ -197,7 +197,7 @@ class LabelingRun:
         form: SecureSum,
         members: list[Member],
         pool: QueryPool,
-        settings: Settings,
+        settings: LabelingSettings,
         store: Callable[[RunLedger], RunStore],
         random_bytes: RandomBytes,
         noise_bytes: RandomBytes,
@@ -237,7 +237,7 @@ class LabelingRun:
         form: SecureSum,
         members: list[Member],
         pool: QueryPool,
-        settings: Settings,
+        settings: LabelingSettings,
         store: Callable[[RunLedger], RunStore],
         noise_bytes: RandomBytes,
         clock: Callable[[], float],
@@ -294,7 +294,7 @@ class LabelingRun:
     def _prepare(
         self,
         members: list[Member],
-        settings: Settings,
+        settings: LabelingSettings,
         store: Callable[[RunLedger], RunStore],
     ) -> None:
         """Set up what does not depend on the round."""
@@ -958,9 +958,6 @@ class LabelingRun:
             self._round.receive(frame, peer=seat)
         except LateMessageError:
             return
-
-    def _broadcast(self, frames: list[bytes]) -> list[PartyFailedError]:
-        return self._exchange(dict.fromkeys(self._round.seats, frames))
 
     def _tell(self, frame: bytes, *, only: Collection[str] | None = None) -> list[PartyFailedError]:
         """Send a frame to all, or to some, behind the settlements each may not have heard of.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.errors import InvalidSettingError
 from coordinator.labeling import LabelingRun, Member
 from coordinator.store import RunStore
@@ -120,7 +120,7 @@ def in_seat_order(
 
 def metrics_table(
     *,
-    settings: SimulationSettings,
+    settings: RunSettings,
     truth: Truth | None,
     pool: int,
     queries: tuple[int, ...],
@@ -218,7 +218,7 @@ def _counts(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
 def privacy_table(
     *,
     run: LabelingRun,
-    settings: SimulationSettings,
+    settings: RunSettings,
     store: RunStore,
     simulated: bool,
     asks_nothing: bool = False,
@@ -639,7 +639,7 @@ def _ledger(store: RunStore) -> list[dict[str, Any]]:
 
 def manifest_table(
     *,
-    settings: SimulationSettings,
+    settings: RunSettings,
     partition: Manifest | None,
     run: LabelingRun,
     pool_digest: bytes,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import Database, OpenRun, RunRow
+from coordinator.database import Database, RunAttempt, RunRow
 from coordinator.errors import RunQueueError, RunRequestError
 
 
@@ -32,8 +32,8 @@ class RunState(StrEnum):
     STOPPED = "stopped"  # by the operator
 
 
-OPEN: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
-"""What a service works on, and which first."""
+WORK_ORDER: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
+"""States of the runs that a service works on, the first of them first."""
 
 ENDED: Final = frozenset({RunState.DONE, RunState.FAILED, RunState.STOPPED})
 PAUSE: Final = "pause"
@@ -187,13 +187,13 @@ class RunQueue:
     def next(self) -> Run | None:
         """Return the run to work on: one that was begun before one that was not."""
         runs = self.all()
-        for state in OPEN:
+        for state in WORK_ORDER:
             for run in runs:
                 if run.state is state:
                     return run
         return None
 
-    def take_up(self, name: str) -> OpenRun:
+    def take_up(self, name: str) -> RunAttempt:
         """Become the one who works on a run. Whoever took it up before can store nothing more.
 
         Raises:
@@ -202,7 +202,7 @@ class RunQueue:
         """
         with self._database.transaction() as session:
             row = _row(session, name)
-            return OpenRun.take_up(self._database, row, session, now=self._clock())
+            return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
         """Note where a run stands; a run that the operator stops meanwhile stays so.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import RunRequestError
 from coordinator.results import require_fine_noise
@@ -29,7 +29,7 @@ MECHANISMS = ("confident", "gnmax")
 """Mechanisms of a deployment: what hospitals allow unless their owners say otherwise."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_OPEN = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
+_NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 
@@ -74,7 +74,7 @@ class RunRequest:
     parties: tuple[RequestedParty, ...]
     queries: tuple[int, ...]
     patience_s: float
-    settings: SimulationSettings
+    settings: RunSettings
 
     @classmethod
     def make(
@@ -83,7 +83,7 @@ class RunRequest:
         task: LearningTask,
         *,
         members: list[EnrolledParty],
-        settings: SimulationSettings,
+        settings: RunSettings,
         source: str,
         select: str,
         patience_s: float,
@@ -216,16 +216,16 @@ def source_of(file: str, label: str) -> DataSource:
     return DataSource("csv", data_file=Path(file), label_column=label)
 
 
-def _as_record(settings: SimulationSettings) -> dict[str, Any]:
+def _as_record(settings: RunSettings) -> dict[str, Any]:
     return {
         field.name: getattr(settings, field.name)
         for field in fields(settings)
-        if field.name not in _OPEN
+        if field.name not in _NOT_DEPLOYED
     }
 
 
-def _from_record(record: Mapping[str, Any], source: str, label: str) -> SimulationSettings:
+def _from_record(record: Mapping[str, Any], source: str, label: str) -> RunSettings:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
     }
-    return SimulationSettings(data=source_of(source, label), **values)
+    return RunSettings(data=source_of(source, label), **values)

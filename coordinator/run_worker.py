@@ -9,23 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-import numpy as np
-
-from coordinator import results
-from coordinator.database import (
-    Answer,
-    OpenRun,
-    ReleasedAnswers,
-    SqlCoordinatorJournal,
-    SqlRunStore,
-)
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CoordinatorError,
@@ -39,30 +25,18 @@ from coordinator.errors import (
     VoidBatchError,
 )
 from coordinator.home import FederationHome
-from coordinator.labeling import LabelingRun, Member, Settings
-from coordinator.results import Answers
+from coordinator.labeling import LabelingRun, Member
+from coordinator.open_run import OpenRun
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.stages import OnStage, pass_by
+from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
-from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
-from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import RandomBytes
-from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.votes import TeacherWeights
-from protocols.additive import AdditiveSum
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
-from protocols.masked import MaskedSum
-from protocols.prg import fastest_keystream
-from protocols.secure_sum import SecureSum
 
-if TYPE_CHECKING:
-    from pate_fed.students import Student
-
-RUN_LIFETIME_S: Final = 7 * 24 * 3600
 OFFER_AGAIN_S: Final = 10.0
 """Between two offers of a run that waits for hospitals."""
 
@@ -73,38 +47,8 @@ _UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323")
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
 or the run, end a pause."""
 
-_KEYSTREAM = fastest_keystream(time.thread_time)
-_FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
-    form.name: form for form in (AdditiveSum, MaskedSum)
-}
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
-
-OpenTransport = Callable[[int], AbstractContextManager[Transport]]
-"""Opens a way to so many nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a worker takes from the world.
-
-    Attributes:
-        open_transport: Opens a way to so many nodes.
-        random_bytes: Cryptographic random numbers.
-        noise_bytes: Source of the noise; the operating system's, outside of tests.
-        clock: Unix time, in seconds.
-        wait: Waits for so many seconds; returns early where the service ends.
-        on_stage: Called at every point where a coordinator may be stopped; for tests.
-        on_exchange: Told how long an exchange took.
-    """
-
-    open_transport: OpenTransport
-    random_bytes: RandomBytes
-    noise_bytes: RandomBytes
-    clock: Callable[[], float] = time.time
-    wait: Callable[[float], None] = time.sleep
-    on_stage: OnStage = pass_by
-    on_exchange: Callable[[float], None] = lambda _: None
 
 
 class _HaltedError(Exception):
@@ -148,7 +92,7 @@ class RunWorker:
             task = self._task(request)
             members, gone = self._members(request)
             rows = self._queue.take_up(run.name)
-            open_run = _OpenRun(self._home, self._identity, request, task, members, rows)
+            open_run = OpenRun(self._home, self._identity, request, task, members, rows)
             if gone is None:
                 self._go_on(open_run)
             else:
@@ -163,7 +107,7 @@ class RunWorker:
 
     # Steps ------------------------------------------------------------------------------------
 
-    def _go_on(self, run: _OpenRun) -> None:
+    def _go_on(self, run: OpenRun) -> None:
         """Do what can be done now."""
         name = run.request.name
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
@@ -201,12 +145,12 @@ class RunWorker:
             state = RunState.DONE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, said(stopped_by))
 
-    def _end(self, run: _OpenRun, reason: RunRequestError) -> None:
+    def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
         self._read_out(run, reason)
         self._fail(run.request.name, reason)
 
-    def _read_out(self, run: _OpenRun, reason: Exception) -> None:
+    def _read_out(self, run: OpenRun, reason: Exception) -> None:
         """Keep what a run gave that nobody closes."""
         if run.is_unbegun:
             return
@@ -220,7 +164,7 @@ class RunWorker:
         self._note(run, labeling, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
-    def _answer_from_store(self, run: _OpenRun) -> None:
+    def _answer_from_store(self, run: OpenRun) -> None:
         """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
         nobody = _Nobody()
         labeling = run.begun(self._with, nobody, self._with.wait)
@@ -228,7 +172,7 @@ class RunWorker:
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
         self._queue.enter(run.request.name, RunState.DONE)
 
-    def _opened(self, run: _OpenRun, transport: Transport) -> LabelingRun | None:
+    def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
         name = run.request.name
         stopping = self._queue.find(name).state is RunState.STOPPING
@@ -256,7 +200,7 @@ class RunWorker:
 
     def _offered(
         self,
-        run: _OpenRun,
+        run: OpenRun,
         transport: Transport,
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
@@ -286,7 +230,7 @@ class RunWorker:
             return None
         return labeling
 
-    def _finish(self, run: _OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
+    def _finish(self, run: OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
         """Bring the batch to its end that was open when an earlier life ended."""
         try:
             labeling.finish(gives_up=gives_up)
@@ -295,7 +239,7 @@ class RunWorker:
             _log.warning("run %s: %s", run.request.name, said(error))
 
     def _ask_all(
-        self, run: _OpenRun, labeling: LabelingRun, transport: Transport
+        self, run: OpenRun, labeling: LabelingRun, transport: Transport
     ) -> Exception | None:
         """Ask batch after batch; return what ended the run before all was asked."""
         name, stopped_by = run.request.name, None
@@ -325,7 +269,7 @@ class RunWorker:
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
 
-    def _close(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+    def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
             labeling.close()
         except (RunStateError, DatabaseError):
@@ -337,7 +281,7 @@ class RunWorker:
 
     def _write(
         self,
-        run: _OpenRun,
+        run: OpenRun,
         labeling: LabelingRun,
         transport: Transport,
         *,
@@ -358,7 +302,7 @@ class RunWorker:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    def _wait_for_hospitals(self, run: _OpenRun, reason: str) -> None:
+    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> None:
         """Wait until a run is offered or taken up again, or give up once its patience is over."""
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
@@ -391,7 +335,7 @@ class RunWorker:
 
         return sleep
 
-    def _sleep_for_silent(self, run: _OpenRun, *, stopping: bool) -> Callable[[float], None]:
+    def _sleep_for_silent(self, run: OpenRun, *, stopping: bool) -> Callable[[float], None]:
         """Return how a batch waits for hospitals that are silent: it says for whom."""
         sleep = self._sleep_of(run.request.name, stopping=stopping)
 
@@ -455,7 +399,7 @@ class RunWorker:
             members.append(Member(party.name, found.identity, weights))
         return members, gone
 
-    def _note(self, run: _OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+    def _note(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         self._queue.note(run.request.name, run.progress(labeling, transport))
 
 
@@ -487,296 +431,6 @@ class _Nobody(Transport):
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         raise SetupError("a run whose answers are all known must ask nobody", len(packets))
-
-
-@dataclass(slots=True)
-class _OpenRun:
-    """One run that was taken up, and what it left in an earlier life.
-
-    Attributes:
-        rows: Its newest attempt in the database.
-        journal: That attempt's steps.
-        earlier: What earlier runs know of its queries, by position in the pool.
-        store: That attempt's results, once it is opened.
-        warnings: For people.
-        labeling: The run itself, once it is begun or taken up.
-    """
-
-    home: FederationHome
-    identity: SigningIdentity
-    request: RunRequest
-    task: LearningTask
-    members: list[Member]
-    rows: OpenRun
-    warnings: list[str] = field(default_factory=list)
-    store: SqlRunStore | None = None
-    labeling: LabelingRun | None = None
-    journal: SqlCoordinatorJournal = field(init=False)
-    earlier: dict[int, Answer] = field(init=False)
-    _is_given_up: bool = False
-
-    def __post_init__(self) -> None:
-        self.journal = SqlCoordinatorJournal(self.rows)
-        self.earlier = self._find_earlier()
-
-    def _find_earlier(self) -> dict[int, Answer]:
-        queries, pool = self.request.queries, self.task.pool
-        digests = pool.ask(queries).digests
-        found = ReleasedAnswers(self.rows.database).find(
-            digests,
-            pool_digest=pool.digest,
-            task_digest=self.task.digest,
-            members=[one.identity.fingerprint for one in self.members],
-        )
-        return {
-            index: found[digest]
-            for index, digest in zip(queries, digests, strict=True)
-            if digest in found and found[digest].run != self.request.name
-        }
-
-    @property
-    def left(self) -> list[int]:
-        """Queries that no earlier run asked, in order."""
-        return [index for index in self.request.queries if index not in self.earlier]
-
-    @property
-    def outcomes(self) -> Answers:
-        """What is known of its queries: what earlier runs drew, and then its own."""
-        assert self.store is not None
-        drawn = [
-            (index, ABSTAIN, Outcome.REFUSED)
-            if answer.label is None
-            else (index, answer.label, Outcome.ANSWERED)
-            for index, answer in self.earlier.items()
-            if answer.was_looked_at
-        ]
-        return drawn + results.answers_of(self.store)
-
-    @property
-    def drawn_in(self) -> dict[int, str]:
-        """Which earlier run drew an answer, by position in the pool."""
-        return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
-
-    @property
-    def is_unbegun(self) -> bool:
-        """Whether no hospital was offered it, but for attempts that were given up."""
-        return self._is_given_up or not self.journal.steps()
-
-    @property
-    def results(self) -> Path:
-        """Its run directory."""
-        return results_of(self.home, self.request.name)
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether anything was released."""
-        return bool(self.drawn_in) or (self.store is not None and bool(self.store.releases()))
-
-    def give_up(self, reason: str) -> None:
-        """Note that an attempt came to nothing: the next one has rows of its own."""
-        self.rows.give_up(reason)
-        self._is_given_up = True
-
-    def begun(
-        self,
-        world: Surroundings,
-        transport: Transport,
-        sleep: Callable[[float], None],
-    ) -> LabelingRun:
-        """Open the run, before any hospital heard of it."""
-        self.labeling = LabelingRun(
-            transport=transport,
-            identity=self.identity,
-            form=self._form(),
-            members=self.members,
-            pool=self.task.pool,
-            settings=self._settings(None),
-            store=self._open_store,
-            random_bytes=world.random_bytes,
-            noise_bytes=world.noise_bytes,
-            clock=world.clock,
-            sleep=sleep,
-            journal=self.journal,
-            on_stage=world.on_stage,
-        )
-        return self.labeling
-
-    def resumed(
-        self,
-        world: Surroundings,
-        transport: Transport,
-        sleep: Callable[[float], None],
-        *,
-        patience_s: float | None = None,
-        is_read_only: bool = False,
-    ) -> LabelingRun:
-        """Take the run up where an earlier life left it."""
-        self.labeling = LabelingRun.resume(
-            transport=transport,
-            identity=self.identity,
-            form=self._form(),
-            members=self.members,
-            pool=self.task.pool,
-            settings=self._settings(patience_s),
-            store=self._open_store,
-            noise_bytes=world.noise_bytes,
-            clock=world.clock,
-            sleep=sleep,
-            journal=self.journal,
-            on_stage=world.on_stage,
-            is_read_only=is_read_only,
-        )
-        return self.labeling
-
-    @property
-    def silent(self) -> str:
-        """Names of the hospitals whose answers are not in."""
-        missing = () if self.labeling is None else self.labeling.round.missing
-        names = [one.name for one in self.members if one.identity.fingerprint in missing]
-        return ", ".join(names) or "hospitals that do not answer"
-
-    def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
-        """Return how far it is: counts and charges, nothing about votes."""
-        assert self.store is not None
-        outcomes = self.outcomes
-        ledger = self.store.ledger()
-        return {
-            "queries": len(self.request.queries),
-            "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
-            "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
-            "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
-            "from_store": len(self.drawn_in),
-            "batches": len(ledger.states),
-            "void": labeling.voids,
-            "exchanges": transport.traffic.exchanges,
-            "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
-        }
-
-    def write_results(
-        self,
-        labeling: LabelingRun,
-        transport: Transport,
-        *,
-        exchanges: Mapping[str, int],
-        seconds: float,
-        seed: bytes,
-    ) -> None:
-        """Train the student and write the run directory."""
-        assert self.store is not None
-        request, settings = self.request, self.request.settings
-        outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
-        student = self._student(outcomes, seed)
-        privacy = results.privacy_table(
-            run=labeling,
-            settings=settings,
-            store=self.store,
-            simulated=False,
-            asks_nothing=not self.left and not self.store.asked(),
-        )
-        asked = sum(entry["asked"] for entry in privacy["ledger"])
-        self.warnings += [
-            *results.slack_warnings(privacy),
-            *results.cap_warnings(
-                labeling.terms, left=labeling.left, asked=asked, queries=len(self.left)
-            ),
-            *results.run_warnings(labeling),
-            *results.earlier_warnings(earlier_runs),
-        ]
-        metrics = results.metrics_table(
-            settings=settings,
-            truth=None,
-            pool=len(self.task.pool),
-            queries=request.queries,
-            outcomes=outcomes,
-            # What was asked and is in no release.
-            void=len(labeling.asked) - len(results.answers_of(self.store)),
-            reinforced=0,
-            student_accuracy=None,
-            yardsticks={},
-            traffic=transport.traffic,
-            exchanges=exchanges,
-            batches=len(self.store.ledger().states),
-            seconds={"labeling": seconds},
-            warnings=self.warnings,
-            earlier_runs=earlier_runs,
-        )
-        results.write_results(
-            self.results,
-            metrics=metrics,
-            privacy=privacy,
-            settings=self._settings_table(),
-            manifest=results.manifest_table(
-                settings=settings, partition=None, run=labeling, pool_digest=request.pool
-            ),
-            outcomes=outcomes,
-            class_names=request.class_names,
-            run=labeling,
-            student=student,
-            drawn_in=self.drawn_in,
-        )
-
-    def _settings_table(self) -> dict[str, object]:
-        table = self.request.settings.as_table()
-        source = dict(table["source"])  # type: ignore[call-overload]
-        return {
-            **table,
-            "data": self.request.source,
-            "source": {**source, "classes": list(self.request.class_names)},
-        }
-
-    def _student(self, outcomes: Answers, seed: bytes) -> Student | None:
-        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
-        if not answered:
-            self.warnings.append("No query was answered: there is no student.")
-            return None
-        indices, classes = (
-            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
-        )
-        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
-
-        student = make_student(self.request.settings.student, self.task.kind)
-        student.fit(
-            self.task.pool.inputs,
-            indices,
-            classes,
-            classes=self.task.classes,
-            rng=np.random.default_rng(list(seed)),
-        )
-        return student
-
-    def _form(self) -> SecureSum:
-        form: Any = _FORMS[self.request.settings.form]
-        made: SecureSum = form(keystream=_KEYSTREAM)
-        return made
-
-    def _settings(self, patience_s: float | None) -> Settings:
-        patience = self.request.patience_s if patience_s is None else patience_s
-        return Settings(
-            self._terms,
-            simulated=False,
-            lifetime_s=RUN_LIFETIME_S,
-            suite=self.request.settings.suite,
-            patience_s=patience,
-        )
-
-    def _terms(self, members: tuple[Member, ...]) -> RunTerms:
-        names = tuple(one.name for one in self.request.parties)
-        return results.in_seat_order(self.request.terms, names=names, members=members)
-
-    def _open_store(self, ledger: RunLedger) -> SqlRunStore:
-        self.store = SqlRunStore(
-            self.rows,
-            ledger,
-            pool=self.task.pool,
-            task_digest=self.task.digest,
-            members=[one.identity.fingerprint for one in self.members],
-        )
-        return self.store
-
-
-def results_of(home: FederationHome, name: str) -> Path:
-    """Return where a run's directory is, or will be."""
-    return home.path("runs", name, "results")
 
 
 def _flaws(labeling: LabelingRun) -> list[str]:

@@ -15,7 +15,6 @@ import shutil
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from coordinator.certificates import days_left
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.database import Database
 from coordinator.enrollment import (
     INVITATION_LIFETIME,
@@ -45,16 +44,18 @@ from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
+from coordinator.open_run import results_of
 from coordinator.run_queue import Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import RunWorker, Surroundings, results_of, said
+from coordinator.run_worker import RunWorker, said
 from coordinator.stages import OnStage, pass_by
-from coordinator.superlink_child import QUIET, SuperLinkChild
+from coordinator.superlink_child import SuperLinkChild, flower_variables
+from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from protocols.chained_log import write_file
+from pate_fed.nodes import place_of, write_file
 from protocols.enrollment import Invitation
 from protocols.errors import ProtocolError
 from protocols.fingerprint_words import WORDS, heard_words, is_same
@@ -183,7 +184,7 @@ class Coordinator:
         self,
         name: str,
         task: LearningTask,
-        settings: SimulationSettings,
+        settings: RunSettings,
         *,
         source: str,
         select: str = "medoids",
@@ -218,27 +219,35 @@ class Coordinator:
             seed=seed,
         )
         text = request.to_json()
-        folder = self.home.path("runs", name)
-        try:
-            self._publish(request.pool, task)
-            folder.mkdir(mode=0o700)
-            write_file(folder / "request.json", text.encode() + b"\n")
-        except FileExistsError as error:
-            raise RunRequestError("a run must have a name of its own", f"{name} again") from error
-        except OSError as error:
-            raise RunRequestError("the folder must be writable", error.strerror) from error
-        return self.queue.add(name, text)
+        if self.home.path("runs", name).exists():
+            raise RunRequestError("a run must have a name of its own", f"{name} again")
+        with self._published(request.pool, task):
+            return self.queue.add(name, text)
 
-    def _publish(self, pool: bytes, task: LearningTask) -> None:
-        """Let members fetch a task; of one pool there is one task."""
-        path, content = self.home.path("pools", pool.hex()), task.to_bytes()
-        if not path.exists():
-            write_file(path, content)
-        elif path.read_bytes() != content:
-            raise RunRequestError(
-                "inputs that were published must keep their task: its name, label and classes",
-                "another task",
-            )
+    @contextmanager
+    def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
+        """Let members fetch a task, unless what follows fails; of one pool there is one task."""
+        folder, content = self.home.path("pools"), task.to_bytes()
+        path = folder / pool.hex()
+        with _alone_in(folder):
+            is_new = not path.exists()
+            try:
+                if is_new:
+                    write_file(path, content)
+                is_same = path.read_bytes() == content
+            except OSError as error:
+                raise RunRequestError("the folder must be writable", error.strerror) from error
+            if not is_same:
+                raise RunRequestError(
+                    "inputs that were published must keep their task: its name, label and classes",
+                    "another task",
+                )
+            try:
+                yield
+            except BaseException:
+                if is_new:
+                    path.unlink()
+                raise
 
     def export(self, name: str, out: Path) -> list[str]:
         """Copy what a run gave into a new folder.
@@ -473,6 +482,10 @@ def serve(
         service.start()
         try:
             if not service.superlink.wait_until_ready(_READY_S):
+                if service.superlink.lacks_port:
+                    raise ServiceError(
+                        "the ports of federation.toml must be free", "one that is not: see the log"
+                    )
                 raise ServiceError("the SuperLink must start", "no answer in time")
             on_ready(service)
             while True:
@@ -514,18 +527,27 @@ def _lock(home: FederationHome) -> int:
     return descriptor
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in a folder of ours that takes it so."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _be_quiet(home: FederationHome) -> None:
     """Let Flower's parts in this process call nobody, and write into the folder alone."""
-    os.environ.update(QUIET, FLWR_HOME=str(home.path("flower").absolute()))
+    os.environ.update(flower_variables(home))
 
 
 def _reason(error: Exception) -> str:
     """Name an error: one of ours by its code, another by kind and place, never by its text."""
     if isinstance(error, CoordinatorError | ProtocolError | PateFedError):
         return said(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
-    return f"PF-490: a {type(error).__name__} at {place}"
+    return f"PF-490: {place_of(error)}"
 
 
 def follow(

@@ -30,6 +30,7 @@ from flwr.superlink.cli.flower_superlink import (
 )
 from flwr.superlink.main import create_app
 
+from coordinator.errors import ServiceError
 from coordinator.long_polling import App, LongPolling, Message, Receive, Scope, Send
 
 LOOPBACK = "127.0.0.1"
@@ -175,7 +176,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None
     """Serve until the process is told to stop, or its parent ends.
 
     Raises:
-        OSError: a socket cannot be opened.
+        ServiceError: a port cannot be had.
     """
     sys.argv = settings.arguments()
     config = _parse_superlink_lifespan_config()
@@ -246,7 +247,11 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServiceError(f"port {port} of {host} must be ours to have", error.strerror) from error
     return listener
 
 

@@ -15,17 +15,16 @@ from typing import IO, Final
 import httpx
 
 from coordinator.home import LOOPBACK, FederationHome
+from pate_fed.nodes import QUIET_FLOWER
 
-QUIET: Final[Mapping[str, str]] = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Loopback goes through nobody's proxy.
-    "NO_PROXY": LOOPBACK,
-    "no_proxy": LOOPBACK,
-}
-"""Environment of every process: Flower calls nobody, and installs nothing."""
+_NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
+"""Loopback goes through nobody's proxy."""
+
+NO_PORT: Final = 75
+"""Exit code of its process where a port is somebody else's."""
+
+_PORT_TRIES: Final = 4
+"""A service that was killed may leave its port behind for some seconds."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _IS_STEADY_S: Final = 60.0
@@ -34,9 +33,10 @@ _END_S: Final = 15.0
 _log = logging.getLogger(__name__)
 
 
-def quiet_environment(home: FederationHome) -> dict[str, str]:
-    """Return the environment of a process that runs Flower for a federation."""
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home.path("flower").absolute())}
+def flower_variables(home: FederationHome) -> dict[str, str]:
+    """Return what every process that runs Flower for a federation has in its environment."""
+    flower = str(home.path("flower").absolute())
+    return {**QUIET_FLOWER, **_NO_PROXY, "FLWR_HOME": flower}
 
 
 class SuperLinkChild:
@@ -47,11 +47,13 @@ class SuperLinkChild:
 
     Attributes:
         restarts: How often it had to be started again.
+        lacks_port: Whether it ended, the last time, because a port was somebody else's.
     """
 
     def __init__(self, home: FederationHome) -> None:
         self._home = home
         self.restarts = 0
+        self.lacks_port = False
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._is_ready = False
@@ -80,9 +82,11 @@ class SuperLinkChild:
         self._thread.start()
 
     def wait_until_ready(self, timeout_s: float) -> bool:
-        """Wait until it answers; tell whether it did."""
+        """Wait until it answers; tell whether it did. For a port it does not wait that long."""
         deadline = time.monotonic() + timeout_s
         while not self._is_ready and time.monotonic() < deadline and not self._stopped.is_set():
+            if self.lacks_port and self.restarts >= _PORT_TRIES:
+                break
             time.sleep(0.05)
         return self._is_ready
 
@@ -106,6 +110,7 @@ class SuperLinkChild:
                 return
             if time.monotonic() - started > _IS_STEADY_S:
                 pause = _FIRST_PAUSE_S
+            self.lacks_port = process.returncode == NO_PORT
             self.restarts += 1
             _log.error("the SuperLink ended with %s; it is started again", process.returncode)
             self._stopped.wait(pause)
@@ -116,7 +121,7 @@ class SuperLinkChild:
         return subprocess.Popen(  # noqa: S603 - our own program
             [*command, str(self._home.folder.absolute())],
             stdin=subprocess.PIPE,
-            env=quiet_environment(self._home),
+            env={**os.environ, **flower_variables(self._home)},
         )
 
     def _answers(self) -> bool:

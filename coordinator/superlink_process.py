@@ -6,6 +6,7 @@ its standard input keeps it alive.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import signal
 import sys
@@ -14,9 +15,13 @@ from pathlib import Path
 from coordinator import enrollment_app
 from coordinator.database import Database
 from coordinator.enrollment import Enrollment
+from coordinator.errors import ServiceError
 from coordinator.home import FederationHome, utc_now
 from coordinator.logs import write_logs_as_json
 from coordinator.superlink import SuperLinkSettings, serve
+from coordinator.superlink_child import NO_PORT
+
+_log = logging.getLogger(__name__)
 
 
 def settings_of(home: FederationHome) -> SuperLinkSettings:
@@ -43,7 +48,11 @@ def main() -> None:
         home, Database(home.database_url), random_bytes=secrets.token_bytes, clock=utc_now
     )
     app = enrollment_app.build(enrollment, pools=home.path("pools"))
-    serve(settings_of(home), enrollment=app)
+    try:
+        serve(settings_of(home), enrollment=app)
+    except ServiceError as error:
+        _log.error("[%s] %s", error.code, error)
+        sys.exit(NO_PORT)
 
 
 if __name__ == "__main__":

@@ -39,14 +39,7 @@ from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from party.errors import Reason
-
-QUIET: Mapping[str, str] = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-"""Environment of every process: Flower calls nobody, and installs nothing."""
+from pate_fed.nodes import QUIET_FLOWER
 
 LOOPBACK = "127.0.0.1"
 
@@ -81,7 +74,7 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
     names = [name.strip() for name in exempt.split(",") if name.strip()]
     if "*" not in names and LOOPBACK not in names:
         exempt = ",".join([*names, LOOPBACK])
-    return {**environment, **QUIET, "no_proxy": exempt, "NO_PROXY": exempt}
+    return {**environment, **QUIET_FLOWER, "no_proxy": exempt, "NO_PROXY": exempt}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,10 @@ Made once when it joins, and never overwritten. What is secret is readable by it
 
 from __future__ import annotations
 
-import os
 import secrets
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import tomli_w
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -24,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from party.errors import SiteError, StorageError
 from party.guard import Policy
+from pate_fed.nodes import VERSION_KEY, of_kind, read_settings, write_file
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -34,7 +33,6 @@ SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 DATABASE_FILE = "party.db"
 _SECRET_BYTES = 32
-_OWNER_ONLY = 0o600
 _IDENTITY_KEY = "identity.key"
 KEYS = (_IDENTITY_KEY, "node.key", "node.secret")
 """What whoever holds it can speak with for the hospital."""
@@ -42,6 +40,7 @@ KEYS = (_IDENTITY_KEY, "node.key", "node.secret")
 _FOLDERS = ("teachers", "pools", "log")
 # Not for a file: which pools and runs are approved, the site's own records say.
 _NOT_IN_FILE = ("approved_pools", "simulated")
+_RULES = {name: hint for name, hint in get_type_hints(Policy).items() if name not in _NOT_IN_FILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,9 @@ class DataSettings:
     floor: int = 10
 
     def __post_init__(self) -> None:
-        texts = (self.file, self.label, self.patient_id, self.digest)
-        numbers = (self.rows, self.floor)
-        if not all(type(one) is str for one in texts) or not all(
-            type(one) is int and one >= 0 for one in numbers
-        ):
-            raise SiteError("[data] must be as `pate-party data add` wrote it", "another kind")
+        for name in ("rows", "floor"):
+            if getattr(self, name) < 0:
+                raise SiteError(f"{name} must be at least 0", getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +103,19 @@ class SiteSettings:
 
     def __post_init__(self) -> None:
         if self.approval not in ("each run", "pool"):
-            raise SiteError("approval must be 'each run' or 'pool'", self.approval)
+            raise SiteError("approval must be 'each run' or 'pool'", repr(self.approval))
         if not 0 < self.node_port < 2**16:
-            raise SiteError("a port must be between 1 and 65535", self.node_port)
+            raise SiteError("node_port must be between 1 and 65535", self.node_port)
         if self.teachers < 1:
-            raise SiteError("at least one teacher", self.teachers)
-        known = {one.name for one in fields(Policy)} - set(_NOT_IN_FILE)
-        if not set(self.policy) <= known:
-            raise SiteError(
-                "every rule of [policy] must be known",
-                ", ".join(sorted(set(self.policy) - known)),
-            )
+            raise SiteError("teachers must be at least 1", self.teachers)
+        if not self.lifetime_epsilon > 0:
+            raise SiteError("lifetime_epsilon must be above 0", self.lifetime_epsilon)
+        if not 0 < self.delta < 1:
+            raise SiteError("delta must be in (0, 1)", self.delta)
+        unknown = sorted(set(self.policy) - set(_RULES))
+        if unknown:
+            raise SiteError("every rule of [policy] must be known", ", ".join(unknown))
+        self.policy_for(frozenset())  # refuses what is of another kind
 
     def policy_for(self, pools: frozenset[bytes]) -> Policy:
         """Return what the owner allows, with the pools that were approved.
@@ -125,19 +123,11 @@ class SiteSettings:
         Raises:
             SiteError: a rule has a value of another kind.
         """
-        rules: dict[str, Any] = {}
-        for name, value in self.policy.items():
-            default = getattr(_DEFAULT_POLICY, name)
-            rule = frozenset(value) if isinstance(default, frozenset) else value
-            if isinstance(default, float) and type(rule) is int:
-                rule = float(rule)
-            if type(rule) is not type(default):
-                raise SiteError(f"[policy] {name} must be a {type(default).__name__}", repr(value))
-            rules[name] = rule
+        rules = {
+            name: of_kind(value, _RULES[name], key=f"[policy] {name}", fault=SiteError)
+            for name, value in self.policy.items()
+        }
         return Policy(approved_pools=pools, **rules)
-
-
-_DEFAULT_POLICY = Policy(approved_pools=frozenset())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -200,29 +190,13 @@ class Site:
         Raises:
             SiteError: it is none, or its file cannot be read.
         """
-        path = folder / SETTINGS_FILE
-        try:
-            table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        except FileNotFoundError as error:
-            raise SiteError(
-                f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one", folder
-            ) from error
-        except OSError as error:
-            raise SiteError(f"{path} must be readable", error.strerror) from error
-        except UnicodeDecodeError as error:
-            raise SiteError(f"{path} must be UTF-8", "other bytes") from error
-        except tomllib.TOMLDecodeError as error:
-            raise SiteError(f"{path} must be TOML, each section in it once", error) from error
-        if table.pop("schema_version", None) != SCHEMA_VERSION:
-            raise SiteError(f"{SETTINGS_FILE} must be of version {SCHEMA_VERSION}", "another")
-        known = {one.name for one in fields(SiteSettings)}
-        if not set(table) <= known:
-            raise SiteError("every setting must be known", ", ".join(sorted(set(table) - known)))
-        try:
-            data = DataSettings(**table.pop("data", {}))
-            settings = SiteSettings(**table, data=data)
-        except TypeError as error:
-            raise SiteError(f"{SETTINGS_FILE} must hold what a site needs", "others") from error
+        settings = read_settings(
+            folder / SETTINGS_FILE,
+            SiteSettings,
+            version=SCHEMA_VERSION,
+            advice=f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one",
+            fault=SiteError,
+        )
         return cls(folder, settings)
 
     # What it holds ----------------------------------------------------------------------------
@@ -279,7 +253,7 @@ class Site:
         """Write other settings, whole or not at all; return the site that has them."""
         table = {one.name: getattr(settings, one.name) for one in fields(settings)}
         table["data"] = {one.name: getattr(settings.data, one.name) for one in fields(DataSettings)}
-        text = tomli_w.dumps({"schema_version": SCHEMA_VERSION, **table})
+        text = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table})
         self._write(SETTINGS_FILE, text.encode())
         return Site(self.folder, settings)
 
@@ -315,14 +289,8 @@ class Site:
             raise SiteError(f"{name} must be readable", error.strerror) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        partial = self.path(f".{name}.partial")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(partial, flags, _OWNER_ONLY), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path(name))
+            write_file(self.path(name), content)
         except OSError as error:
             raise SiteError(f"{name} must be writable", error.strerror) from error
 

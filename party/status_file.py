@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from party.errors import ServiceError
-from protocols.chained_log import write_file
+from pate_fed.nodes import write_file
 
 SCHEMA_VERSION = 1
 FILE = "status.json"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from party.errors import UnitError
+from pate_fed.nodes import write_file
 
 DEFAULT_UNIT = Path("/etc/systemd/system/pate-party.service")
 ENVIRONMENT_FILE = "service.env"
@@ -117,13 +118,10 @@ class ServiceUnit:
         Raises:
             UnitError: another file is there, or it cannot be written.
         """
-        partial = path.with_name(f".{path.name}.partial")
         try:
             if path.exists() and not path.read_text("utf-8").startswith(_MARK):
                 raise UnitError(f"{path.name} must be a new file or our own", "another's")
-            partial.write_text(self.text, encoding="utf-8")
-            partial.chmod(0o644)
-            partial.replace(path)
+            write_file(path, self.text.encode(), mode=0o644)
         except (OSError, UnicodeDecodeError) as error:
             raise UnitError(
                 f"{path} must be writable (as root), or use --print", type(error).__name__

@@ -16,9 +16,9 @@ from party.node import PartyTask
 from party.site import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.errors import InvalidTaskError
+from pate_fed.nodes import write_file
 from pate_fed.queries import QueryBatch
 from pate_fed.teachers import TeacherEnsemble
-from protocols.chained_log import write_file
 
 DIGEST_BYTES = 32
 

@@ -1,21 +1,26 @@
 """A dealer's shares of one attempt, and the hashes by which a wrong one is known and named.
 
 Party j deals n secrets: its self mask b_j, which stands at its own seat, and its key with each
-other seat. The n shares of one holder are a column. The dealer signs, under a fresh salt, a hash
-of every secret and one root per column, the root of the hashes of its shares::
+other seat. The dealer signs, under a fresh salt, a hash of every secret and one root per holder,
+the root of the hashes of its n shares::
 
-    root = H(hash of the share of b_j | H(hashes of the shares of the keys, in seat order))
+    keys = H(hashes of the shares of the keys, in seat order)
+    root = H(hash of the share of b_j | keys)
 
 so that a holder can show any of its shares, and nobody can show another in its place. Secrets and
 shares are uniform over 2^256 values and more: their hashes tell nothing that could be tried out.
 
 A holder discloses its share of b_j, its shares of j's keys with those who dropped out, and what
-is missing for the root: the hashes of its other shares.
+is missing for the root: the hashes of its other shares, or just `keys` where nobody dropped out.
+Its column, which is what the dealer seals for it, has `keys` in front of the shares: so it hashes
+the shares of the keys only if it opens one. A wrong share of a key that nobody needs is not found,
+and does nothing; a wrong one that is needed is found before it is opened.
 """
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +28,7 @@ import numpy as np
 
 from protocols.errors import WrongShareError
 from protocols.messages import MAX_PARTIES, Dealing
+from protocols.prg import KEY_BYTES, ctr_keystream
 from protocols.shamir import (
     SHARE_BYTES,
     Elements,
@@ -47,7 +53,8 @@ class Dealt:
 
     Attributes:
         message: The hashes that it signs.
-        columns: The shares of each holder, in seat order; its own among them.
+        columns: What each holder gets, in seat order, the dealer among them: the digest of the
+            hashes of its shares of the keys, then its share of every secret.
     """
 
     message: Dealing
@@ -74,29 +81,35 @@ def deal(
         sender: Its fingerprint.
         plan_digest: Plan whose secrets they are.
         threshold: Shares that open a secret.
-        random_bytes: Cryptographic random numbers.
+        random_bytes: Cryptographic random numbers: a salt, and the key of a stream, whose bytes
+            the polynomials are drawn from. Many shares take many numbers, which the operating
+            system makes several times slower; who tells them from its own breaks AES-256, under
+            which the shared secrets are masks.
     """
     parties = len(secrets)
-    salt = random_bytes(SALT_BYTES)
+    salt, drawn = random_bytes(SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
     shamir, elements = Shamir(threshold, parties), secrets_to_elements(secrets)
     shares = np.empty((parties, parties, SHARE_BYTES // 2), dtype="<u2")
     for start in range(0, parties, _SECRETS_AT_ONCE):
         some = slice(start, start + _SECRETS_AT_ONCE)
-        split = shamir.split(elements[some], random_bytes=random_bytes)
+        split = shamir.split(elements[some], random_bytes=drawn)
         write_shares(split, out=shares[:, some])
-    columns = tuple(column.tobytes() for column in shares)
-    del shares
-    names = Labels(plan_digest, salt, seat)
+    labels = Labels(plan_digest, salt, seat)
+    columns, roots = [], []
+    for holder in range(parties):
+        held = shares[holder].tobytes()
+        hashes = labels.of_shares(holder, held)
+        keys_digest = _keys_digest(hashes, seat)
+        columns.append(keys_digest + held)
+        roots.append(_root_above(hashes[seat], keys_digest))
     message = Dealing(
         plan_digest=plan_digest,
         sender=sender,
         salt=salt,
-        secret_hashes=tuple(names.of_secret(place, secret) for place, secret in enumerate(secrets)),
-        column_roots=tuple(
-            names.root(names.of_column(holder, column)) for holder, column in enumerate(columns)
-        ),
+        secret_hashes=b"".join(map(labels.of_secret, range(parties), secrets)),
+        column_roots=b"".join(roots),
     )
-    return Dealt(message, columns)
+    return Dealt(message, tuple(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +135,16 @@ class Labels:
         """Hash of the secret at a place."""
         return hashlib.sha256(self._prefix(b"secret\0") + _NUMBERS[place] + secret).digest()
 
-    def of_column(self, holder: int, column: bytes) -> list[bytes]:
-        """Hash of each share of a holder."""
-        # The one loop over all shares of all parties: the label is hashed once, not for each.
+    def of_shares(self, holder: int, shares: bytes) -> list[bytes]:
+        """Hash of each share of a holder, which stand one behind the other."""
+        # The one loop over all shares of a dealer: the label is hashed once, not for each.
         begun = hashlib.sha256(self._prefix(b"share\0") + _NUMBERS[holder]).copy
-        hashes = []
-        for number, start in zip(_NUMBERS, range(0, len(column), SHARE_BYTES), strict=False):
+        hashes: list[bytes] = []
+        add = hashes.append
+        for number, share in zip(_NUMBERS, _pieces(shares, SHARE_BYTES), strict=False):
             state = begun()
-            state.update(number + column[start : start + SHARE_BYTES])
-            hashes.append(state.digest())
+            state.update(number + share)
+            add(state.digest())
         return hashes
 
     def of_share(self, holder: int, place: int, share: bytes) -> bytes:
@@ -138,53 +152,49 @@ class Labels:
         label = self._prefix(b"share\0") + _NUMBERS[holder] + _NUMBERS[place]
         return hashlib.sha256(label + share).digest()
 
-    def root(self, hashes: Sequence[bytes]) -> bytes:
-        """Root of a column from the hashes of its shares."""
-        return _root_above(hashes[self.dealer], _keys_digest(hashes, self.dealer))
-
     def _prefix(self, kind: bytes) -> bytes:
         return _DOMAIN + kind + self.plan_digest + self.salt + _NUMBERS[self.dealer]
 
 
-def require_column(column: bytes, dealing: Dealing, *, dealer: int, holder: int) -> list[bytes]:
-    """Check that a holder's shares are the ones that their dealer signed.
-
-    Returns:
-        The hash of each share, for `disclose`.
-
-    Raises:
-        WrongShareError: they are not, or are no shares.
-    """
-    if len(column) != SHARE_BYTES * len(dealing.column_roots):
-        raise WrongShareError("one share must be of each secret", "another length")
-    split_shares(column)
-    labels = Labels.of(dealing, dealer=dealer)
-    hashes = labels.of_column(holder, column)
-    if labels.root(hashes) != dealing.column_roots[holder]:
-        raise WrongShareError("shares must be the ones that their dealer signed", "others")
-    return hashes
-
-
 def disclose(
-    column: bytes, hashes: Sequence[bytes], *, dealer: int, dropped: Sequence[int]
+    column: bytes, dealing: Dealing, *, dealer: int, holder: int, dropped: Sequence[int]
 ) -> bytes:
     """Open a holder's shares of a survivor's self mask and of its keys with who dropped out.
 
     Args:
-        column: The holder's shares.
-        hashes: Their hashes, as `require_column` returned them.
-        dealer: The seat of their dealer; a survivor.
+        column: What the survivor sealed for the holder.
+        dealing: What the survivor signed.
+        dealer: The survivor's seat.
+        holder: The holder's seat.
         dropped: Seats that dropped out, in order.
 
     Returns:
         The opened shares, then what is missing for the root of the column.
+
+    Raises:
+        WrongShareError: what would be opened is not what the dealer signed, or no shares.
     """
-    places = (dealer, *dropped)
-    opened = b"".join(column[SHARE_BYTES * place : SHARE_BYTES * (place + 1)] for place in places)
-    if not dropped:
-        return opened + _keys_digest(hashes, dealer)
-    kept = _kept(len(hashes), dealer, dropped)
-    return opened + b"".join(hashes[place] for place in kept)
+    parties = dealing.parties
+    if len(column) != column_bytes(parties):
+        raise WrongShareError("one share must be of each secret", "another length")
+    labels = Labels.of(dealing, dealer=dealer)
+    opened = b"".join(_share_in(column, place) for place in (dealer, *dropped))
+    split_shares(opened)
+    rest = keys_digest = column[:DIGEST_BYTES]
+    mask_hash = labels.of_share(holder, dealer, opened[:SHARE_BYTES])
+    as_signed = _root_above(mask_hash, keys_digest) == dealing.column_root(holder)
+    if dropped:
+        hashes = labels.of_shares(holder, column[DIGEST_BYTES:])
+        as_signed = as_signed and _keys_digest(hashes, dealer) == keys_digest
+        rest = b"".join(hashes[place] for place in _kept(parties, dealer, dropped))
+    if not as_signed:
+        raise WrongShareError("shares must be the ones that their dealer signed", "others")
+    return opened + rest
+
+
+def column_bytes(parties: int) -> int:
+    """Length of a column among so many parties."""
+    return DIGEST_BYTES + SHARE_BYTES * parties
 
 
 def disclosed_bytes(parties: int, dropped: int) -> int:
@@ -204,7 +214,7 @@ def read_disclosure(
     Raises:
         WrongShareError: it is something else.
     """
-    parties = len(dealing.column_roots)
+    parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):
         raise WrongShareError("a disclosure must have its length", "another")
     places = (dealer, *dropped)
@@ -220,9 +230,21 @@ def read_disclosure(
         kept = zip(_kept(parties, dealer, dropped), _pieces(rest, DIGEST_BYTES), strict=True)
         hashes = opened | dict(kept)
         keys_digest = _keys_digest([hashes[place] for place in range(parties)], dealer)
-    if _root_above(opened[dealer], keys_digest) != dealing.column_roots[holder]:
+    if _root_above(opened[dealer], keys_digest) != dealing.column_root(holder):
         raise WrongShareError("shares must be the ones that their dealer signed", "others")
     return split_shares(opened_bytes)
+
+
+def _stream_bytes(key: bytes) -> Callable[[int], bytes]:
+    """Read the stream of a fresh key, piece by piece."""
+    encryptor = ctr_keystream(key)
+
+    def read(size: int) -> bytes:
+        piece = bytearray(size)
+        encryptor.update_into(bytes(size), piece)
+        return bytes(piece)
+
+    return read
 
 
 def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:
@@ -236,10 +258,16 @@ def _keys_digest(hashes: Sequence[bytes], dealer: int) -> bytes:
     return hashlib.sha256(_DOMAIN + b"keys\0" + keys).digest()
 
 
+def _share_in(column: bytes, place: int) -> bytes:
+    start = DIGEST_BYTES + SHARE_BYTES * place
+    return column[start : start + SHARE_BYTES]
+
+
 def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
     """Places of the keys that stay closed."""
     return [place for place in range(parties) if place != dealer and place not in dropped]
 
 
-def _pieces(joined: bytes, size: int) -> list[bytes]:
-    return [joined[start : start + size] for start in range(0, len(joined), size)]
+def _pieces(joined: bytes, size: int) -> tuple[bytes, ...]:
+    """Cut what stands one behind the other, whole pieces only."""
+    return struct.unpack(f"{size}s" * (len(joined) // size), joined)

@@ -9,7 +9,7 @@ votes must stay sealed for decades.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
@@ -164,6 +164,7 @@ class _Suite:
     Attributes:
         name: Name in run records.
         kem: Key encapsulation.
+        hpke: It with key derivation and cipher, made once.
         key_bytes: Length of a raw public key.
         generate: Makes a fresh private key and its raw public key.
         read_public: Reads a raw public key; a ValueError where it is none.
@@ -171,13 +172,13 @@ class _Suite:
 
     name: str
     kem: KEM
+    hpke: Suite = field(init=False)
     key_bytes: int
     generate: Callable[[], tuple[_PrivateKey, bytes]]
     read_public: Callable[[bytes], _PublicKey]
 
-    @property
-    def hpke(self) -> Suite:
-        return Suite(self.kem, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hpke", Suite(self.kem, KDF.HKDF_SHA256, AEAD.AES_256_GCM))
 
 
 def _generate_x25519() -> tuple[X25519PrivateKey, bytes]:

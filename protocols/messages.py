@@ -65,6 +65,7 @@ class Range:
 
 DIGEST_BYTES = 32
 Digest = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES)]
+Digests = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES * MAX_PARTIES)]
 Key = Annotated[bytes, Size(32, 32)]
 SealingPublicKey = Annotated[bytes, Size(32, 2 * KIB)]  # how long exactly, the suite says
 Nonce = Annotated[bytes, Size(32, 32)]
@@ -400,8 +401,9 @@ class Dealing(Message):
         plan_digest: Plan whose keys are shared.
         sender: Fingerprint of the dealer.
         salt: Fresh for each dealing; in every hash.
-        secret_hashes: Of its self mask at its own seat, of its key with every other seat.
-        column_roots: Of the shares of each holder, in seat order.
+        secret_hashes: Of its self mask at its own seat, of its key with every other seat; 32 bytes
+            each, one behind the other. A holder reads one of every party: in one piece.
+        column_roots: Of the shares of each holder, in seat order; the same.
     """
 
     TYPE: ClassVar[int] = 16
@@ -411,8 +413,25 @@ class Dealing(Message):
     plan_digest: Digest
     sender: Digest
     salt: Nonce
-    secret_hashes: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
-    column_roots: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+    secret_hashes: Digests
+    column_roots: Digests
+
+    def is_among(self, parties: int) -> bool:
+        """Whether it has a hash and a root for each of so many parties."""
+        return len(self.secret_hashes) == len(self.column_roots) == DIGEST_BYTES * parties
+
+    @property
+    def parties(self) -> int:
+        """How many roots it has."""
+        return len(self.column_roots) // DIGEST_BYTES
+
+    def secret_hash(self, place: int) -> bytes:
+        """Hash of the secret at a place."""
+        return self.secret_hashes[DIGEST_BYTES * place : DIGEST_BYTES * (place + 1)]
+
+    def column_root(self, holder: int) -> bytes:
+        """Root of a holder's shares."""
+        return self.column_roots[DIGEST_BYTES * holder : DIGEST_BYTES * (holder + 1)]
 
 
 @dataclass(frozen=True, slots=True)

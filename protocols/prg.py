@@ -22,7 +22,7 @@ KEY_BYTES = 32
 MAX_STREAM_BYTES = 2**36 - 32
 """Longest stream of one key: the 32-bit block counter must not come round."""
 
-BLOCK_BYTES = 128 * 1024
+BLOCK_BYTES = 256 * 1024
 """Bytes expanded at a time, at most: fits, with what is added, the second-level cache."""
 
 _PIECE_BYTES = 64

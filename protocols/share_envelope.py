@@ -1,7 +1,8 @@
 """What travels between two parties inside a batch: AES-256-GCM under a key of its own (rule R6).
 
 The key is derived from the pair's root, the phase, the stage, the sender and the receiver
-(`pair_keys.envelope_key`), and seals one envelope: so the nonce may be the same in all.
+(`pair_keys.envelope_key`), and seals one envelope: so the nonce may be the same in all. What the
+envelope goes with, the digest of a dealing, is bound in as associated data.
 """
 
 from __future__ import annotations
@@ -15,20 +16,28 @@ TAG_BYTES = 16
 _NONCE = bytes(12)
 
 
-def seal_shares(plaintext: bytes, key: bytes) -> bytes:
-    """Seal bytes under a key that seals nothing else; `TAG_BYTES` longer."""
-    return AESGCM(key).encrypt(_NONCE, plaintext, None)
+def seal_shares(plaintext: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
+    """Seal bytes under a key that seals nothing else; `TAG_BYTES` longer.
+
+    Args:
+        plaintext: What to seal.
+        key: Of this one envelope.
+        dealing_digest: Digest of the dealing that it goes with.
+    """
+    return AESGCM(key).encrypt(_NONCE, plaintext, dealing_digest)
 
 
-def open_shares(sealed: bytes, key: bytes) -> bytes:
+def open_shares(sealed: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
     """Open an envelope.
 
     Raises:
-        BrokenEnvelopeError: it was sealed for another pair, direction, phase or stage, or changed.
+        BrokenEnvelopeError: it was sealed for another pair, direction, phase or stage, with
+            another dealing, or changed.
     """
     try:
-        return AESGCM(key).decrypt(_NONCE, sealed, None)
+        return AESGCM(key).decrypt(_NONCE, sealed, dealing_digest)
     except (InvalidTag, ValueError) as error:
         raise BrokenEnvelopeError(
-            "an envelope must open under its phase, stage, sender and receiver", "one that does not"
+            "an envelope must open under its phase, stage, sender, receiver and dealing",
+            "one that does not",
         ) from error

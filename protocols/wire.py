@@ -21,7 +21,6 @@ from protocols.messages import (
     DIGEST_BYTES,
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
-    Dealing,
     MaskedVector,
     Message,
     field_types,
@@ -36,8 +35,6 @@ _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature
 _DIGEST_HEAD = b"\x58\x20"  # bytes of length 32
 _SIGNATURE_HEAD = b"\x58\x40"  # bytes of length 64
-_ITEM_BYTES = len(_DIGEST_HEAD) + DIGEST_BYTES
-_DEALING_HEAD = _FRAMED + bytes((PROTOCOL_VERSION, Dealing.TYPE)) + b"\x85"
 _VECTOR_HEAD = _FRAMED + bytes((PROTOCOL_VERSION, MaskedVector.TYPE)) + b"\x83"
 _LARGE = 4096
 _MAX_DEPTH = 8
@@ -161,10 +158,6 @@ def decode(frame: bytes) -> Signed:
         vector = _vector_in(frame)
         if vector is not None:
             return vector
-    if message_type is Dealing:
-        dealing = _dealing_in(frame)
-        if dealing is not None:
-            return dealing
     body, signature = _parts(frame)[2:]
     if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
         raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
@@ -270,53 +263,6 @@ def _vector_in(frame: bytes) -> Signed | None:
     )
     digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
-
-
-def _dealing_in(frame: bytes) -> Signed | None:
-    """Read a dealing where it must stand, as `_vector_in` reads a y.
-
-    A holder reads one of every other party in each batch: two hashes for each party in each.
-    """
-    start = len(_DEALING_HEAD)
-    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
-    # Three digests, and two lists of as many digests.
-    half, odd = divmod(stop - start - 3 * _ITEM_BYTES, 2)
-    count = max(half, 0) // _ITEM_BYTES
-    list_head = _head(0x80, count)
-    lists = start + 3 * _ITEM_BYTES
-    columns = lists + half
-    is_in_shape = (
-        not odd
-        and count > 0
-        and half == len(list_head) + count * _ITEM_BYTES
-        and frame.startswith(_DEALING_HEAD)
-        and frame.startswith(list_head, lists)
-        and frame.startswith(list_head, columns)
-        and frame.startswith(_SIGNATURE_HEAD, stop)
-    )
-    if not is_in_shape:
-        return None
-    firsts = _digests_in(frame, start, 3)
-    secret_hashes = _digests_in(frame, lists + len(list_head), count)
-    column_roots = _digests_in(frame, columns + len(list_head), count)
-    if not (firsts and secret_hashes and column_roots):
-        return None
-    plan_digest, sender, salt = firsts
-    message = Dealing(plan_digest, sender, salt, secret_hashes, column_roots)
-    with memoryview(frame) as view:
-        digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
-    return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
-
-
-def _digests_in(frame: bytes, start: int, count: int) -> tuple[bytes, ...]:
-    """Read digests that stand one behind the other; none if a head is not a digest's."""
-    stop = start + count * _ITEM_BYTES
-    first, second = _DIGEST_HEAD
-    heads = frame[start:stop:_ITEM_BYTES], frame[start + 1 : stop : _ITEM_BYTES]
-    if heads != (bytes((first,)) * count, bytes((second,)) * count):
-        return ()
-    places = range(start + len(_DIGEST_HEAD), stop, _ITEM_BYTES)
-    return tuple([frame[place : place + DIGEST_BYTES] for place in places])
 
 
 def _fills(size: int, room: int) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from party.errors import Reason
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -263,7 +263,7 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
         form=first._form,
         members=members,
         pool=federation.pool,
-        settings=Settings(
+        settings=LabelingSettings(
             lambda seated: _fewer(federation, seated), simulated=True, lifetime_s=3600
         ),
         store=federation._open_store,

@@ -72,7 +72,7 @@ def test_hashes_that_a_dealer_did_not_sign_stop_the_holder_though_its_own_column
     holder.receive(cheat.survivor_set(everyone), now=NOW)
     bundle = wire.expect(wire.decode(cheat.bundle(everyone, 0)), ShareBundle)
     true = cheat.dealing(1)
-    forged = replace(true, secret_hashes=(bytes(32), *true.secret_hashes[1:]))
+    forged = replace(true, secret_hashes=bytes(32) + true.secret_hashes[32:])
     changed = replace(bundle, dealings=(cheat.signed(forged), *bundle.dealings[1:]))
     with pytest.raises(BadSignatureError) as caught:
         holder.receive(wire.contain(changed).frame, now=NOW)
@@ -109,7 +109,7 @@ def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     signed = wire.sign(dealt.message, cheat.run.identities[me])
     to = cheat.fingerprint(HOLDER)
     key = dealer._roots.sending_key(to, phase_digest=cheat.plan_digest, stage=STAGE)
-    return signed.frame, seal_shares(signed.digest + dealt.columns[HOLDER], key)
+    return signed.frame, seal_shares(dealt.columns[HOLDER], key, dealing_digest=signed.digest)
 
 
 def revealed_by(cheat: Cheat, seat: int, frames: list[bytes]) -> bytes:

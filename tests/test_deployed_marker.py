@@ -34,11 +34,10 @@ from tests.support.deployed import (
     NAMES,
     Deployed,
     environment,
-    free_ports,
-    make_home,
     write_public_table,
 )
 from tests.support.hospital_services import Hospitals, records_of
+from tests.support.loopback_home import free_ports, make_home
 from tests.support.marker import (
     MARKED_TEACHERS,
     MARKERS,

@@ -750,7 +750,7 @@ def again(federation: Federation, *, without: int | None = None) -> Any:
     """Another run by the same coordinator, which has lost the first one or has closed it."""
     import secrets  # noqa: PLC0415 - the only use
 
-    from coordinator.labeling import LabelingRun, Member, Settings  # noqa: PLC0415
+    from coordinator.labeling import LabelingRun, LabelingSettings, Member  # noqa: PLC0415
     from protocols.additive import AdditiveSum  # noqa: PLC0415
 
     places = [place for place in range(len(federation.nodes)) if place != without]
@@ -764,7 +764,7 @@ def again(federation: Federation, *, without: int | None = None) -> Any:
             for p in places
         ],
         pool=federation.pool,
-        settings=Settings(federation.run_terms, simulated=True),
+        settings=LabelingSettings(federation.run_terms, simulated=True),
         store=federation._open_store,
         random_bytes=secrets.token_bytes,
         noise_bytes=secrets.token_bytes,

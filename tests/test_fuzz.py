@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cbor2
@@ -22,14 +20,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from party.errors import PartyError
-from party.file_journal import FORMAT, FileJournal
 from pate_fed.errors import PateFedError
 from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.query_sketches import from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
-from protocols.dealing import Dealt, deal, disclose, read_disclosure, require_column
+from protocols.dealing import Dealt, deal, disclose, read_disclosure
 from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
@@ -60,7 +57,6 @@ QUOTAS = {
     "share columns": 5_000,
     "disclosures": 5_000,
     "secret words": 5_000,
-    "stored answers": 2_000,
     "envelopes": 8_000,
     "sealing keys": 2_000,
     "signatures": 2_000,
@@ -73,7 +69,6 @@ QUOTAS = {
     "statements": 2_000,
     "sketches": 1_000,
     "transcripts": 3_000,
-    "journals": 3_000,
 }
 """Inputs for each door."""
 
@@ -260,10 +255,13 @@ def spoiled(chance: random.Random, corpus: list[bytes]) -> bytes:
 
 def test_share_envelopes() -> None:
     key = b"k" * 32
-    corpus = [seal_shares(content, key) for content in (b"", b"x", bytes(32), bytes(3_000))]
+    corpus = [
+        seal_shares(content, key, dealing_digest=bytes(32))
+        for content in (b"", b"x", bytes(32), bytes(3_000))
+    ]
 
     def door(data: bytes) -> None:
-        open_shares(data, key)
+        open_shares(data, key, dealing_digest=bytes(32))
         assert data in corpus
 
     fuzz("share envelopes", door, lambda chance: spoiled(chance, corpus))
@@ -274,7 +272,7 @@ def test_share_columns() -> None:
     good = shares.columns[HOLDER]
 
     def door(data: bytes) -> None:
-        require_column(data, shares.message, dealer=DEALER, holder=HOLDER)
+        disclose(data, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
         assert data == good
 
     fuzz("share columns", door, lambda chance: spoiled(chance, [good, *shares.columns]))
@@ -283,8 +281,7 @@ def test_share_columns() -> None:
 def test_disclosures() -> None:
     shares = dealt()
     column = shares.columns[HOLDER]
-    hashes = require_column(column, shares.message, dealer=DEALER, holder=HOLDER)
-    good = disclose(column, hashes, dealer=DEALER, dropped=DROPPED)
+    good = disclose(column, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
 
     def door(data: bytes) -> None:
         read_disclosure(data, shares.message, dealer=DEALER, holder=HOLDER, dropped=DROPPED)
@@ -599,61 +596,3 @@ def _json_of(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _json_of(item) for key, item in value.items()}
     return value
-
-
-def test_stored_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal is whole, but the y beside it was changed: it is damage, and is never sent."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # the disk is not the point
-    plan, answer = b"p" * 32, (bytes(range(90)), bytes(range(90, 200)))
-    with FileJournal(tmp_path) as journal:
-        journal.begin(run_id=bytes(32), epoch=1, plan_digest=plan)
-        journal.keep(plan, answer, expires_at=10_000)
-    (stored,) = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path, answer[1])]
-    good = stored.read_bytes()
-
-    def door(data: bytes) -> None:
-        stored.write_bytes(data)
-        with FileJournal(tmp_path) as journal:
-            found = journal.find(plan)
-        assert data == good
-        assert found == answer
-
-    fuzz("stored answers", door, lambda chance: spoiled(chance, [good]))
-
-
-def holds(path: Path, content: bytes) -> bool:
-    return content in path.read_bytes()
-
-
-def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # the disk is not the point
-    vectors = read_vectors("journals")
-    corpus = [bytes.fromhex(vectors["good"]["file"])]
-    corpus += [bytes.fromhex(item["file"]) for item in vectors["unfinished"].values()]
-    corpus += [bytes.fromhex(file) for file in vectors["spoiled"].values()]
-    bodies = [
-        ["sketches", [[bytes(32), bytes(132), False], [b"q" * 32, b"1" * 132, True]]],
-        ["claim", [bytes(32), b"q" * 32]], ["begin", bytes(32), 1, bytes(32)],
-        ["keep", bytes(32), bytes(32)], ["erase", bytes(32)], ["witness", [[bytes(32), 12]]],
-        ["halt", 100], ["resume"],
-    ]  # fmt: skip
-
-    def make(chance: random.Random) -> bytes:
-        if chance.random() < 0.4:
-            return mutated(chance, corpus)
-        data, link = FORMAT.first_line, FORMAT.first_link
-        for _ in range(chance.randrange(1, 5)):
-            body = chance.choice(bodies)
-            body = mutated_value(chance, body) if chance.random() < 0.6 else body
-            record, link = FORMAT.record(link, encoded(body))
-            data += record
-        return data
-
-    def door(data: bytes) -> None:
-        (tmp_path / "journal").write_bytes(data)
-        with FileJournal(tmp_path) as journal:
-            assert journal.counter >= 0
-            assert np.isfinite(journal.sketches()).all()
-            journal.claim([b"goes on"], plan_digest=b"goes on")
-
-    fuzz("journals", door, make)

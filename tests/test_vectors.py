@@ -12,8 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
-from party.errors import JournalDamagedError
-from party.file_journal import FileJournal
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SUITE_X25519, SUITES, SealingKey
@@ -28,7 +26,6 @@ PACKETS = read_vectors("packets")
 MASKED = read_vectors("masked_vectors")
 ENVELOPES = read_vectors("envelopes")
 TRANSCRIPTS = read_vectors("written_transcripts")
-JOURNALS = read_vectors("journals")
 
 
 def named(table: dict[str, Any]) -> list[Any]:
@@ -160,53 +157,3 @@ def test_the_known_transcripts_are_good(text: str) -> None:
 @pytest.mark.parametrize("vector", named(TRANSCRIPTS["spoiled"]))
 def test_a_spoiled_transcript_is_broken_at_its_line(vector: dict[str, Any]) -> None:
     assert verify_transcript(vector["text"]).line == vector["line"]
-
-
-# Journals --------------------------------------------------------------------------------------
-
-
-def on_disk(folder: Path, file: str) -> Path:
-    (folder / "journal").write_bytes(bytes.fromhex(file))
-    return folder
-
-
-def test_the_known_journal_is_whole(tmp_path: Path) -> None:
-    vector = JOURNALS["good"]
-    with FileJournal(on_disk(tmp_path, vector["file"])) as journal:
-        assert (journal.counter, journal.head.hex()) == (vector["counter"], vector["head"])
-        assert journal.count() == 2  # one was freed and claimed again
-    assert (tmp_path / "journal").read_bytes().hex() == vector["file"]
-
-
-@pytest.mark.parametrize("vector", named(JOURNALS["answers"]))
-def test_an_answer_lies_in_the_known_file(tmp_path: Path, vector: dict[str, Any]) -> None:
-    frames, plan = tuple(map(bytes.fromhex, vector["frames"])), b"p" * 32
-    with FileJournal(tmp_path) as journal:
-        journal.begin(run_id=b"r" * 32, epoch=1, plan_digest=plan)
-        journal.keep(plan, frames, expires_at=2_000)
-        assert (tmp_path / "vectors" / plan.hex()).read_bytes().hex() == vector["file"]
-        assert journal.find(plan) == frames
-
-
-@pytest.mark.parametrize("file", named(JOURNALS["spoiled_answers"]))
-def test_a_spoiled_answer_is_damage(tmp_path: Path, file: str) -> None:
-    frames, plan = JOURNALS["answers"]["two frames"]["frames"], b"p" * 32
-    with FileJournal(tmp_path) as journal:
-        journal.begin(run_id=b"r" * 32, epoch=1, plan_digest=plan)
-        journal.keep(plan, tuple(map(bytes.fromhex, frames)), expires_at=2_000)
-        (tmp_path / "vectors" / plan.hex()).write_bytes(bytes.fromhex(file))
-        with pytest.raises(JournalDamagedError):
-            journal.find(plan)
-
-
-@pytest.mark.parametrize("vector", named(JOURNALS["unfinished"]))
-def test_an_unfinished_record_is_dropped(tmp_path: Path, vector: dict[str, Any]) -> None:
-    with FileJournal(on_disk(tmp_path, vector["file"])) as journal:
-        assert journal.counter == vector["counter"]
-
-
-@pytest.mark.parametrize("file", named(JOURNALS["spoiled"]))
-def test_a_spoiled_journal_is_damaged(tmp_path: Path, file: str) -> None:
-    with pytest.raises(JournalDamagedError):
-        FileJournal(on_disk(tmp_path, file))
-    assert (tmp_path / "journal").read_bytes().hex() == file

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import pytest
 
 from coordinator import labeling
-from party import file_journal
 from pate_fed import federation, queries, releases
 from pate_fed.federation import (
     BatchTerms,
@@ -24,7 +23,7 @@ from pate_fed.federation import (
 )
 from pate_fed.mechanisms import FirstPhase, distributed_max
 from pate_fed.releases import NoisyRelease, Outcome
-from protocols import chained_log, dealing, envelope, pair_keys, shamir, share_envelope
+from protocols import dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.messages import MESSAGE_TYPES
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
@@ -65,7 +64,7 @@ def test_every_domain_of_the_code_is_on_the_page_and_no_other() -> None:
             if source.name == "transcript_verifier.py"
         }  # fmt: skip
     assert listed == coded
-    assert len(listed) == 14
+    assert len(listed) == 13
 
 
 @pytest.mark.parametrize("label", ["root", "ratchet", "stream", "confirm", "envelope"])
@@ -92,13 +91,6 @@ def test_sizes_of_suites_are_those_of_the_code(suite: str) -> None:
 def test_kinds_of_a_transcript_are_those_of_the_code() -> None:
     listed = set(re.findall(r"^\| `([a-z ]+)` \| of ", section("Transcripts"), re.MULTILINE))
     assert listed == {kind for kind in FOLLOWERS if kind and "heads" not in kind} - {"identities"}
-
-
-def test_bodies_of_a_journal_are_those_of_the_code() -> None:
-    source = Path(file_journal.__file__).read_text(encoding="utf-8")
-    listed = re.findall(r'^\| `\["([a-z]+)"', section("A party's journal"), re.MULTILINE)
-    assert listed == re.findall(r'case \["([a-z]+)"', source)
-    assert f"{chained_log.MAX_RECORD_BYTES:,} bytes" in section("A party's journal")
 
 
 def test_bounds_on_the_page_are_those_of_the_code() -> None:

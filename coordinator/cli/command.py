@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import click
 import typer
 
-from coordinator.cli.console import EXIT_DONE, fail, one_line, place_of
+from coordinator.cli.console import EXIT_DONE, fail
 from coordinator.cli.cost import account, plan
 from coordinator.cli.federation import approve, init, invite, members, renew, revoke
 from coordinator.cli.results import report, transcript_app
@@ -20,6 +20,7 @@ from coordinator.cli.simulate import simulate
 from coordinator.errors import CoordinatorError, InternalError, UsageError
 from pate_fed import __version__
 from pate_fed.errors import PateFedError
+from pate_fed.nodes import one_line, place_of
 from protocols.errors import ProtocolError
 
 _INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word

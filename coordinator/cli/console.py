@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
@@ -38,6 +36,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
+from pate_fed.nodes import Format, error_line, printable, wants_json
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 if TYPE_CHECKING:
@@ -71,17 +70,6 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 T = TypeVar("T")
 
-CodedError = PateFedError | ProtocolError | CoordinatorError
-"""Every error of ours: a stable code, what must hold, what came."""
-
-
-class Format(StrEnum):
-    """How results are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 HomeOption = Annotated[
     Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
 ]
@@ -103,12 +91,12 @@ def choice(*names: str) -> Any:
     return click.Choice(names)
 
 
-def fail(error: CodedError, exit_code: int | None = None) -> NoReturn:
+def fail(
+    error: PateFedError | ProtocolError | CoordinatorError, exit_code: int | None = None
+) -> NoReturn:
     """Print one line and leave."""
-    if _wants_json():
-        line = json.dumps({"code": error.code, "must": error.must, "got": error.got})
-    else:
-        line = f"pate-fed: {error.code}: {one_line(error.must)}, got {one_line(error.got)}"
+    as_json = wants_json(sys.argv[1:])
+    line = error_line(error, program="pate-fed", code=error.code, as_json=as_json)
     print(line, file=sys.stderr)
     sys.exit(exit_code_of(error) if exit_code is None else exit_code)
 
@@ -116,27 +104,6 @@ def fail(error: CodedError, exit_code: int | None = None) -> NoReturn:
 def exit_code_of(error: object) -> int:
     """Return the exit code of an error."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)
-
-
-def _wants_json() -> bool:
-    """Look at the raw arguments: they may be what is wrong."""
-    arguments = sys.argv[1:]
-    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
-    return any(
-        one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
-    )
-
-
-def one_line(text: str) -> str:
-    """Make one printable line of a text."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def place_of(error: Exception) -> str:
-    """Name an error's kind and place, never its text or values."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
-    return f"a {type(error).__name__} at {place}"
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -147,7 +114,7 @@ def print_json(content: dict[str, Any]) -> None:
 def show(*lines: str) -> None:
     """Print lines for people: no character of theirs steers the terminal."""
     for line in lines:
-        print("".join(c if c.isprintable() else " " for c in line))
+        print(printable(line))
 
 
 def require_new_invitation(path: Path) -> None:

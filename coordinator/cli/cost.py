@@ -7,14 +7,9 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import (
-    Format,
-    choice,
-    numbers,
-    print_json,
-    single_threaded_kernels,
-)
+from coordinator.cli.console import choice, numbers, print_json, single_threaded_kernels
 from coordinator.errors import InvalidSettingError, UsageError
+from pate_fed.nodes import Format
 
 
 def account(  # noqa: PLR0917 - one argument per option

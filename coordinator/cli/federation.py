@@ -12,7 +12,6 @@ import typer
 from coordinator.certificates import days_left
 from coordinator.cli.console import (
     DEFAULT_HOME,
-    Format,
     FormatOption,
     HomeOption,
     open_coordinator,
@@ -31,6 +30,7 @@ from coordinator.home import (
     utc_now,
     without_password,
 )
+from pate_fed.nodes import Format
 from protocols.fingerprint_words import spoken
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import EXIT_INPUT, Format, fail, print_json
+from coordinator.cli.console import EXIT_INPUT, fail, print_json
 from pate_fed.errors import RunDirectoryError
+from pate_fed.nodes import Format
 
 transcript_app = typer.Typer(
     help="Check what a run left behind.", no_args_is_help=True, pretty_exceptions_enable=False

@@ -11,7 +11,6 @@ import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
-    Format,
     FormatOption,
     HomeOption,
     choice,
@@ -22,6 +21,7 @@ from coordinator.cli.console import (
 )
 from coordinator.errors import InvalidSettingError, RunEndedError
 from coordinator.run_queue import Run, RunState
+from pate_fed.nodes import Format
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
@@ -202,13 +202,13 @@ def run(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
-    from coordinator.config import SimulationSettings, usual_mechanism  # noqa: PLC0415
+    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
     from pate_fed.data.task import LearningTask  # noqa: PLC0415
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)
-    settings = SimulationSettings(
+    settings = RunSettings(
         data=source_of(queries.name, label),
         queries=ask,
         mechanism=mechanism or usual_mechanism(noise),

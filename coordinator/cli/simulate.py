@@ -8,14 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.cli.console import (
-    Format,
-    choice,
-    numbers,
-    print_json,
-    progress,
-    single_threaded_kernels,
-)
+from coordinator.cli.console import choice, numbers, print_json, progress, single_threaded_kernels
+from pate_fed.nodes import Format
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _MECHANISMS: Final = (
@@ -285,11 +279,11 @@ def simulate(  # noqa: PLR0917 - one argument per option
     sharing, adds noise, releases labels within the budget, trains a student and writes a report.
     """
     single_threaded_kernels()
-    from coordinator.config import SimulationSettings, usual_mechanism  # noqa: PLC0415 - fast --help
+    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
 
-    settings = SimulationSettings(
+    settings = RunSettings(
         data=DataSource(data, data_dir, data_file, label, patient_id, hospital),
         parties=parties,
         teachers=teachers,

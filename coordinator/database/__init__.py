@@ -5,9 +5,9 @@ Apart from Flower's: what must not be lost is here, and here alone.
 
 from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.engine import Database
+from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.database.run_store import SqlRunStore
-from coordinator.database.runs import OpenRun
 from coordinator.database.schema import Base, InvitationRow, MemberRow, RunRow
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "Database",
     "InvitationRow",
     "MemberRow",
-    "OpenRun",
     "ReleasedAnswers",
+    "RunAttempt",
     "RunRow",
     "SqlCoordinatorJournal",
     "SqlRunStore",

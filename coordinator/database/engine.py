@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.resources import files
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from coordinator.errors import DatabaseError, DatabaseVersionError
+from coordinator.errors import DatabaseError
+
+NEWEST: Final = "0005"
+"""The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600
 _UPGRADE_LOCK = 0x70617465
@@ -44,7 +41,7 @@ class Database:
         try:
             there = _reported("the database must be there and writable")
             with there, self._engine.begin() as connection:
-                _upgrade(connection)
+                _bring_up_to_date(connection)
         except BaseException:
             self.close()
             raise
@@ -66,11 +63,6 @@ class Database:
     def close(self) -> None:
         """Let go of its connections."""
         self._engine.dispose()
-
-    @property
-    def version(self) -> str:
-        """Name of the newest migration that this program knows."""
-        return str(ScriptDirectory.from_config(_config()).get_current_head())
 
     def __repr__(self) -> str:
         return f"Database({self._engine.dialect.name})"
@@ -137,29 +129,18 @@ def _lock_for_others(connection: Connection) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")
 
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(files("coordinator.database") / "migrations"))
-    return config
-
-
-def _upgrade(connection: Connection) -> None:
+def _bring_up_to_date(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":  # SQLite's transactions wait for each other
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
-    _require_known_version(connection)
-    config = _config()
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    found = None
+    if inspect(connection).has_table("alembic_version"):
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if found != NEWEST:
+        from coordinator.database.upgrade import (  # noqa: PLC0415 - every command would wait for it
+            upgrade,
+        )
 
-
-def _require_known_version(connection: Connection) -> None:
-    found = MigrationContext.configure(connection).get_current_revision()
-    if found is None:
-        return
-    with suppress(CommandError):
-        ScriptDirectory.from_config(_config()).get_revision(found)
-        return
-    raise DatabaseVersionError("the database must be of this version or older", f"version {found}")
+        upgrade(connection, found=found)
 
 
 @contextmanager
@@ -169,5 +150,5 @@ def _reported(must: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise DatabaseError(must, type(error.orig).__name__) from error
-    except (SQLAlchemyError, CommandError) as error:
+    except SQLAlchemyError as error:
         raise DatabaseError(must, type(error).__name__) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from coordinator.database.runs import OpenRun
+from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
 from protocols import wire
@@ -25,7 +25,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         DatabaseError: they cannot be read.
     """
 
-    def __init__(self, run: OpenRun) -> None:
+    def __init__(self, run: RunAttempt) -> None:
         self._run = run
         self._is_open = True
         stored = (

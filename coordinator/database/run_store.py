@@ -16,7 +16,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from coordinator.database.answers import members_digest
-from coordinator.database.runs import OpenRun
+from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import (
     AnswerRow,
     RunBatchRow,
@@ -55,7 +55,7 @@ class SqlRunStore(MemoryStore):
 
     def __init__(
         self,
-        run: OpenRun,
+        run: RunAttempt,
         ledger: RunLedger,
         *,
         pool: QueryPool,

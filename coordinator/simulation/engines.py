@@ -21,15 +21,7 @@ from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.transport import Transport
 from party import flower_app as client_side
 from pate_fed.errors import MissingExtraError
-
-QUIET_FLOWER = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""Nothing phones home, nothing is installed while running."""
+from pate_fed.nodes import QUIET_FLOWER
 
 
 def require_engine(name: str) -> None:
@@ -60,7 +52,7 @@ def run_engine(
     Raises:
         Exception: whatever `main` raised.
     """
-    os.environ.update(QUIET_FLOWER)
+    os.environ.update(QUIET_FLOWER, RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     for library in ("flwr", "ray"):
         # They log tracebacks, with what a party was doing; what matters comes back as a code.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)

@@ -19,10 +19,10 @@ from coordinator import results
 from coordinator.config import (
     INTERACTIVE_THRESHOLD_SHARE,
     VOTE_THRESHOLD_SHARE,
-    SimulationSettings,
+    RunSettings,
 )
 from coordinator.errors import CoordinatorError, VoidBatchError
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
     FORMS,
@@ -86,7 +86,7 @@ class Simulation:
     stopped_by: Exception | None
 
 
-def simulate(settings: SimulationSettings, out: Path, *, progress: Progress) -> Simulation:
+def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulation:
     """Run a whole federation on this machine and write its run directory.
 
     Args:
@@ -123,7 +123,7 @@ class _Labels:
 class _Rehearsal:
     """One simulation, stage by stage."""
 
-    def __init__(self, settings: SimulationSettings, progress: Progress) -> None:
+    def __init__(self, settings: RunSettings, progress: Progress) -> None:
         self._settings = settings
         self._progress = progress
         self._chance = _Chance(settings.seed)
@@ -319,7 +319,7 @@ class _Rehearsal:
                 for hospital in self._hospitals
             ],
             pool=self._pool,
-            settings=Settings(self._terms, simulated=True, suite=self._settings.suite),
+            settings=LabelingSettings(self._terms, simulated=True, suite=self._settings.suite),
             store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=self._chance.noise(),
@@ -476,7 +476,7 @@ def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
     return ledger_of(terms, seat)
 
 
-def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list[str]:
+def _unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
     """Say so where small hospitals turned the privacy unit into a whole hospital."""
     if resolved.partition != "column" or asked.teachers is not None:
         return []
@@ -493,7 +493,7 @@ def _unit_notes(asked: SimulationSettings, resolved: SimulationSettings) -> list
     ]
 
 
-def _threshold_notes(asked: SimulationSettings, terms: RunTerms) -> list[str]:
+def _threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
     """Say what the two-phase check lets through: it is biased upward, unlike the coordinator's."""
     threshold = terms.vote_threshold
     if not terms.at_parties or threshold is None:

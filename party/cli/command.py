@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import click
 import typer
 
-from party.cli.console import EXIT_DONE, fail, one_line, place_of
+from party.cli.console import EXIT_DONE, fail
 from party.cli.decisions import approve, reject
 from party.cli.machine import doctor, policy_app, service_app
 from party.cli.membership import join, leave, renew, status
@@ -21,6 +21,7 @@ from party.cli.records import data_app
 from party.errors import InternalError, PartyError, UsageError
 from pate_fed import __version__
 from pate_fed.errors import PateFedError
+from pate_fed.nodes import one_line, place_of
 from protocols.errors import ProtocolError
 
 _INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word

@@ -6,11 +6,9 @@ import getpass
 import json
 import sys
 import time
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -31,6 +29,7 @@ from party.errors import (
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
+from pate_fed.nodes import Format, error_line, printable, wants_json
 from protocols.errors import InvitationError, ProtocolError
 
 if TYPE_CHECKING:
@@ -55,17 +54,6 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (ProtocolError, EXIT_PEERS),
 )
 """First match decides."""
-
-CodedError = PateFedError | ProtocolError | PartyError
-"""Every error of ours: a stable code, what must hold, what came."""
-
-
-class Format(StrEnum):
-    """How results are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
 
 SiteOption = Annotated[
     Path, typer.Option("--site", metavar="DIR", help="The hospital's folder.", show_default=True)
@@ -127,7 +115,7 @@ def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -
         typer.echo(json.dumps(content, sort_keys=True, allow_nan=False))
         return
     for line in lines:
-        typer.echo("".join(c if c.isprintable() else " " for c in line))
+        typer.echo(printable(line))
 
 
 def decider(by: str | None) -> str:
@@ -151,41 +139,14 @@ def ask(question: str) -> bool:
             typer.echo(err=True)  # nobody pressed Enter: the next line is not the question's
 
 
-def fail(error: CodedError) -> NoReturn:
+def fail(error: PateFedError | ProtocolError | PartyError) -> NoReturn:
     """Print one line and leave."""
-    if _wants_json():
-        line = json.dumps({"code": _code(error), "must": error.must, "got": error.got})
-    else:
-        line = f"pate-party: {_code(error)}: {one_line(error.must)}, got {one_line(error.got)}"
-    typer.echo(line, err=True)
+    code = error.reason.value if isinstance(error, RefusalError) else error.code
+    as_json = wants_json(sys.argv[1:])
+    typer.echo(error_line(error, program="pate-party", code=code, as_json=as_json), err=True)
     sys.exit(exit_code_of(error))
 
 
 def exit_code_of(error: Exception) -> int:
     """Return the exit code of an error."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)
-
-
-def one_line(text: str) -> str:
-    """Make one printable line of a text."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def place_of(error: Exception) -> str:
-    """Name an error's kind and place, never its text or values."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
-    return f"a {type(error).__name__} at {place}"
-
-
-def _code(error: CodedError) -> str:
-    return error.reason.value if isinstance(error, RefusalError) else error.code
-
-
-def _wants_json() -> bool:
-    """Look at the raw arguments: they may be what is wrong."""
-    arguments = sys.argv[1:]
-    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
-    return any(
-        one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
-    )

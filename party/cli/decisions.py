@@ -14,7 +14,6 @@ import typer
 from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
-    Format,
     FormatOption,
     OpenSite,
     SiteOption,
@@ -28,6 +27,7 @@ from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError, NotConfirmedError
 from party.site import Site
 from pate_fed.data.task import LearningTask
+from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
     from party.proposals import Proposal

@@ -10,16 +10,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    Format,
-    FormatOption,
-    SiteOption,
-    open_site,
-    show,
-)
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
 from party.guard import Policy
 from party.systemd import DEFAULT_UNIT, ServiceUnit
+from pate_fed.nodes import Format
 
 _MARKS: Final = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 # What a site cannot decide in its file.

@@ -14,12 +14,10 @@ from cryptography import x509
 from party.cli.console import (
     DEFAULT_SITE,
     EXIT_FAILED,
-    Format,
     FormatOption,
     SiteOption,
     ask,
     decider,
-    one_line,
     open_site,
     opened_records,
     show,
@@ -37,6 +35,7 @@ from party.errors import (
 from party.site import SETTINGS_FILE, Site
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import Status, read_status
+from pate_fed.nodes import Format, one_line
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken

@@ -17,7 +17,6 @@ from party.cli.console import (
     DEFAULT_SITE,
     EXIT_DONE,
     ByOption,
-    Format,
     FormatOption,
     SiteOption,
     decider,
@@ -28,6 +27,7 @@ from party.cli.console import (
 )
 from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.site import Site
+from pate_fed.nodes import QUIET_FLOWER, Format
 
 audit_app = typer.Typer(
     help="What this hospital decided and sent.",
@@ -199,9 +199,7 @@ def _ask_doctor(site: Site) -> None:
 
 def _quieten(site: Site) -> None:
     """Flower calls nobody and installs nothing; its log says what fails, not what was sent."""
-    os.environ["FLWR_HOME"] = str(site.path("flower"))
-    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
-    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
+    os.environ.update(QUIET_FLOWER, FLWR_HOME=str(site.path("flower")))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     for name in ("httpx", "httpcore", "flwr"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -12,11 +12,9 @@ import typer
 from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
-    Format,
     FormatOption,
     SiteOption,
     decider,
-    one_line,
     open_records,
     show,
     tell,
@@ -25,6 +23,7 @@ from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
 from party.peers import Standing, named_by, require_compared, standings
 from party.site import Site
+from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
 

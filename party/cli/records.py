@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, Format, FormatOption, SiteOption, open_site, show
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
+from pate_fed.nodes import Format
 
 data_app = typer.Typer(
     help="The hospital's own table.", no_args_is_help=True, pretty_exceptions_enable=False

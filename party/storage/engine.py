@@ -11,27 +11,19 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.resources import files
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from party.errors import (
-    JournalLockedError,
-    StorageDamagedError,
-    StorageError,
-    StorageVersionError,
-)
+from party.errors import JournalLockedError, StorageDamagedError, StorageError
+
+NEWEST: Final = "0001"
+"""The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600
 _PRAGMAS = (
@@ -67,8 +59,7 @@ class PartyDatabase:
         self._engine = _engine(url)
         try:
             with _reported(), self._engine.begin() as connection:
-                _require_known_version(connection)
-                _upgrade(connection)
+                _bring_up_to_date(connection)
                 _require_whole(connection)
         except BaseException:
             self.close()
@@ -196,26 +187,14 @@ def _lock_at_once(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(files("party.storage") / "migrations"))
-    return config
+def _bring_up_to_date(connection: Connection) -> None:
+    found = None
+    if inspect(connection).has_table("alembic_version"):
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if found != NEWEST:
+        from party.storage.upgrade import upgrade  # noqa: PLC0415 - every command would wait for it
 
-
-def _require_known_version(connection: Connection) -> None:
-    found = MigrationContext.configure(connection).get_current_revision()
-    if found is None:
-        return
-    with suppress(CommandError):
-        ScriptDirectory.from_config(_config()).get_revision(found)
-        return
-    raise StorageVersionError("the database must be of this version or older", f"version {found}")
-
-
-def _upgrade(connection: Connection) -> None:
-    config = _config()
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+        upgrade(connection, found=found)
 
 
 def _require_whole(connection: Connection) -> None:
@@ -234,7 +213,7 @@ def _reported() -> Iterator[None]:
         if said is sqlite3.DatabaseError:  # "malformed" and "not a database" have no class
             raise StorageDamagedError("the database must fit itself", "damage") from error
         raise StorageError("the database must be there and writable", said.__name__) from error
-    except (SQLAlchemyError, CommandError) as error:
+    except SQLAlchemyError as error:
         raise StorageError(
             "the database must be there and writable", type(error).__name__
         ) from error

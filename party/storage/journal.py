@@ -282,18 +282,6 @@ class SqlJournal(Journal):
                 journal.halted_at = counter
                 _count(session)
 
-    def resume(self) -> None:
-        """Go on after a halt, because the owner said so; the counter moves past what was signed.
-
-        The owner vouches that no query that was answered meanwhile is missing here.
-        """
-        with self._transaction() as session:
-            journal = _journal(session)
-            if journal.halted_at:
-                journal.counter = max(journal.counter, journal.halted_at)
-                journal.halted_at = 0
-                _count(session)
-
     def __repr__(self) -> str:
         return f"SqlJournal({self._database!r})"
 

@@ -4,27 +4,10 @@ from __future__ import annotations
 
 from pate_fed.data.dataset import DatasetKind
 from pate_fed.errors import InvalidParameterError
-from pate_fed.teachers.sklearn_ensemble import (
-    ModelFactory,
-    SklearnEnsemble,
-    forest,
-    logistic,
-    nearest,
-    similar_images,
-    support_vectors,
-)
 from pate_fed.teachers.teacher import TeacherEnsemble
 
 TEACHER_NAMES = ("auto", "nearest", "svm", "forest", "logistic", "network")
 """Every name that `make_ensemble` knows."""
-
-
-_FACTORIES: dict[str, ModelFactory] = {
-    "nearest": nearest,
-    "svm": support_vectors,
-    "forest": forest,
-    "logistic": logistic,
-}
 
 
 def make_ensemble(name: str, kind: DatasetKind) -> TeacherEnsemble:
@@ -38,15 +21,23 @@ def make_ensemble(name: str, kind: DatasetKind) -> TeacherEnsemble:
     Raises:
         InvalidParameterError: an unknown name.
     """
-    if name == "auto":
-        return SklearnEnsemble(similar_images if kind == "image" else logistic)
+    # What learns takes long to load: a second for scikit-learn, several for torch, which most runs
+    # do without. Many who ask for teachers' names train none.
     if name == "network":
-        # torch takes seconds to load, and most runs do without.
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 
         return TorchEnsemble()
-    if name not in _FACTORIES:
+    from pate_fed.teachers import sklearn_ensemble  # noqa: PLC0415
+
+    factories = {
+        "auto": sklearn_ensemble.similar_images if kind == "image" else sklearn_ensemble.logistic,
+        "nearest": sklearn_ensemble.nearest,
+        "svm": sklearn_ensemble.support_vectors,
+        "forest": sklearn_ensemble.forest,
+        "logistic": sklearn_ensemble.logistic,
+    }
+    if name not in factories:
         raise InvalidParameterError(
             f"teachers must be one of {', '.join(TEACHER_NAMES)}", repr(name)
         )
-    return SklearnEnsemble(_FACTORIES[name])
+    return sklearn_ensemble.SklearnEnsemble(factories[name])

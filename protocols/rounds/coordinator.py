@@ -140,6 +140,7 @@ class CoordinatorRound:
         self._survivor_set: Signed | None = None
         self._case: BlameCase | None = None
         self._row_request = b""
+        self._fixed: dict[bytes, Contribution] = {}
         self._opened: dict[bytes, Contribution] = {}
         self._settled: list[SettledPlan] = []
         self._record: Signed | None = None
@@ -208,7 +209,8 @@ class CoordinatorRound:
         self._closing, self._head_frames = known.closing, known.head_frames
         if known.plan is not None:
             self._collect(known.plan)
-            self._survivor_set, self._opened = known.survivor_set, dict(known.opened)
+            self._survivor_set = known.survivor_set
+            self._fixed, self._opened = dict(known.fixed), dict(known.opened)
 
     # What others may know ---------------------------------------------------------------------
 
@@ -580,7 +582,7 @@ class CoordinatorRound:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
         if vector.sender in self._declined:
             raise ConflictingMessageError("who refused a plan must send no vector", "one")
-        added = self._opened.get(vector.sender)
+        added = self._signed_before(vector.sender)
         if added is not None and added.vector != signed.digest:
             raise ConflictingMessageError(
                 "a y must be the one that was added before", "another", peer=vector.sender.hex()
@@ -606,7 +608,7 @@ class CoordinatorRound:
         match message:
             case ShareBundle():
                 identity = self._parties[sender]
-                added = self._opened.get(sender)
+                added = self._signed_before(sender)
                 self._opening.take_dealing(
                     message,
                     sender=sender,
@@ -742,6 +744,7 @@ class CoordinatorRound:
         self._plan = plan
         self._case = None
         self._total = self._form.empty_total(wire.expect(plan, Plan).words)
+        self._fixed.clear()
         self._opened.clear()
         self._vectors.clear()
         self._declined.clear()
@@ -772,7 +775,10 @@ class CoordinatorRound:
         if fixed is None:
             self._form.require_survivors(len(survivors), parties=len(self._seats))
             fixed = wire.sign(SurvivorSet(self._run_id, plan.digest, survivors), self._identity)
-            self._journal.append(SurvivorsFixed(fixed.frame))
+            signed = self._contributions()
+            listed = tuple(signed.get(seat) for seat in self._seats)
+            self._journal.append(SurvivorsFixed(fixed.frame, listed))
+            self._fixed = signed
         elif self.missing:
             wanted = wire.expect(fixed, SurvivorSet).survivors
             raise TooFewSharesError(received=len(survivors), threshold=len(wanted))
@@ -842,6 +848,7 @@ class CoordinatorRound:
             SettledPlan(wire.expect(plan, Plan), plan.digest, settlement, signed.frame)
         )
         self._plan = self._total = self._opening = self._survivor_set = None
+        self._fixed.clear()
         self._opened.clear()
         if released:
             self._case = None
@@ -988,6 +995,10 @@ class CoordinatorRound:
             raise WrongStateError("an exchange must be over, once", self._state.value)
         messages = [self._received.pop(seat) for seat in self._seats]
         return [signed for signed in messages if signed is not None]
+
+    def _signed_before(self, party: bytes) -> Contribution | None:
+        """What a party signed for the open plan that others heard of, perhaps before a restart."""
+        return self._opened.get(party) or self._fixed.get(party)
 
     def _contributions(self) -> dict[bytes, Contribution]:
         """What the parties whose y's are in the total signed until now, by fingerprint."""

@@ -45,9 +45,16 @@ class PlanOpened:
 
 @dataclass(frozen=True, slots=True)
 class SurvivorsFixed:
-    """The survivor set of the open plan is about to be sent."""
+    """The survivor set of the open plan is about to be sent, with what the survivors dealt.
+
+    Attributes:
+        survivor_set: Frame of the set.
+        contributions: What each survivor signed until then, in seat order; none for others. After
+            a restart it has to come again as it was: holders were handed it.
+    """
 
     survivor_set: bytes
+    contributions: tuple[Contribution | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,11 @@ def step_to_record(step: Step) -> list[Any]:
         case PlanOpened():
             return ["plan", step.plan]
         case SurvivorsFixed():
-            return ["survivors", step.survivor_set]
+            return [
+                "survivors",
+                step.survivor_set,
+                [_digests_of(each) for each in step.contributions],
+            ]
         case SumOpened():
             return ["opened", [_digests_of(each) for each in step.contributions]]
         case PlanSettled():
@@ -165,8 +176,8 @@ def step_from_record(record: list[Any]) -> Step:
             return SetupFinished(offer, run_record, confirmations, _all_bytes(ready))
         case ["plan", bytes(frame)]:
             return PlanOpened(frame)
-        case ["survivors", bytes(frame)]:
-            return SurvivorsFixed(frame)
+        case ["survivors", bytes(frame), [*items]]:
+            return SurvivorsFixed(frame, tuple(_contribution(item) for item in items))
         case ["opened", [*items]]:
             return SumOpened(tuple(_contribution(item) for item in items))
         case ["settlement", bytes(frame)]:

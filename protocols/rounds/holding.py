@@ -1,8 +1,8 @@
 """A party's two parts in opening a sum: it deals shares of its keys, and holds those of others.
 
-A holder knows a dealer's hashes by their digest, which comes sealed with the shares: whoever holds
-the pair's root sealed it. Only where something does not fit does the dealer's signature tell whose
-fault it is, the dealer's or the coordinator's.
+A holder knows a dealer's hashes by their digest, without which the shares' envelope does not open:
+whoever holds the pair's root sealed it. Only where something does not fit does the dealer's
+signature tell whose fault it is, the dealer's or the coordinator's.
 
 What it opens is fixed by one survivor set: of a survivor the self mask, and its keys with those
 who dropped out. Never a key between survivors, never a self mask of who dropped out.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Dealt, deal, disclose, require_column
+from protocols.dealing import Dealt, deal, disclose
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -91,7 +91,11 @@ class ShareHolder:
         dealing = wire.sign(dealt.message, self._identity)
         self._dealing_digest = dealing.digest
         envelopes = tuple(
-            seal_shares(dealing.digest + dealt.columns[seat], self._key(peer, sending=True))
+            seal_shares(
+                dealt.columns[seat],
+                self._key(peer, sending=True),
+                dealing_digest=dealing.digest,
+            )
             for seat, peer in enumerate(self._fingerprints)
             if peer != self._me
         )
@@ -129,13 +133,17 @@ class ShareHolder:
         alive = set(survivors)
         dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in alive]
         disclosures, wrong = [], []
+        places = {fp: seat for seat, fp in enumerate(self._fingerprints)}
+        holder = places[self._me]
         for dealer in survivors:
-            place = self._fingerprints.index(dealer)
             try:
                 if dealer == self._me:
-                    column, hashes = self._own_column()
+                    column, dealing = self._own_column()
                 else:
-                    column, hashes = self._column_from(dealer, came[dealer][1], dealings[dealer])
+                    column, dealing = self._column_from(dealer, came[dealer][1], dealings[dealer])
+                disclosure = disclose(
+                    column, dealing, dealer=places[dealer], holder=holder, dropped=dropped
+                )
             except (BrokenEnvelopeError, WrongShareError):
                 # The coordinator is to blame if it did not relay what the dealer signed.
                 self._require_signed(dealer, dealings[dealer])
@@ -143,7 +151,7 @@ class ShareHolder:
                 wrong.append(dealer)
                 disclosures.append(b"")
                 continue
-            disclosures.append(disclose(column, hashes, dealer=place, dropped=dropped))
+            disclosures.append(disclosure)
         digests = [
             self._dealing_digest if dealer == self._me else dealings[dealer].digest
             for dealer in survivors
@@ -152,10 +160,10 @@ class ShareHolder:
         opening = opening_digest(survivor_set.digest, digests)
         return Reveal(opening, self._me, tuple(disclosures)), tuple(wrong)
 
-    def _own_column(self) -> tuple[bytes, list[bytes]]:
+    def _own_column(self) -> tuple[bytes, Dealing]:
         assert self._own is not None
-        dealing, (column,) = self._own.message, self._own.columns
-        return column, require_column(column, dealing, dealer=self._seat, holder=self._seat)
+        (column,) = self._own.columns
+        return column, self._own.message
 
     def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
         """Read a survivor's hashes. The coordinator checks what it relays."""
@@ -164,7 +172,7 @@ class ShareHolder:
         fits = (
             dealing.sender == dealer
             and dealing.plan_digest == self._plan_digest
-            and len(dealing.secret_hashes) == len(dealing.column_roots) == len(self._seats)
+            and dealing.is_among(len(self._seats))
         )
         if not fits:
             raise UnexpectedMessageError(
@@ -172,20 +180,10 @@ class ShareHolder:
             )
         return signed
 
-    def _column_from(
-        self, dealer: bytes, sealed: bytes, dealing: Signed
-    ) -> tuple[bytes, list[bytes]]:
-        content = open_shares(sealed, self._key(dealer, sending=False))
-        digest, column = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        if digest != dealing.digest:
-            raise WrongShareError("shares must come with the hashes of their dealing", "others")
-        hashes = require_column(
-            column,
-            wire.expect(dealing, Dealing),
-            dealer=self._fingerprints.index(dealer),
-            holder=self._seat,
-        )
-        return column, hashes
+    def _column_from(self, dealer: bytes, sealed: bytes, dealing: Signed) -> tuple[bytes, Dealing]:
+        key = self._key(dealer, sending=False)
+        column = open_shares(sealed, key, dealing_digest=dealing.digest)
+        return column, wire.expect(dealing, Dealing)
 
     def _require_signed(self, dealer: bytes, dealing: Signed) -> None:
         try:

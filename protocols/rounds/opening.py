@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
+from protocols.dealing import Labels, column_bytes, read_disclosure
 from protocols.errors import (
     ConflictingMessageError,
     TooFewSharesError,
@@ -25,7 +25,7 @@ from protocols.identity import PublicIdentity
 from protocols.messages import KIB, Dealing, Reveal, ShareBundle
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.secure_sum import SecureSum, SignedKey
-from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets
+from protocols.shamir import Elements, Shamir, elements_to_secrets
 from protocols.share_envelope import TAG_BYTES
 from protocols.wire import Signed
 
@@ -120,7 +120,7 @@ class SumOpening:
             bundle: What came.
             sender: Fingerprint of the party.
             identity: Its identity.
-            known_digest: Digest of its dealing in a sum that was opened before a restart, if any.
+            known_digest: Digest of its dealing that others heard of before a restart, if any.
 
         Raises:
             ConflictingMessageError: it dealt otherwise before.
@@ -136,7 +136,7 @@ class SumOpening:
         fits = (
             bundle.plan_digest == dealing.plan_digest == self._plan_digest
             and dealing.sender == sender
-            and len(dealing.secret_hashes) == len(dealing.column_roots) == len(self._seats)
+            and dealing.is_among(len(self._seats))
             and len(bundle.envelopes) == len(self._seats) - 1
             and {len(envelope) for envelope in bundle.envelopes} == {self._envelope_bytes}
         )
@@ -255,7 +255,7 @@ class SumOpening:
         except WrongShareError as error:
             raise error.from_peer(dealer.hex()) from error
         for place, secret in secrets.items():
-            if labels.of_secret(place, secret) != dealing.secret_hashes[place]:
+            if labels.of_secret(place, secret) != dealing.secret_hash(place):
                 raise WrongShareError(
                     "shares must join to the secret that was signed", "another", peer=dealer.hex()
                 )
@@ -263,7 +263,7 @@ class SumOpening:
 
     @property
     def _envelope_bytes(self) -> int:
-        return DIGEST_BYTES + SHARE_BYTES * len(self._seats) + TAG_BYTES
+        return column_bytes(len(self._seats)) + TAG_BYTES
 
     def __repr__(self) -> str:
         return f"SumOpening(dealt={len(self._dealt)}, survivors={len(self._survivors)})"

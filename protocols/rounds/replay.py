@@ -87,6 +87,7 @@ class RememberedRun:
         epoch: Epoch of the last plan.
         plan: The open plan, if any.
         survivor_set: Its survivor set, if it was fixed.
+        fixed: What each survivor signed for it until then, by fingerprint.
         opened: What each party in its sum signed for it, by fingerprint, if it was opened.
         settled: Every settled plan, in order.
         closing: Frame of the closing; empty before it.
@@ -103,6 +104,7 @@ class RememberedRun:
     epoch: int = 0
     plan: Signed | None = None
     survivor_set: Signed | None = None
+    fixed: Mapping[bytes, Contribution] = field(default_factory=dict)
     opened: Mapping[bytes, Contribution] = field(default_factory=dict)
     settled: tuple[SettledPlan, ...] = ()
     closing: bytes = b""
@@ -241,24 +243,23 @@ class _Reader:
         chosen = tuple(seat for seat in self.seats if seat in message.survivors)
         _require("survivors must be seats, in order", message.survivors == chosen)
         self.form.require_survivors(len(chosen), parties=len(self.seats))
-        return replace(run, survivor_set=signed)
+        fixed = self._by_seat(step.contributions)
+        fits = all(each == each.without_reveal for each in fixed.values())
+        _require("nothing must be revealed before survivors are fixed", fits)
+        _require("survivors must have dealt", tuple(fixed) == chosen)
+        return replace(run, survivor_set=signed, fixed=fixed)
 
     def _opened(self, run: RememberedRun, step: SumOpened) -> RememberedRun:
         _open_plan(run)
         _require("a sum must be opened once", not run.opened)
-        _require("every seat must be listed", len(step.contributions) == len(self.seats))
-        opened = {
-            seat: each
-            for seat, each in zip(self.seats, step.contributions, strict=True)
-            if each is not None
-        }
-        fits = all(self._has_digests(each) for each in opened.values())
-        _require("a contribution must have the digests of the form", fits)
+        opened = self._by_seat(step.contributions)
         survivors = self.seats
         if self.form.survives_dropouts:
             _require("survivors must be fixed before a sum", run.survivor_set is not None)
             assert run.survivor_set is not None
             survivors = wire.expect(run.survivor_set, SurvivorSet).survivors
+            same = {seat: each.without_reveal for seat, each in opened.items()}
+            _require("a sum must be of what the survivors signed", same == run.fixed)
         _require("a sum must be of the survivors' vectors", tuple(opened) == survivors)
         return replace(run, opened=opened)
 
@@ -281,6 +282,7 @@ class _Reader:
             state=CoordinatorState.READY,
             plan=None,
             survivor_set=None,
+            fixed={},
             opened={},
             settled=(*run.settled, settled),
             transcript=self._appended(transcript, "settlement", signed),
@@ -320,6 +322,14 @@ class _Reader:
         return replace(run, state=CoordinatorState.DONE, statements={**run.statements, **ready})
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def _by_seat(self, listed: tuple[Contribution | None, ...]) -> dict[bytes, Contribution]:
+        _require("every seat must be listed", len(listed) == len(self.seats))
+        seats = zip(self.seats, listed, strict=True)
+        signed = {seat: each for seat, each in seats if each is not None}
+        fits = all(self._has_digests(each) for each in signed.values())
+        _require("a contribution must have the digests of the form", fits)
+        return signed
 
     def _has_digests(self, each: Contribution) -> bool:
         sizes = tuple(map(len, (each.vector, each.dealing, each.reveal)))

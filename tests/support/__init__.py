@@ -1,0 +1,1 @@
+"""What tests and benchmarks have in common; neither is shipped."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.errors import CoordinatorError
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.store import MemoryStore
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
@@ -145,7 +145,7 @@ class BadRuns:
                 for node, one in enumerate(self.people[:-1])
             ],
             pool=self.pool,
-            settings=Settings(
+            settings=LabelingSettings(
                 self._course.run_terms,
                 simulated=True,
                 lifetime_s=LIFETIME_S,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.dealing import read_disclosure
+from protocols.dealing import DIGEST_BYTES, Dealt, read_disclosure
 from protocols.masked import MaskedSum
 from protocols.messages import Dealing, MaskedVector, Message, Reveal, ShareBundle, SurvivorSet
 from protocols.prg import expand
@@ -17,12 +18,23 @@ from protocols.rounds import PartyRound
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.holding import STAGE
 from protocols.secure_sum import SecureSum
-from protocols.shamir import SHARE_BYTES, Shamir, decode_shares, elements_to_secrets
+from protocols.shamir import Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
+from tests.support import reference_sharing as sharing
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 
 Place = tuple[int, int]
 """Dealer's seat, and the seat that its secret is with: its own for the self mask."""
+
+
+def dealt_otherwise(dealt: Dealt, *, dealer: int, holder: int, shares: bytes) -> Dealt:
+    """A dealing that gives one holder other shares, and signs them."""
+    message = dealt.message
+    bare = sharing.Dealing(message.plan_digest, message.salt, dealer)
+    columns, roots = list(dealt.columns), sharing.cut(message.column_roots, 32)
+    columns[holder] = sharing.column_of(bare, shares, holder)
+    roots[holder] = sharing.root_of_shares(bare, shares, holder)
+    return Dealt(replace(message, column_roots=b"".join(roots)), tuple(columns))
 
 
 class Cheat:
@@ -116,10 +128,7 @@ class Cheat:
         for dealer in range(len(self.parties)):
             if dealer != colluder:
                 column = self.column(party, dealer)
-                shares = [
-                    column[at : at + SHARE_BYTES] for at in range(0, len(column), SHARE_BYTES)
-                ]
-                for place, share in enumerate(decode_shares(shares)):
+                for place, share in enumerate(split_shares(column[DIGEST_BYTES:])):
                     self._shares.setdefault((dealer, place), {})[colluder] = share
 
     def column(self, party: PartyRound, dealer: int) -> bytes:
@@ -127,7 +136,8 @@ class Cheat:
         key = party._roots.receiving_key(
             self.fingerprint(dealer), phase_digest=self.plan_digest, stage=STAGE
         )
-        return open_shares(self.envelope(dealer, holder), key)[32:]
+        digest = wire.digest_of(self.dealing(dealer))
+        return open_shares(self.envelope(dealer, holder), key, dealing_digest=digest)
 
     # What comes of it -------------------------------------------------------------------------
 

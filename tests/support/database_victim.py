@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.database import Database, OpenRun, SqlRunStore
+from coordinator.database import Database, RunAttempt, SqlRunStore
 from coordinator.errors import DatabaseError
 from coordinator.run_queue import RunQueue
 from coordinator.store import AskedBatch
@@ -23,8 +23,7 @@ from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from tests.support.federation import Federation
-from tests.support.journal_victim import acknowledging
-from tests.support.storage_victim import give_up_rights
+from tests.support.storage_victim import acknowledging, give_up_rights
 
 MEMBERS = (b"a" * 32, b"b" * 32)
 TASK = b"t" * 32
@@ -52,7 +51,7 @@ def opened(database: Database) -> SqlRunStore:
     return store_of(runs.take_up("run"))
 
 
-def store_of(run: OpenRun) -> SqlRunStore:
+def store_of(run: RunAttempt) -> SqlRunStore:
     return SqlRunStore(run, empty_ledger(), pool=POOL, task_digest=TASK, members=MEMBERS)
 
 

@@ -5,7 +5,6 @@ The hospitals' nodes are `PartyNode`s in this process, so that a test sees what 
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import socket
@@ -16,18 +15,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.home import FederationHome, FederationSettings
+from coordinator.home import FederationHome
 from coordinator.service import Coordinator
 from party import flower_app
 from party.enrollment import CoordinatorDoor
-from party.flower_runtime import QUIET, Executor, SuperNodeSettings
+from party.flower_runtime import Executor, SuperNodeSettings
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from party.ledger_store import MemoryLedgerStore
@@ -43,43 +41,12 @@ from protocols.fingerprint_words import spoken
 from protocols.masked import MaskedSum
 from protocols.messages import Plan
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
+from tests.support.loopback_home import environment, free_ports, make_home
 
-ROOT = Path(__file__).parents[2]
 NAMES = ("North", "South", "West")
 TEACHERS = 10
 LABEL, CLASSES = "sick", ("no", "yes")
 _START_S = 180.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-def make_home(folder: Path, *, database: str = "") -> FederationHome:
-    """A federation on free ports of loopback, in a database of its own."""
-    port, admin, metrics, health = free_ports(4)
-    settings = FederationSettings(
-        "lung study",
-        f"127.0.0.1:{port}",
-        host="127.0.0.1",
-        port=port,
-        admin_port=admin,
-        metrics_port=metrics,
-        health_port=health,
-        database=database,
-    )
-    return FederationHome.create(folder, settings, now=datetime.now(UTC))
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """What every process gets; coverage and proxies of the machine it does not."""
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, **QUIET, "PYTHONPATH": str(ROOT), "FLWR_HOME": str(folder / "flower")}
 
 
 def write_public_table(path: Path, *, rows: int = 60) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.store import MemoryStore
 from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
@@ -307,7 +307,7 @@ class Federation:
                 )
             ],
             pool=self.pool,
-            settings=Settings(
+            settings=LabelingSettings(
                 self.run_terms, simulated=simulated, lifetime_s=lifetime_s, patience_s=patience_s
             ),
             store=self._open_store,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.certificates import make_ca
-from coordinator.labeling import LabelingRun, Member, Settings
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.store import MemoryStore
 from coordinator.transport import Transport
 from party.audit import AuditRecord
@@ -93,7 +93,9 @@ class Hospitals:
             form=self.form,
             members=self.members,
             pool=self.task.pool,
-            settings=Settings(self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s),
+            settings=LabelingSettings(
+                self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s
+            ),
             store=lambda ledger: _LastingStore(ledger, self.statements),
             random_bytes=secrets.token_bytes,
             noise_bytes=_same_noise(),

@@ -17,9 +17,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from coordinator.open_run import results_of
 from coordinator.run_queue import ENDED, Run, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import results_of
 from coordinator.service import Coordinator
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of

@@ -1,19 +1,24 @@
-"""A federation whose coordinator is killed at chosen points and comes back from its files."""
+"""A federation whose coordinator is killed at chosen points and comes back from its database."""
 
 from __future__ import annotations
 
 import json
 import secrets
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import select
 
-from coordinator.labeling import LabelingRun, Member, Settings
-from coordinator.run_files import FileCoordinatorJournal, FileStore
+from coordinator.database import Database, RunAttempt, RunRow, SqlCoordinatorJournal, SqlRunStore
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.run_queue import RunQueue
 from coordinator.stages import Stage
 from coordinator.store import RunStore
 from pate_fed.charging import RunLedger
@@ -32,6 +37,8 @@ from tests.support.federation import (
 )
 
 PARTIES = 5
+TASK = b"t" * 32
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BATCHES = ((0, 1, 4), (3, 5), (2, 6))
 """Even queries are agreed on, odd ones are not: of the second batch nothing passes a check."""
 
@@ -64,16 +71,24 @@ def votes_at(place: int) -> Callable[[QueryBatch], NDArray[np.int64]]:
 
 
 class MortalFederation(Federation):
-    """A federation whose coordinator keeps its run on disk.
+    """A federation whose coordinator keeps its run in a database.
 
     Attributes:
+        url: Of its database; in its folder if not said.
         passed: Every stage that any life of the coordinator passed.
         is_fatal: Given the number of stages passed since the last start and the stage, tells
             whether the coordinator dies there.
     """
 
     def __init__(
-        self, folder: Path, *, kind: str, form: str, opens: bool = True, **changed: Any
+        self,
+        folder: Path,
+        *,
+        kind: str,
+        form: str,
+        opens: bool = True,
+        url: str = "",
+        **changed: Any,
     ) -> None:
         terms = {**KINDS[kind], **changed.pop("terms", {})}
         named: dict[str, Any] = {
@@ -85,6 +100,7 @@ class MortalFederation(Federation):
         }
         super().__init__(form=form, terms=terms, **{**named, **changed})
         self.folder = folder
+        self.url = url or f"sqlite:///{folder / 'coordinator.db'}"
         self.passed: list[Stage] = []
         self.lives = 1
         self.is_fatal: Callable[[int, Stage], bool] = lambda number, stage: False
@@ -95,7 +111,8 @@ class MortalFederation(Federation):
 
     def open(self) -> None:
         """Begin the run."""
-        self.journal = self._open_journal()
+        self._connect().add("run", "{}")
+        self._take_up()
         self.run = LabelingRun(random_bytes=secrets.token_bytes, **self._arguments)
 
     @property
@@ -107,21 +124,44 @@ class MortalFederation(Federation):
             "form": FORMS[self.form](),
             "members": [Member(name, each.public, weights) for name, each, weights in members],
             "pool": self.pool,
-            "settings": Settings(self.run_terms, simulated=True, lifetime_s=3600),
-            "store": self._open_files,
+            "settings": LabelingSettings(self.run_terms, simulated=True, lifetime_s=3600),
+            "store": self._open_results,
             "noise_bytes": self._noise,
             "clock": lambda: self.now,
             "journal": self.journal,
             "on_stage": self._note,
         }
 
-    def _open_journal(self) -> Any:
-        return FileCoordinatorJournal(self.folder / "run")
+    def _connect(self) -> RunQueue:
+        """Open the database as a process does that starts."""
+        self.database = Database(self.url)
+        weakref.finalize(self, self.database.close)
+        self.runs = RunQueue(self.database, clock=lambda: NOON)
+        return self.runs
 
-    def _open_files(self, ledger: RunLedger) -> RunStore:
-        store = FileStore(self.folder / "run", ledger, statements=self.folder / "statements")
-        self.store: Any = store
-        return store
+    def _take_up(self) -> None:
+        self._attempt = self.runs.take_up("run")
+        self.journal = SqlCoordinatorJournal(self._attempt)
+
+    def _disconnect(self) -> None:
+        self.journal.close()
+        self.database.close()
+
+    def _open_results(self, ledger: RunLedger) -> RunStore:
+        self.store: Any = self._store_of(self._attempt, ledger)
+        return self.store
+
+    def _store_of(self, attempt: RunAttempt, ledger: RunLedger) -> SqlRunStore:
+        members = [each.fingerprint for each in self.identities]
+        return SqlRunStore(attempt, ledger, pool=self.pool, task_digest=TASK, members=members)
+
+    def stored(self, ledger: RunLedger) -> SqlRunStore:
+        """Read the results as they are in the database; whoever works on the run may go on."""
+        with closing(Database(self.url)) as database:
+            with database.transaction() as session:
+                [run] = session.scalars(select(RunRow)).all()
+                attempt = RunAttempt(database, run.number, self._attempt.attempt, run.fence)
+            return self._store_of(attempt, ledger)
 
     def _note(self, stage: Stage) -> None:
         self.passed.append(stage)
@@ -131,18 +171,19 @@ class MortalFederation(Federation):
 
     def bury(self) -> None:
         """Drop all that the dead process had in memory."""
-        self.journal.close()
+        self._disconnect()
         del self.run, self.store
 
     def resume(self) -> None:
         """Start a new process of the coordinator."""
         self.lives += 1
         self._since = 0
-        self.journal = self._open_journal()
+        self._connect()
+        self._take_up()
         try:
             self.run = LabelingRun.resume(**self._arguments)
         except BaseException:
-            self.journal.close()
+            self._disconnect()
             raise
 
     def work(self, batches: Sequence[tuple[int, ...]] = BATCHES) -> None:

@@ -1,4 +1,4 @@
-"""Writes vectors of whole formats: packets, y's, envelopes, written transcripts, journals.
+"""Writes vectors of whole formats: packets, y's, envelopes, written transcripts.
 
 From second implementations only, as `make_protocol_vectors`. Envelopes are drawn at random, since
 ML-KEM is: they are made where their file is missing, and checked by the second implementation.
@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -417,117 +416,10 @@ def _written_otherwise() -> Row:
     }
 
 
-# Journals --------------------------------------------------------------------------------------
-
-FIRST_LINE = b"pate-fed journal 1\n"
-_JOURNAL = b"pate-fed/1/journal\0"
-
-
-def _journal_record(link: bytes, body: bytes) -> tuple[bytes, bytes]:
-    length = len(body).to_bytes(4, "big")
-    check = hashlib.sha256(_JOURNAL + b"length\0" + link + length).digest()[:8]
-    following = hashlib.sha256(_JOURNAL + b"record\0" + link + length + body).digest()
-    return length + check + body + following, following
-
-
-def _answer_file(answer: list[bytes]) -> bytes:
-    lengths = b"".join(len(frame).to_bytes(4, "big") for frame in answer)
-    return bytes([len(answer)]) + lengths + b"".join(answer)
-
-
-def journals() -> Row:
-    run, plan, peer = some_bytes("run"), some_bytes("plan"), some_bytes("peer")
-    answer = [some_bytes("shares", 60), some_bytes("y", 100)]
-    sketch = struct.pack("<33f", *(place / 8 for place in range(33)))
-    bodies: list[list[Any]] = [
-        [
-            "sketches",
-            [[some_bytes("query 0"), sketch, False], [some_bytes("query 1"), sketch, True]],
-        ],
-        ["claim", plan, [some_bytes("query 0"), some_bytes("query 1")]],
-        ["begin", run, 1, plan],
-        ["keep", plan, hashlib.sha256(_answer_file(answer)).digest(), 2_000],
-        ["witness", [[peer, 12]]],
-        ["erase", plan],
-        ["release", plan, [some_bytes("one party")], [peer]],
-        ["abandon", some_bytes("plan 1")],
-        ["halt", 100],
-        ["resume"],
-        ["claim", some_bytes("plan 2"), [some_bytes("query 0"), some_bytes("query 2")]],
-        ["begin", run, 2, some_bytes("plan 2")],
-    ]
-    link = hashlib.sha256(_JOURNAL + FIRST_LINE).digest()
-    records = []
-    for body in bodies:
-        record, link = _journal_record(link, cbor(body))
-        records.append(record)
-
-    def file_of(*pieces: bytes) -> bytes:
-        return FIRST_LINE + b"".join(pieces)
-
-    whole = file_of(*records)
-    last = len(whole) - len(records[-1])
-
-    def flipped(place: int) -> bytes:
-        return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
-
-    unknown, _ = _journal_record(link, cbor(["dance"]))
-    no_list, _ = _journal_record(link, cbor(b"begin"))
-    not_canonical, _ = _journal_record(link, b"\x98\x01" + cbor("resume"))
-    return {
-        "what": "a party's journal, journals that a crash left unfinished, and damaged ones",
-        "good": {"file": whole.hex(), "counter": 103, "head": link.hex()},
-        "answers": {
-            name: {"frames": [frame.hex() for frame in kept], "file": _answer_file(kept).hex()}
-            for name, kept in (("one frame", answer[1:]), ("two frames", answer))
-        },
-        "spoiled_answers": {
-            name: file.hex()
-            for name, file in (
-                ("nothing", b""),
-                ("a frame too many", b"\x03" + _answer_file(answer)[1:]),
-                ("a frame too few", b"\x01" + _answer_file(answer)[1:]),
-                ("lengths that are longer than the file", b"\x02" + b"\xff" * 8 + answer[0]),
-                ("cut by one byte", _answer_file(answer)[:-1]),
-                ("one byte more", _answer_file(answer) + b"\0"),
-                ("lengths moved", _answer_file([answer[0] + answer[1][:1], answer[1][1:]])),
-                ("frames in another order", _answer_file(answer[::-1])),
-                ("frames alone", answer[0] + answer[1]),
-            )
-        },
-        "unfinished": {
-            "nothing": {"file": "", "counter": 0},
-            "first line cut short": {"file": FIRST_LINE[:7].hex(), "counter": 0},
-            "header cut short": {"file": whole[: last + 11].hex(), "counter": 102},
-            "body cut short": {"file": whole[: last + 20].hex(), "counter": 102},
-            "link cut short": {"file": whole[:-1].hex(), "counter": 102},
-            "zeros after the end": {"file": (whole + bytes(50)).hex(), "counter": 103},
-            "link not written": {"file": (whole[:-32] + bytes(32)).hex(), "counter": 102},
-        },
-        "spoiled": {
-            "first line changed": flipped(0).hex(),
-            "length changed": flipped(len(FIRST_LINE) + 3).hex(),
-            "last length changed": flipped(last + 3).hex(),
-            "check changed": flipped(last + 4).hex(),
-            "body changed": flipped(len(FIRST_LINE) + 20).hex(),
-            "last body changed": flipped(last + 20).hex(),
-            "last link changed": flipped(len(whole) - 1).hex(),
-            "a record dropped": file_of(*records[:2], *records[3:]).hex(),
-            "a record twice": file_of(*records[:2], *records[1:]).hex(),
-            "two records swapped": file_of(records[0], records[2], records[1], *records[3:]).hex(),
-            "bytes after the end": (whole + b"some more bytes").hex(),
-            "a kind that nobody knows": file_of(*records, unknown).hex(),
-            "a body that is no list": file_of(*records, no_list).hex(),
-            "a body that is not canonical": file_of(*records, not_canonical).hex(),
-        },
-    }
-
-
 VECTORS: dict[str, Callable[[], Row]] = {
     "packets": packets,
     "masked_vectors": masked_vectors,
     "written_transcripts": written_transcripts,
-    "journals": journals,
 }
 """What writes each file, by its name without `.json`; the envelopes, which are random, aside."""
 

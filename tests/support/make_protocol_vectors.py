@@ -149,8 +149,8 @@ def _messages() -> dict[str, list[Any]]:
         "HeadStatement": [run, me, _bytes("head"), 7, 43],
         "HeadBundle": [run, [_bytes("h1", 150), b""]],
         "Dealing": [
-            _bytes("plan"), me, _bytes("salt"), [_bytes("sh1"), _bytes("sh2")],
-            [_bytes("r1"), _bytes("r2")],
+            _bytes("plan"), me, _bytes("salt"), _bytes("sh1") + _bytes("sh2"),
+            _bytes("r1") + _bytes("r2"),
         ],
         "ShareBundle": [_bytes("plan"), [_bytes("dealing", 300)], [_bytes("column", 84)]],
         "SurvivorSet": [run, _bytes("plan"), [me, peer]],

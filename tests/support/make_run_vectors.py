@@ -233,8 +233,8 @@ class Run:
             for _ in range(self.threshold - 1)
         ]
 
-    def columns(self, seat: int) -> list[bytes]:
-        """The shares of each holder."""
+    def shares(self, seat: int) -> list[bytes]:
+        """The shares of each holder, one behind the other."""
         by_power = self.coefficients(seat)
         secrets = [sharing.read_secret(secret) for secret in self.secrets_of(seat)]
         return [
@@ -248,13 +248,18 @@ class Run:
     def dealing(self, seat: int) -> Dealing:
         bare = Dealing(self.plan_digest, self.secret(f"salt of {seat}"), seat)
         hashes = [bare.hash_of_secret(s, one) for s, one in enumerate(self.secrets_of(seat))]
-        columns = enumerate(self.columns(seat))
-        roots = [sharing.root_of_column(bare, column, holder) for holder, column in columns]
+        shares = enumerate(self.shares(seat))
+        roots = [sharing.root_of_shares(bare, held, holder) for holder, held in shares]
         return Dealing(bare.plan, bare.salt, seat, hashes, roots)
+
+    def columns(self, seat: int) -> list[bytes]:
+        """What is sealed for each holder."""
+        dealing, shares = self.dealing(seat), enumerate(self.shares(seat))
+        return [sharing.column_of(dealing, held, holder) for holder, held in shares]
 
     def dealing_fields(self, one: Dealing) -> list[Any]:
         sender = self.fingerprints[one.seat]
-        return [one.plan, sender, one.salt, one.secret_hashes, one.roots]
+        return [one.plan, sender, one.salt, b"".join(one.secret_hashes), b"".join(one.roots)]
 
     def column_key(self, dealer: int, holder: int, *, epoch: int = 1) -> bytes:
         root = self.root(dealer, holder, epoch=epoch)

@@ -73,25 +73,30 @@ def spoiled_bundles_to_a_holder(run: Run) -> dict[str, Row]:
     def sealed(content: bytes, *, told: bytes = digest, under: bytes = key) -> bytes:
         return bundle(sealed=sharing.seal_column(under, told, content))
 
-    def dealt(content: bytes) -> bytes:
+    def dealt(shares: bytes, *, keys: bytes | None = None) -> bytes:
         """A dealer that cheats: its root is of what it seals, which is no column."""
+        keys = sharing.column_of(dealing, shares, READER)[:32] if keys is None else keys
+        own = sharing.hashes_of_shares(dealing, shares, READER)[DEALER]
         roots = list(dealing.roots)
-        roots[READER] = sharing.root_of_column(dealing, content, READER)
+        roots[READER] = dealing.root_of(own, keys)
         signed = _signed(run, replace(dealing, roots=roots))
-        return bundle(dealt=signed, sealed=sharing.seal_column(key, _digest(signed), content))
+        return bundle(dealt=signed, sealed=sharing.seal_column(key, _digest(signed), keys + shares))
 
-    first, second = column[:SHARE_BYTES], column[SHARE_BYTES : 2 * SHARE_BYTES]
-    rest = column[2 * SHARE_BYTES :]
+    keys, shares = column[:32], column[32:]
+    first, lost, rest = shares[:34], shares[34:68], shares[68:]
     true = run.sealed[DEALER, READER]
     opposite = run.column_key(READER, DEALER)
     nothing_opened = {
-        "a share changed": sealed(flipped(column, 0)),
-        "two shares swapped": sealed(second + first + rest),
+        "a share changed": sealed(keys + flipped(shares, 0)),
+        "keys changed": sealed(flipped(keys, 0) + shares),
+        "two shares swapped": sealed(keys + lost + first + rest),
         "shares of another holder": sealed(run.columns(DEALER)[2]),
+        "shares without keys": sealed(shares),
         "a share is missing": sealed(column[:-SHARE_BYTES]),
         "a share too many": sealed(column + first),
         "cut by one byte": sealed(column[:-1]),
-        "a share that is none, under its own root": dealt(NOT_CANONICAL + second + rest),
+        "a share that is none, under its own root": dealt(first + NOT_CANONICAL + rest),
+        "keys of other shares, under their own root": dealt(shares, keys=some_bytes("keys")),
         "root changed": _with_dealing(run, bundle, replace(dealing, roots=_changed(dealing))),
         "salt changed": _with_dealing(run, bundle, replace(dealing, salt=some_bytes("salt"))),
         "digest of another dealing": sealed(column, told=_digest(run.dealing_frames[2])),
@@ -247,7 +252,7 @@ def _digest(frame: bytes) -> bytes:
 
 
 def _lists(dealing: Dealing) -> list[Any]:
-    return [dealing.secret_hashes, dealing.roots]
+    return [b"".join(dealing.secret_hashes), b"".join(dealing.roots)]
 
 
 def _changed(dealing: Dealing) -> list[bytes]:

@@ -27,13 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.run_queue import Run
 from coordinator.run_request import source_of
-from coordinator.run_worker import RunWorker, Surroundings
+from coordinator.run_worker import RunWorker
 from coordinator.service import Coordinator
 from coordinator.stages import Stage
+from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from party.service import PartyService
 from party.site import Site
@@ -341,7 +342,7 @@ class ProcessFederation:
             "valid_votes": False,
             **changed,
         }
-        settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
             name, self.tasks[task or name], settings, source="public.csv", patience_s=patience_s
         )

@@ -249,8 +249,8 @@ class RunReader:
         signer = self.identities[dealer] if signed else None
         plan, sender, salt, hashes, roots = read_frame(frame, frames.DEALING, signer=signer).fields
         require([plan, sender] == [self.plan_digest, self.fingerprints[dealer]], "its own")
-        require(len(hashes) == len(roots) == len(self.identities), "one for each seat")
-        return Dealing(plan, salt, dealer, hashes, roots)
+        require(len(hashes) == len(roots) == 32 * len(self.identities), "one for each seat")
+        return Dealing(plan, salt, dealer, sharing.cut(hashes, 32), sharing.cut(roots, 32))
 
     def columns_of(self, frame: bytes, holder: int) -> dict[int, bytes]:
         """The good columns of a bundle to a holder, by dealer."""
@@ -264,7 +264,7 @@ class RunReader:
             digest = read_frame(dealt, frames.DEALING).digest
             try:
                 column = sharing.open_column(self._column_key(dealer, holder), sealed, digest)
-                sharing.check_column(dealing, column, holder)
+                sharing.check_column(dealing, column, holder, self._survivor_set[2])
             except Refused:
                 # Whose fault it is: the coordinator's, unless the dealer signed this.
                 self._dealing(dealt, dealer, signed=True)

@@ -103,28 +103,39 @@ def cut(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def hashes_of_column(dealing: Dealing, column: bytes, holder: int) -> list[bytes]:
-    pieces = cut(column, SHARE_BYTES)
-    return [dealing.hash_of_share(holder, seat, share) for seat, share in enumerate(pieces)]
+def hashes_of_shares(dealing: Dealing, shares: bytes, holder: int) -> list[bytes]:
+    pieces = enumerate(cut(shares, SHARE_BYTES))
+    return [dealing.hash_of_share(holder, seat, share) for seat, share in pieces]
 
 
-def root_of_column(dealing: Dealing, column: bytes, holder: int) -> bytes:
-    hashes = hashes_of_column(dealing, column, holder)
+def column_of(dealing: Dealing, shares: bytes, holder: int) -> bytes:
+    """What is sealed for a holder: `keys`, then its shares."""
+    return dealing.keys_of(hashes_of_shares(dealing, shares, holder)) + shares
+
+
+def root_of_shares(dealing: Dealing, shares: bytes, holder: int) -> bytes:
+    hashes = hashes_of_shares(dealing, shares, holder)
     return dealing.root_of(hashes[dealing.seat], dealing.keys_of(hashes))
 
 
-def check_column(dealing: Dealing, column: bytes, holder: int) -> None:
-    require(len(column) == SHARE_BYTES * len(dealing.roots), "a column has a share of each secret")
-    for share in cut(column, SHARE_BYTES):
-        read_share(share)
-    require(root_of_column(dealing, column, holder) == dealing.roots[holder], "as it was signed")
+def check_column(dealing: Dealing, column: bytes, holder: int, dropped: Sequence[int]) -> None:
+    """All that a holder looks at before it opens anything."""
+    keys, shares = column[:32], column[32:]
+    require(len(shares) == SHARE_BYTES * len(dealing.roots), "a share of each secret")
+    for place in (dealing.seat, *dropped):
+        read_share(cut(shares, SHARE_BYTES)[place])
+    hashes = hashes_of_shares(dealing, shares, holder)
+    root = dealing.root_of(hashes[dealing.seat], keys)
+    require(root == dealing.roots[holder], "as it was signed")
+    require(not dropped or dealing.keys_of(hashes) == keys, "keys as they were signed")
 
 
 def disclosure(dealing: Dealing, column: bytes, holder: int, dropped: Sequence[int]) -> bytes:
-    shares, hashes = cut(column, SHARE_BYTES), hashes_of_column(dealing, column, holder)
+    shares = cut(column[32:], SHARE_BYTES)
+    hashes = hashes_of_shares(dealing, column[32:], holder)
     opened = [shares[seat] for seat in (dealing.seat, *dropped)]
     if not dropped:
-        return b"".join((*opened, dealing.keys_of(hashes)))
+        return b"".join((*opened, column[:32]))
     closed = [one for seat, one in enumerate(hashes) if seat not in (dealing.seat, *dropped)]
     return b"".join((*opened, *closed))
 
@@ -158,13 +169,11 @@ def column_key(root: bytes, plan: bytes, sender: bytes, receiver: bytes) -> byte
 
 
 def seal_column(key: bytes, digest: bytes, column: bytes) -> bytes:
-    return AESGCM(key).encrypt(bytes(12), digest + column, None)
+    return AESGCM(key).encrypt(bytes(12), column, digest)
 
 
 def open_column(key: bytes, sealed: bytes, digest: bytes) -> bytes:
     try:
-        content = AESGCM(key).decrypt(bytes(12), sealed, None)
+        return AESGCM(key).decrypt(bytes(12), sealed, digest)
     except (InvalidTag, ValueError) as error:
-        raise Refused("an envelope opens under its key") from error
-    require(content[:32] == digest, "shares come with the digest of their dealing")
-    return content[32:]
+        raise Refused("an envelope opens under its key, with its dealing") from error

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.run_queue import Run
 from coordinator.run_request import source_of
-from coordinator.run_worker import RunWorker, Surroundings
+from coordinator.run_worker import RunWorker
 from coordinator.service import Coordinator
 from coordinator.stages import Stage
+from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from party.site import Site
 from pate_fed.data.task import LearningTask
@@ -151,7 +152,7 @@ class Worked:
             "valid_votes": False,
             **changed,
         }
-        settings = SimulationSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
             name,
             self.task,

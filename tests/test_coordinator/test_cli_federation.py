@@ -14,6 +14,7 @@ from sqlalchemy import select
 
 from coordinator.database import Database, InvitationRow
 from coordinator.home import FederationHome
+from coordinator.service import Coordinator
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres
@@ -142,7 +143,8 @@ def test_a_run_is_queued_paused_resumed_and_stopped_without_a_service(
         *("--epsilon", 100, "--mechanism", "gnmax", "--sigma2", 3, "--format", "json"),
     )
     assert asked.json["state"] == "queued"
-    request = json.loads((folder / "runs" / "first" / "request.json").read_text())
+    with closing(Coordinator.open(folder)) as coordinator:
+        request = json.loads(coordinator.queue.find("first").request)
     assert len(request["queries"]) == 8
     assert [one["teachers"] for one in request["parties"]] == [10, 10, 10]
     assert (folder / "pools" / request["pool"]).read_bytes() == federation.task.to_bytes()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.config import DEFAULTS, SimulationSettings
+from coordinator.config import DEFAULTS, RunSettings
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.charging import formal_cost_at
@@ -48,8 +48,8 @@ def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None 
     )
 
 
-def settings(data: DataSource = CSV, **changed: Any) -> SimulationSettings:
-    return SimulationSettings(data=data, **changed)
+def settings(data: DataSource = CSV, **changed: Any) -> RunSettings:
+    return RunSettings(data=data, **changed)
 
 
 def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_many() -> None:
@@ -122,7 +122,7 @@ class TestDefaults:
         assert (resolved.teachers, resolved.unit) == (1, "party")
 
 
-def need(resolved: SimulationSettings, queries: int, pricing: str) -> float:
+def need(resolved: RunSettings, queries: int, pricing: str) -> float:
     """Price a run of so many queries from scratch, as a share of the budget."""
     seen = preview_confident(
         simulated_votes(votes=resolved.votes, classes=2),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from party.node import Vote
 from pate_fed.mechanisms.sampling import sample_gaussian
@@ -45,7 +45,7 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
         federation.enroll()
         for place, hospital in enumerate(federation.hospitals):
             hospital.teachers = teachers_of(place)
-        settings = SimulationSettings(
+        settings = RunSettings(
             data=source_of("public.csv", LABEL),
             mechanism="gnmax",
             sigma2=SIGMA,

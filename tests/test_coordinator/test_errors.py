@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.cli.console import exit_code_of, place_of
+from coordinator.cli.console import exit_code_of
 from coordinator.errors import (
     BrokenTranscriptError,
     CoordinatorError,
@@ -70,11 +70,3 @@ def test_void_batch_says_what_became_of_its_budget_and_queries(
     error = VoidBatchError("must", "got", reservation=reservation, may_ask_again=may_ask_again)
     assert str(error).endswith(f"its budget is {reservation}, its queries {said} be asked again")
     assert (error.reservation, error.may_ask_again) == (reservation, may_ask_again)
-
-
-def test_place_of_a_fault_is_named_and_its_text_is_not() -> None:
-    with pytest.raises(ValueError, match="4711") as caught:
-        int("7919 votes of patient 4711")
-    place = place_of(caught.value)
-    assert place.startswith("a ValueError at test_errors.py:")
-    assert "4711" not in place

@@ -17,7 +17,7 @@ NAMES = {
     "flwr.common.constant": ("SubStatus",),
     "flwr.common.serde": ("fab_to_proto", "run_from_proto", "user_config_to_proto"),
     "flwr.proto.control_pb2": (
-        *("ListNodesRequest", "RegisterNodeRequest", "StartRunRequest", "StopRunRequest"),
+        *("ListNodesRequest", "RegisterNodeRequest", "StartRunRequest"),
         "UnregisterNodeRequest",
     ),
     "flwr.proto.runtime_pb2": (

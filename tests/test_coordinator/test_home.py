@@ -116,6 +116,36 @@ class TestAFederationIsMade:
         with pytest.raises(HomeError):
             FederationHome.open(home.folder)
 
+    @pytest.mark.parametrize(
+        ("line", "must", "got"),
+        [
+            pytest.param('port = "1"', "port must be a whole number", "'1'", id="port as text"),
+            pytest.param("port = 0", "port must be between 1 and 65535", "0", id="port 0"),
+            pytest.param(
+                'hosts = "h"',
+                "hosts must be a list, and everything in it a text",
+                "'h'",
+                id="letters for a list",
+            ),
+            pytest.param(
+                'database = ["postgresql://me:password@h/d"]',
+                "database must be a text",
+                "another kind of value",
+                id="a password",
+            ),
+        ],
+    )
+    def test_a_setting_that_cannot_be_is_named_with_its_key(
+        self, tmp_path: Path, line: str, must: str, got: str
+    ) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        text = f'schema_version = 1\nname = "x"\naddress = "h:1"\n{line}\n'
+        home.path("federation.toml").write_text(text)
+        with pytest.raises(HomeError) as caught:
+            FederationHome.open(home.folder)
+        error = caught.value
+        assert (error.code, error.must, error.got) == ("PF-432", f"federation.toml: {must}", got)
+
 
 class TestItsDatabase:
     @pytest.mark.parametrize(

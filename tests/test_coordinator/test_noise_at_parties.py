@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, SimulationSettings
+from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, RunSettings
 from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
@@ -74,7 +74,7 @@ def labels_of(run: Path) -> list[str]:
 
 
 def terms_of(**changed: Any) -> RunTerms:
-    settings = SimulationSettings(
+    settings = RunSettings(
         data=DataSource("digits"), noise="parties", **{"mechanism": "gnmax", **changed}
     )
     return settings.resolve(dataset(private=1000)).terms(classes=10, pool_digest=bytes(32))
@@ -350,7 +350,7 @@ class TestSettings:
 
     def test_noise_elsewhere_is_refused_by_the_settings_themselves(self) -> None:
         with pytest.raises(InvalidSettingError):
-            SimulationSettings(data=DataSource("digits"), noise="students").check()
+            RunSettings(data=DataSource("digits"), noise="students").check()
 
     def test_what_can_be_simulated_is_what_the_library_has(self) -> None:
         assert tuple(DISTRIBUTED_RULES) == DISTRIBUTED_MECHANISM_NAMES
@@ -365,7 +365,7 @@ class TestTerms:
 
     def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
         at_parties = terms_of()
-        elsewhere = SimulationSettings(data=DataSource("digits"), mechanism="gnmax")
+        elsewhere = RunSettings(data=DataSource("digits"), mechanism="gnmax")
         coordinators = elsewhere.resolve(dataset(private=1000)).terms(
             classes=10, pool_digest=bytes(32)
         )

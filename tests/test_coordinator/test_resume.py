@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import random
 import re
 import subprocess
@@ -16,8 +15,8 @@ import numpy as np
 import pytest
 
 from coordinator import stages
-from coordinator.errors import RunStorageError, SetupError, VoidBatchError
-from coordinator.run_files import FileStore
+from coordinator.database import Database, SqlRunStore
+from coordinator.errors import DatabaseError, SetupError, VoidBatchError
 from coordinator.stages import Stage
 from pate_fed.charging import RunLedger
 from pate_fed.errors import InvalidParameterError
@@ -333,16 +332,16 @@ class TestBatch:
     ) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "additive")
 
-        def full(path: Path, content: bytes) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
+        def full(database: Database) -> None:
+            raise DatabaseError("the database must be writable", "database or disk is full")
 
         def fill(number: int, stage: Stage) -> bool:
             if stage is Stage.DECIDED:
-                monkeypatch.setattr("coordinator.run_files.write_file", full)
+                monkeypatch.setattr(Database, "transaction", full)
             return False
 
         federation.is_fatal = fill
-        with pytest.raises(RunStorageError):
+        with pytest.raises(DatabaseError):
             federation.ask(0)
         with pytest.raises(InvalidParameterError):
             federation.ask(1)
@@ -495,7 +494,7 @@ class TestSecrets:
             searched.append(stage)
             assert findings_in_files(tmp_path, (*MARKERS, *totals)) == []
             for path in tmp_path.rglob("*"):
-                if path.is_file():  # bytes stand in a document as hexadecimal digits
+                if path.is_file():  # bytes stand in a record as hexadecimal digits
                     for digits in re.findall(rb"(?:[0-9a-f]{2}){16,}", path.read_bytes()):
                         assert findings(bytes.fromhex(digits.decode()), (*MARKERS, *totals)) == []
             return False
@@ -506,13 +505,14 @@ class TestSecrets:
         federation.ask(2)
         federation.run.close()
         assert {Stage.OPENED, Stage.DECIDED, Stage.STORED, Stage.FINISHED} <= set(searched)
-        assert len(list(tmp_path.rglob("*"))) == 4
+        files = {path.name for path in tmp_path.rglob("*")}
+        assert files == {f"coordinator.db{end}" for end in ("", "-wal", "-shm")}
         # The search would find them: the number of teachers is public, and in the terms.
         assert findings_in_files(tmp_path, (MARKED_TEACHERS,))
 
     def test_nothing_from_outside_can_set_the_hook(self) -> None:
         """It is an argument of the program's own code: no option, setting or file names it."""
-        passes_it_on = {"labeling.py", "stages.py", "service.py", "run_worker.py"}
+        passes_it_on = {"labeling.py", "stages.py", "service.py", "open_run.py", "surroundings.py"}
         sources = {
             path: path.read_text(encoding="utf-8")
             for package in ("coordinator", "party")
@@ -531,10 +531,9 @@ def forbidden(size: int) -> bytes:
     raise AssertionError("noise was drawn twice")
 
 
-def store_of(federation: MortalFederation) -> FileStore:
+def store_of(federation: MortalFederation) -> SqlRunStore:
     """The results of a coordinator that is dead."""
-    ledger = RunLedger.of(undisturbed(NOISE_AT_COORDINATOR, "additive").run.terms)
-    return FileStore(federation.folder / "run", ledger, statements=federation.folder / "statements")
+    return federation.stored(RunLedger.of(undisturbed(NOISE_AT_COORDINATOR, "additive").run.terms))
 
 
 def releases_of(federation: MortalFederation) -> list[tuple[tuple[int, ...], NoisyRelease]]:

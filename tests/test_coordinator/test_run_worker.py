@@ -18,9 +18,10 @@ from sqlalchemy.orm import Session
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
+from coordinator.open_run import results_of
 from coordinator.run_queue import RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import OFFER_AGAIN_S, results_of
+from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.service import Coordinator
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState

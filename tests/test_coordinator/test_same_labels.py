@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from coordinator.simulation import run as simulation
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
@@ -24,7 +24,8 @@ from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
 from tests.support import deployed as support
 from tests.support.command import Command, pate_fed
-from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed, environment
+from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed
+from tests.support.loopback_home import environment
 
 __all__ = ["pate_fed"]
 
@@ -154,8 +155,8 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
     ]
 
 
-def settings() -> SimulationSettings:
-    return SimulationSettings(
+def settings() -> RunSettings:
+    return RunSettings(
         data=source_of("pool.csv", LABEL),
         queries=QUERIES,
         mechanism="confident",
@@ -192,10 +193,11 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     named = {path for path, text in sources.items() if re.search("noise_?(bytes|seed)", text, re.I)}
     assert named == {
         "coordinator/labeling.py",
-        "coordinator/run_worker.py",
+        "coordinator/open_run.py",
         "coordinator/service.py",
         "coordinator/simulation/hospitals.py",
         "coordinator/simulation/run.py",
+        "coordinator/surroundings.py",
         "party/node.py",
     }
     deployed_parts = [

@@ -1,4 +1,4 @@
-"""What the coordinator must not lose. One contract: in memory, in files, in a database."""
+"""What the coordinator must not lose. One contract: in memory, in a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from coordinator.database import Database, SqlRunStore
-from coordinator.run_files import FileStore
 from coordinator.run_queue import RunQueue
 from coordinator.store import AskedBatch, BatchState, MemoryStore, RunStore
 from pate_fed.accounting import Outcomes
@@ -40,7 +39,7 @@ def release(label: int) -> NoisyRelease:
     return NoisyRelease(np.array([label]), np.array([Outcome.ANSWERED], dtype=np.int8))
 
 
-@pytest.fixture(params=["memory", "files", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def reopen(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -49,8 +48,6 @@ def reopen(
     """Opens the store; given one, as another process would, where that can be."""
     if request.param == "memory":
         return lambda store: store
-    if request.param == "files":
-        return lambda store: FileStore(tmp_path, EMPTY, statements=tmp_path / "statements")
     url = f"sqlite:///{tmp_path / 'coordinator.db'}"
     if request.param == "postgresql":
         cluster: postgres.Cluster = request.getfixturevalue("cluster")

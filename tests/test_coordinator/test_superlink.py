@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -24,12 +25,13 @@ from flwr.supercore.constant import SQLITE_PRAGMAS
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from coordinator import superlink as superlink_module
+from coordinator import superlink_child
 from coordinator.errors import SuperLinkError
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome
-from coordinator.superlink_child import SuperLinkChild, quiet_environment
+from coordinator.superlink_child import SuperLinkChild, flower_variables
 from protocols import wire
-from tests.support.deployed import make_home
+from tests.support.loopback_home import make_home
 
 # Every path that a stock SuperLink serves to whoever asks, and ways to write them otherwise.
 HIDDEN = (
@@ -74,7 +76,7 @@ def public(home: FederationHome, superlink: SuperLinkChild) -> Iterator[httpx.Cl
 
 
 def client_at(home: FederationHome, port: int, monkeypatch: pytest.MonkeyPatch) -> SuperLinkClient:
-    for name, value in quiet_environment(home).items():
+    for name, value in flower_variables(home).items():
         monkeypatch.setenv(name, value)
     return SuperLinkClient(
         f"127.0.0.1:{port}", ca_certificate=home.ca_certificate, secret=home.superlink_secret
@@ -96,6 +98,22 @@ def test_the_public_port_has_nothing_but_what_nodes_need(
 
 def test_the_public_port_tells_that_it_is_there(public: httpx.Client) -> None:
     assert public.get("/health").status_code == 200
+
+
+def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(superlink_child, "_PORT_TRIES", 1)
+    home = make_home(tmp_path / "federation")
+    with socket.create_server(("127.0.0.1", home.settings.port)):
+        child = SuperLinkChild(home)
+        child.start()
+        is_ready = child.wait_until_ready(180)
+        child.stop()
+    said = capfd.readouterr().err
+    assert (is_ready, child.lacks_port) == (False, True)
+    assert f"[PF-448] port {home.settings.port} of 127.0.0.1 must be ours to have" in said
+    assert "Traceback" not in said
 
 
 def test_nobody_is_answered_by_the_fleet_without_a_nodes_key(public: httpx.Client) -> None:

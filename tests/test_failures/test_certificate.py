@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.certificates import SERVER_LIFETIME
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.home import FederationHome, utc_now
 from coordinator.run_queue import RunState
 from coordinator.run_request import source_of
@@ -28,9 +28,9 @@ from tests.support.deployed import (
     LABEL,
     NAMES,
     environment,
-    make_home,
     write_public_table,
 )
+from tests.support.loopback_home import make_home
 from tests.support.process_federation import enroll
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
         enroll(coordinator, site)
     queries = write_public_table(tmp_path / "public.csv")
     task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
-    settings = SimulationSettings(
+    settings = RunSettings(
         data=source_of("public.csv", LABEL),
         queries=4,
         mechanism="gnmax",

@@ -24,7 +24,7 @@ from party.flower_runtime import SuperNodeSettings
 from party.site import Site
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
-from tests.support.deployed import environment, free_ports, make_home
+from tests.support.loopback_home import environment, free_ports, make_home
 
 pytestmark = pytest.mark.slow
 

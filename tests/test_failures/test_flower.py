@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.config import SimulationSettings
+from coordinator.config import RunSettings
 from coordinator.run_queue import ENDED, RunState
 from coordinator.run_request import source_of
 from pate_fed.accounting import EntryState
@@ -30,7 +30,7 @@ OVER = tuple(state.value for state in ENDED)
 
 def ask(federation: Deployed, *, patience_s: float) -> None:
     """Queue a run of two batches."""
-    settings = SimulationSettings(
+    settings = RunSettings(
         data=source_of("public.csv", LABEL),
         queries=QUERIES,
         batch_size=3,

@@ -1,4 +1,4 @@
-"""What a party remembers: no plan and no query twice. One contract, in memory and on disk."""
+"""What a party remembers: no plan and no query twice. One contract, in memory and in a database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from party.file_journal import FileJournal
 from party.journal import Journal, MemoryJournal, SketchedQueries
 from party.storage import PartyDatabase, SqlJournal
 from pate_fed.queries import QueryPool
@@ -121,19 +120,12 @@ def in_database(path: Path) -> Iterator[SqlJournal]:
         yield SqlJournal(database)
 
 
-@pytest.fixture(
-    params=["in memory", "on disk", "reopened", "in a database", "in a database, reopened"]
-)
+@pytest.fixture(params=["in memory", "in a database", "in a database, reopened"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
-    folder, file = tmp_path / "journal", tmp_path / "party.db"
+    file = tmp_path / "party.db"
     match request.param:
         case "in memory":
             yield MemoryJournal()
-        case "on disk":
-            with FileJournal(folder) as opened:
-                yield opened
-        case "reopened":
-            yield ForgetfulParty(lambda: FileJournal(folder))
         case "in a database":
             with in_database(file) as stored:
                 yield stored
@@ -207,16 +199,11 @@ class TestSketches:
         batch = SketchedQueries(
             queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=bool)
         )
-        opens: tuple[Opens, ...] = (
-            lambda: FileJournal(tmp_path / "journal"),
-            lambda: in_database(tmp_path / "party.db"),
-        )
-        for opened in opens:
-            with opened() as journal:
-                journal.keep_sketches(batch)
-                journal.claim(queries, plan_digest=PLAN)
-            with opened() as journal:
-                assert np.array_equal(journal.sketches(), batch.sketches)
+        with in_database(tmp_path / "party.db") as journal:
+            journal.keep_sketches(batch)
+            journal.claim(queries, plan_digest=PLAN)
+        with in_database(tmp_path / "party.db") as journal:
+            assert np.array_equal(journal.sketches(), batch.sketches)
 
     def test_sketches_print_no_input(self) -> None:
         assert repr(sketched(ONE, near=(False,))) == "SketchedQueries(queries=1)"
@@ -344,20 +331,6 @@ def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
     except ProtocolError as error:
         value = error.code
     return value, journal.counter
-
-
-@settings(max_examples=150)
-@given(calls=st.lists(_calls, max_size=20), halts=st.booleans())
-def test_a_journal_on_disk_answers_as_one_in_memory(
-    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], halts: bool
-) -> None:
-    folder = tmp_path_factory.mktemp("law") / "journal"
-    memory = MemoryJournal()
-    for place, call in enumerate(calls):
-        if call[0] == "halt" and not halts:
-            continue
-        with FileJournal(folder) as disk:  # opened anew before every call
-            assert outcome(disk, call) == outcome(memory, call), (place, call)
 
 
 @settings(max_examples=60)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from coordinator.errors import VoidBatchError
-from party.file_journal import FileJournal
 from party.node import PartyNode
+from party.storage import PartyDatabase, SqlJournal
 from protocols import wire
 from protocols.errors import (
     BadSignatureError,
@@ -30,9 +30,23 @@ ONES = np.ones(WORDS, dtype=np.int64)
 
 
 def run_on_disk(folder: Path) -> MemoryRun:
-    run = MemoryRun(3, journal=lambda place: FileJournal(folder / str(place)))
+    run = MemoryRun(3, journal=lambda place: opened(folder / f"{place}.db"))
     run.set_up()
     return run
+
+
+def opened(path: Path) -> SqlJournal:
+    """A journal in a database of its own, closed once nobody has it any more."""
+    database = PartyDatabase.at(path)
+    journal = SqlJournal(database)
+    weakref.finalize(journal, database.close)
+    return journal
+
+
+def closed(journal: SqlJournal) -> Path:
+    """End the process that has a journal; return where it is."""
+    journal._database.close()
+    return journal._database.path
 
 
 def serve(run: MemoryRun, batch: int) -> None:
@@ -40,10 +54,8 @@ def serve(run: MemoryRun, batch: int) -> None:
     run.settle()
 
 
-def reopened(run: MemoryRun, party: bytes) -> FileJournal:
-    folder: Path = run.journals[party]._folder
-    run.journals[party].close()
-    return FileJournal(folder)
+def reopened(run: MemoryRun, party: bytes) -> SqlJournal:
+    return opened(closed(run.journals[party]))
 
 
 class TestRestarted:
@@ -89,7 +101,7 @@ class TestRestarted:
         party = run.restart(me, reopened(run, me))
         with pytest.raises(UnexpectedMessageError):
             party.receive(plan, now=EXPIRES_AT)
-        assert not list((run.journals[me]._folder / "vectors").iterdir())  # and it is gone
+        assert run.journals[me].find(wire.decode(plan).digest) is None  # and it is gone
         assert party.receive(plan, now=NOW).replies == ()
 
     def test_who_died_between_begin_and_keep_promises_never_to_send(self, tmp_path: Path) -> None:
@@ -193,12 +205,11 @@ class TestRestored:
         run.close()
         return run
 
-    def restored(self, run: MemoryRun, tmp_path: Path) -> FileJournal:
+    def restored(self, run: MemoryRun, tmp_path: Path) -> SqlJournal:
         """A journal as it was before the run; `run` goes on with it."""
         me = run.coordinator.seats[0]
-        run.journals[me].close()
-        shutil.rmtree(run.journals[me]._folder)
-        return FileJournal(tmp_path / "restored")
+        closed(run.journals[me]).unlink()
+        return opened(tmp_path / "restored.db")
 
     def test_its_own_signed_counter_stops_it(self, run: MemoryRun, tmp_path: Path) -> None:
         me = run.coordinator.seats[0]
@@ -211,8 +222,7 @@ class TestRestored:
         assert caught.value.shown > caught.value.counter
         assert party.state is PartyState.STOPPED
         # For good: also a new process, in a new run, begins nothing.
-        journal.close()
-        journal = FileJournal(tmp_path / "restored")
+        journal = opened(closed(journal))
         with pytest.raises(RestoredJournalError):
             journal.begin(run_id=bytes(32), epoch=1, plan_digest=bytes(32))
 
@@ -238,7 +248,7 @@ class TestRestored:
             with pytest.raises((BadSignatureError, UnexpectedMessageError)):
                 party.receive(frame, now=NOW)
         assert party.state is PartyState.NEW
-        assert not run.journals[me]._halted_at
+        assert not run.journals[me].halted_at
 
     def test_its_peers_remember_its_counter(self, run: MemoryRun, tmp_path: Path) -> None:
         """Also where the coordinator would rather have forgotten."""

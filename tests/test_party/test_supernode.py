@@ -25,10 +25,11 @@ from flwr.supernode.runtime import run_clientapp
 
 from coordinator.long_polling import HOLD_S
 from party import flower_runtime, service
-from party.flower_runtime import QUIET, Executor, quiet_environment
+from party.flower_runtime import Executor, quiet_environment
 from party.service import serve
 from party.site import Site
 from party.supernode import IDLE_S, Pace
+from pate_fed.nodes import QUIET_FLOWER
 from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_tls import listening
 
@@ -175,7 +176,7 @@ class TestEnvironment:
         made = quiet_environment({**given, "HTTPS_PROXY": "http://proxy:1", "PATH": "/bin"})
         assert (made["no_proxy"], made["NO_PROXY"]) == (exempt, exempt)
         assert (made["HTTPS_PROXY"], made["PATH"]) == ("http://proxy:1", "/bin")
-        assert QUIET.items() <= made.items()
+        assert QUIET_FLOWER.items() <= made.items()
 
 
 class StandIn:

@@ -11,12 +11,10 @@ import pytest
 
 from protocols.dealing import (
     Dealt,
-    Labels,
     deal,
     disclose,
     disclosed_bytes,
     read_disclosure,
-    require_column,
 )
 from protocols.errors import BrokenEnvelopeError, WrongShareError
 from protocols.messages import MAX_COLUMN_BYTES, MAX_PARTIES
@@ -28,7 +26,9 @@ from protocols.shamir import (
     elements_to_secrets,
 )
 from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
-from tests.support.reference_crypto import hkdf
+from tests.support import reference_sharing as sharing
+from tests.support.cheating import dealt_otherwise
+from tests.support.reference_crypto import counter_stream, hkdf
 
 PLAN = hashlib.sha256(b"plan").digest()
 ME = hashlib.sha256(b"me").digest()
@@ -58,9 +58,11 @@ def dealt(seed: bytes = b"", *, plan: bytes = PLAN, seat: int = DEALER) -> Dealt
 
 
 def disclosed(one: Dealt, holder: int, dropped: list[int]) -> bytes:
-    column = one.columns[holder]
-    hashes = require_column(column, one.message, dealer=DEALER, holder=holder)
-    return disclose(column, hashes, dealer=DEALER, dropped=dropped)
+    return opened(one.columns[holder], one, holder, dropped)
+
+
+def opened(column: bytes, one: Dealt, holder: int, dropped: list[int]) -> bytes:
+    return disclose(column, one.message, dealer=DEALER, holder=holder, dropped=dropped)
 
 
 def read(data: bytes, one: Dealt, holder: int, dropped: list[int]):  # type: ignore[no-untyped-def]
@@ -88,16 +90,10 @@ def test_a_disclosure_holds_no_other_share(dropped: list[int]) -> None:
         data = disclosed(one, holder, dropped)
         assert len(data) == disclosed_bytes(PARTIES, len(dropped))
         for place in range(PARTIES):
-            share = one.columns[holder][SHARE_BYTES * place :][:SHARE_BYTES]
+            share = one.columns[holder][32 + SHARE_BYTES * place :][:SHARE_BYTES]
             assert (share in data) == (place in (DEALER, *dropped))
             # Not even a half of it.
             assert (share[:17] in data) == (place in (DEALER, *dropped))
-
-
-def test_every_holder_finds_its_column_signed() -> None:
-    one = dealt()
-    for holder in range(PARTIES):
-        require_column(one.columns[holder], one.message, dealer=DEALER, holder=holder)
 
 
 def test_hashes_are_the_ones_that_the_module_says() -> None:
@@ -113,20 +109,51 @@ def test_hashes_are_the_ones_that_the_module_says() -> None:
     bound = PLAN + one.message.salt + number(DEALER)
     for holder, column in enumerate(one.columns):
         leaves = [
-            sha(b"share\0", bound, number(holder), number(place), column[34 * place :][:34])
+            sha(b"share\0", bound, number(holder), number(place), column[32 + 34 * place :][:34])
             for place in range(PARTIES)
         ]
         keys = sha(b"keys\0", *[leaf for place, leaf in enumerate(leaves) if place != DEALER])
-        assert one.message.column_roots[holder] == sha(b"column\0", leaves[DEALER], keys)
-    assert one.message.secret_hashes == tuple(
+        assert one.message.column_root(holder) == sha(b"column\0", leaves[DEALER], keys)
+        assert column[:32] == keys
+    assert one.message.secret_hashes == b"".join(
         sha(b"secret\0", bound, number(place), secret) for place, secret in enumerate(SECRETS)
     )
+
+
+def test_polynomials_are_drawn_from_the_stream_of_a_key_that_is_fresh() -> None:
+    """Another key than the salt, in bytes of AES-256-CTR: none comes twice."""
+    drawn, sizes = random_bytes(b"coefficients"), []
+
+    def counted(size: int) -> bytes:
+        sizes.append(size)
+        return drawn(size)
+
+    one = deal(
+        SECRETS,
+        seat=DEALER,
+        sender=ME,
+        plan_digest=PLAN,
+        threshold=THRESHOLD,
+        random_bytes=counted,
+    )
+    assert sizes == [32, 32]
+    again = random_bytes(b"coefficients")
+    assert one.message.salt == again(32)
+    stream = counter_stream(again(32), 4 * (THRESHOLD - 1) * PARTIES * 16)
+    numbers = np.frombuffer(stream, dtype="<u4").astype(np.int64) % 65537
+    by_power = numbers.reshape(THRESHOLD - 1, PARTIES, 16)
+    for place, secret in enumerate(SECRETS):
+        powers = [sharing.read_secret(secret), *by_power[:, place].tolist()]
+        for holder, column in enumerate(one.columns):
+            share = sharing.share_of(powers[0], powers[1:], holder)
+            assert column[32 + 34 * place :][:34] == sharing.write_share(share)
 
 
 def test_a_salt_is_fresh_so_equal_secrets_have_other_hashes() -> None:
     one, other = dealt(b"1").message, dealt(b"2").message
     assert one.salt != other.salt
-    assert not set(one.secret_hashes) & set(other.secret_hashes)
+    hashes = {each.secret_hash(place) for each in (one, other) for place in range(PARTIES)}
+    assert len(hashes) == 2 * PARTIES
 
 
 def test_the_largest_column_fits_its_bound() -> None:
@@ -186,22 +213,68 @@ def test_a_disclosure_is_worth_nothing_elsewhere() -> None:
     "spoil",
     [
         pytest.param(lambda column: column[:-1], id="cut short"),
-        pytest.param(lambda column: column[34:], id="a share missing"),
+        pytest.param(lambda column: column[:-34], id="a share missing"),
+        pytest.param(lambda column: column[32:], id="no digest"),
         pytest.param(lambda column: column + bytes(34), id="a share more"),
-        pytest.param(lambda column: bytes([column[0] ^ 1]) + column[1:], id="one bit"),
-        pytest.param(lambda column: column[34:68] + column[:34] + column[68:], id="swapped"),
+        pytest.param(lambda column: bytes([column[0] ^ 1]) + column[1:], id="digest"),
+        pytest.param(
+            lambda column: column[:100] + bytes([column[100] ^ 1]) + column[101:], id="self mask"
+        ),
+        pytest.param(
+            lambda column: (
+                column[:32] + column[100:134] + column[66:100] + column[32:66] + column[134:]
+            ),
+            id="swapped",
+        ),
     ],
 )
-def test_a_column_that_was_not_signed_is_wrong(spoil) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("dropped", PATTERNS)
+def test_a_column_that_was_not_signed_is_wrong(spoil, dropped) -> None:  # type: ignore[no-untyped-def]
     one = dealt()
     with pytest.raises(WrongShareError):
-        require_column(spoil(one.columns[3]), one.message, dealer=DEALER, holder=3)
+        opened(spoil(one.columns[3]), one, 3, dropped)
 
 
-def test_another_holders_column_is_wrong() -> None:
+@pytest.mark.parametrize("dropped", PATTERNS)
+def test_another_holders_column_is_wrong(dropped: list[int]) -> None:
     one = dealt()
     with pytest.raises(WrongShareError):
-        require_column(one.columns[1], one.message, dealer=DEALER, holder=3)
+        opened(one.columns[1], one, 3, dropped)
+
+
+@pytest.mark.parametrize("dropped", PATTERNS)
+def test_a_wrong_share_of_a_key_is_found_before_any_of_them_is_opened(dropped: list[int]) -> None:
+    """Where nobody dropped out none is, and a wrong one changes nothing."""
+    one = dealt()
+    true = disclosed(one, 3, dropped)
+    for place in range(32, len(one.columns[3])):
+        if (place - 32) // SHARE_BYTES == DEALER:
+            continue
+        column = bytearray(one.columns[3])
+        column[place] ^= 1
+        if dropped:
+            with pytest.raises(WrongShareError):
+                opened(bytes(column), one, 3, dropped)
+        else:
+            assert opened(bytes(column), one, 3, dropped) == true
+
+
+def test_a_dealer_that_signs_another_digest_than_that_of_its_shares_is_found_out() -> None:
+    """It can say so without shares that fit: only where they are needed it matters."""
+    one = dealt()
+    keys = hashlib.sha256(b"of no shares").digest()
+    column = keys + one.columns[3][32:]
+    bare = sharing.Dealing(PLAN, one.message.salt, DEALER)
+    own = sharing.hashes_of_shares(bare, column[32:], 3)[DEALER]
+    roots = sharing.cut(one.message.column_roots, 32)
+    roots[3] = bare.root_of(own, keys)
+    lying = Dealt(
+        dataclasses.replace(one.message, column_roots=b"".join(roots)),
+        (*one.columns[:3], column, one.columns[4]),
+    )
+    assert read(disclosed(lying, 3, []), lying, 3, []).shape == (1, 16)
+    with pytest.raises(WrongShareError):
+        disclosed(lying, 3, [0])
 
 
 def test_a_dealer_that_signs_bytes_that_are_no_share_is_found_out_by_the_holder() -> None:
@@ -209,13 +282,12 @@ def test_a_dealer_that_signs_bytes_that_are_no_share_is_found_out_by_the_holder(
     bad = b"\x01\x00" + bytes(30) + b"\x01\x00"
     with pytest.raises(WrongShareError):
         decode_shares([bad])
-    column = bad + one.columns[3][34:]
-    labels = Labels.of(one.message, dealer=DEALER)
-    roots = list(one.message.column_roots)
-    roots[3] = labels.root(labels.of_column(3, column))
-    signed = dataclasses.replace(one.message, column_roots=tuple(roots))
-    with pytest.raises(WrongShareError):
-        require_column(column, signed, dealer=DEALER, holder=3)
+    shares = [one.columns[3][start:][:34] for start in range(32, 32 + 34 * PARTIES, 34)]
+    for place, dropped in ((DEALER, []), (DEALER, [0]), (0, [0]), (4, [0, 4])):
+        joined = b"".join((*shares[:place], bad, *shares[place + 1 :]))
+        lying = dealt_otherwise(one, dealer=DEALER, holder=3, shares=joined)
+        with pytest.raises(WrongShareError):
+            disclosed(lying, 3, dropped)
 
 
 def test_nothing_secret_is_shown() -> None:
@@ -225,11 +297,13 @@ def test_nothing_secret_is_shown() -> None:
 # Envelopes inside a batch ----------------------------------------------------------------------
 
 
-def test_a_column_opens_for_its_pair_direction_phase_and_stage_only() -> None:
+def test_a_column_opens_for_its_pair_direction_phase_stage_and_dealing_only() -> None:
     root, one, other = bytes(32), b"\x01" * 32, b"\x02" * 32
     true = {"phase_digest": PLAN, "stage": "shares", "sender": one, "receiver": other}
-    sealed = seal_shares(b"column", envelope_key(root, **true))
-    assert open_shares(sealed, envelope_key(root, **true)) == b"column"
+    digest = hashlib.sha256(b"dealing").digest()
+    sealed = seal_shares(b"column", envelope_key(root, **true), dealing_digest=digest)
+    key = envelope_key(root, **true)
+    assert open_shares(sealed, key, dealing_digest=digest) == b"column"
     assert len(sealed) == len(b"column") + TAG_BYTES
     changes = [
         {"phase_digest": bytes(32)},
@@ -238,23 +312,26 @@ def test_a_column_opens_for_its_pair_direction_phase_and_stage_only() -> None:
         {"receiver": b"\x03" * 32},
     ]
     for change in changes:
+        key = envelope_key(root, **{**true, **change})
         with pytest.raises(BrokenEnvelopeError):
-            open_shares(sealed, envelope_key(root, **{**true, **change}))
+            open_shares(sealed, key, dealing_digest=digest)
     with pytest.raises(BrokenEnvelopeError):
-        open_shares(sealed, envelope_key(b"\x09" * 32, **true))
+        open_shares(sealed, envelope_key(b"\x09" * 32, **true), dealing_digest=digest)
+    with pytest.raises(BrokenEnvelopeError):
+        open_shares(sealed, envelope_key(root, **true), dealing_digest=bytes(32))
 
 
 def test_every_changed_byte_breaks_a_sealed_column() -> None:
-    key = bytes(32)
-    sealed = seal_shares(b"a column of shares", key)
+    key, digest = bytes(32), hashlib.sha256(b"dealing").digest()
+    sealed = seal_shares(b"a column of shares", key, dealing_digest=digest)
     for place in range(len(sealed)):
         changed = bytearray(sealed)
         changed[place] ^= 1
         with pytest.raises(BrokenEnvelopeError):
-            open_shares(bytes(changed), key)
+            open_shares(bytes(changed), key, dealing_digest=digest)
     for short in (b"", sealed[:15], sealed[:-1]):
         with pytest.raises(BrokenEnvelopeError):
-            open_shares(short, key)
+            open_shares(short, key, dealing_digest=digest)
 
 
 def test_both_ends_derive_one_key_for_an_envelope_and_another_for_its_answer() -> None:

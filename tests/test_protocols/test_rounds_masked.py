@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.dealing import Labels
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -40,7 +39,7 @@ from protocols.messages import (
 from protocols.rounds import CoordinatorState, PartyState, holding
 from protocols.rounds.opening import ShareFault
 from protocols.transcript_verifier import verify_transcript
-from tests.support.cheating import EXPIRED, Cheat
+from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -354,7 +353,7 @@ def test_a_reveal_holds_no_share_that_stays_closed() -> None:
         for dealer in but(ALL, holder):
             column = columns[dealer, holder]
             for place in ALL:
-                share = column[34 * place :][:34]
+                share = column[32 + 34 * place :][:34]
                 opens = dealer in survivors and place in (dealer, 3)
                 assert (share[:16] in said) == opens
 
@@ -773,7 +772,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
                     altered(
                         b.dealings[0],
                         run.coordinator_identity,
-                        column_roots=(bytes(32),) * N,
+                        column_roots=bytes(32 * N),
                     ),
                     *b.dealings[1:],
                 )
@@ -838,15 +837,40 @@ def test_a_dealer_that_sends_one_holder_a_wrong_share_is_named_and_the_sum_opens
     run, vectors = ready(), vectors_of(N)
 
     def change(dealt: Any) -> Any:
-        columns = list(dealt.columns)
-        columns[0] = bytes([columns[0][0] ^ 1]) + columns[0][1:]
-        return dataclasses.replace(dealt, columns=tuple(columns))
+        return with_a_bit_changed(dealt, holder=0, secret=3)
 
     dealer = cheating_dealer(run, 3, monkeypatch, change)
     assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
     holder = run.coordinator.seats[0]
     assert run.coordinator.share_faults == (ShareFault(dealer, holder, named=dealer),)
     assert run.parties[holder].wrong_dealers == (dealer,)
+
+
+def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
+    """A dealing that gives a holder a share which is not the signed one."""
+    columns, place = list(dealt.columns), 32 + 34 * secret
+    column = columns[holder]
+    columns[holder] = column[:place] + bytes([column[place] ^ 1]) + column[place + 1 :]
+    return dataclasses.replace(dealt, columns=tuple(columns))
+
+
+@pytest.mark.parametrize("absent", [(), (1,)], ids=["all there", "seat 1 lost"])
+@pytest.mark.parametrize("secret", [1, 2], ids=["key with the lost", "key with a survivor"])
+def test_a_dealer_that_sends_a_wrong_share_of_a_key_is_named_once_a_share_is_needed(
+    monkeypatch: pytest.MonkeyPatch, secret: int, absent: tuple[int, ...]
+) -> None:
+    """Until then it is opened by nobody; and the sum is right in any case."""
+    run, vectors = ready(7), vectors_of(7)
+
+    def change(dealt: Any) -> Any:
+        return with_a_bit_changed(dealt, holder=0, secret=secret)
+
+    dealer = cheating_dealer(run, 3, monkeypatch, change)
+    assert np.array_equal(run.sum(vectors, absent=absent), sum_of(vectors, but(range(7), *absent)))
+    holder = run.coordinator.seats[0]
+    named = (ShareFault(dealer, holder, named=dealer),) if absent else ()
+    assert run.coordinator.share_faults == named
+    assert run.parties[holder].wrong_dealers == ((dealer,) if absent else ())
 
 
 def test_a_dealer_that_signs_shares_of_another_secret_is_named_and_the_batch_is_void(
@@ -856,7 +880,7 @@ def test_a_dealer_that_signs_shares_of_another_secret_is_named_and_the_batch_is_
     run, vectors = ready(), vectors_of(N)
 
     def change(dealt: Any) -> Any:
-        hashes = (bytes(32),) * N
+        hashes = bytes(32 * N)
         return dataclasses.replace(
             dealt, message=dataclasses.replace(dealt.message, secret_hashes=hashes)
         )
@@ -876,12 +900,8 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
     run, vectors = ready(), vectors_of(N)
 
     def change(dealt: Any) -> Any:
-        columns = list(dealt.columns)
-        columns[0] = bytes(2) + columns[0][2:]
-        labels = Labels.of(dealt.message, dealer=3)
-        roots = (labels.root(labels.of_column(0, columns[0])), *dealt.message.column_roots[1:])
-        message = dataclasses.replace(dealt.message, column_roots=roots)
-        return dataclasses.replace(dealt, columns=tuple(columns), message=message)
+        shares = bytes(2) + dealt.columns[0][34:]
+        return dealt_otherwise(dealt, dealer=3, holder=0, shares=shares)
 
     dealer = cheating_dealer(run, 3, monkeypatch, change)
     collect(run, vectors)
@@ -894,13 +914,9 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
 
     # Once seat 0 drops out the key is needed: the joined one is not the one that was signed.
     def self_mask(dealt: Any) -> Any:
-        columns = list(dealt.columns)
-        columns[1] = columns[1][: 34 * 3] + bytes(34) + columns[1][34 * 4 :]
-        labels = Labels.of(dealt.message, dealer=3)
-        roots = list(dealt.message.column_roots)
-        roots[1] = labels.root(labels.of_column(1, columns[1]))
-        message = dataclasses.replace(dealt.message, column_roots=tuple(roots))
-        return dataclasses.replace(dealt, columns=tuple(columns), message=message)
+        shares = dealt.columns[1][32:]
+        shares = shares[: 34 * 3] + bytes(34) + shares[34 * 4 :]
+        return dealt_otherwise(dealt, dealer=3, holder=1, shares=shares)
 
     monkeypatch.undo()
     cheating_dealer(run, 3, monkeypatch, self_mask)
@@ -1108,12 +1124,12 @@ def _redealt(run: MemoryRun, fp: bytes, bundle: ShareBundle, **changed: Any) -> 
             id="hashes of another plan",
         ),
         pytest.param(
-            lambda r, f, b: _redealt(r, f, b, secret_hashes=(bytes(32),) * 4),
+            lambda r, f, b: _redealt(r, f, b, secret_hashes=bytes(32 * 4)),
             UnexpectedMessageError,
             id="a hash missing",
         ),
         pytest.param(
-            lambda r, f, b: _redealt(r, f, b, column_roots=(bytes(32),) * 6),
+            lambda r, f, b: _redealt(r, f, b, column_roots=bytes(32 * 6)),
             UnexpectedMessageError,
             id="a root more",
         ),
@@ -1213,7 +1229,7 @@ def test_self_masks_and_salts_are_fresh_for_every_plan() -> None:
     bundles = [m for m in (wire.decode(f).message for f in seen) if isinstance(m, ShareBundle)]
     dealings = [wire.expect(wire.decode(b.dealings[0]), Dealing) for b in bundles]
     assert len({d.salt for d in dealings}) == len(dealings) == 4 * N
-    assert len({h for d in dealings for h in d.secret_hashes}) == 4 * N * N
+    assert len({d.secret_hash(place) for d in dealings for place in ALL}) == 4 * N * N
     ys = [m.body for m in (wire.decode(f).message for f in seen) if isinstance(m, MaskedVector)]
     assert len(set(ys)) == 4 * N
 

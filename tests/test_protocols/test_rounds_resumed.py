@@ -207,6 +207,36 @@ class TestGoingOn:
         assert fixed(run) == first
         assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
 
+    @pytest.mark.parametrize("changed", ["dealing", "y"])
+    def test_a_survivor_that_says_otherwise_after_a_restart_is_named_and_nobody_hears_of_it(
+        self, changed: str
+    ) -> None:
+        """Else honest holders, who used its first dealing, were told two, and stopped the run."""
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        first = run.coordinator.fix_survivors()
+        holder, liar = run.coordinator.seats[:2]
+        for frame in first[holder]:
+            run.to_party("survivors", holder, frame)  # what it reveals is lost with the process
+        crash(run)
+        shares, y = run.parties[liar].receive(plan, now=NOW).replies
+        if changed == "y":
+            body = wire.expect(wire.decode(y), MaskedVector).body
+            other = altered(y, run.identities[liar], body=bytes([body[0] ^ 1]) + body[1:])
+        else:
+            [dealing] = wire.expect(wire.decode(shares), ShareBundle).dealings
+            dealt = altered(dealing, run.identities[liar], salt=bytes(32))
+            other = altered(shares, run.identities[liar], dealings=(dealt,))
+        lie = [shares, other] if changed == "y" else [other, y]
+        with pytest.raises(ConflictingMessageError) as caught:
+            run.to_coordinator("otherwise", liar, lie)
+        assert (caught.value.code, caught.value.peer) == ("PF-223", liar.hex())
+        # What it said at first is still welcome, and every holder gets what it got.
+        send_ys(run, plan)
+        assert fixed(run) == first
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+
     @pytest.mark.parametrize("form", FORMS)
     def test_a_sum_that_was_opened_is_opened_from_the_same_ys_only(self, form: Any) -> None:
         run = ready(form)
@@ -418,12 +448,12 @@ class TestDamage:
         run = whole_run(MaskedSum)
         steps = list(steps_of(run))
         place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
-        [name] = kind.__dataclass_fields__
+        name, *_ = kind.__dataclass_fields__
         frame = getattr(steps[place], name)
         assert isinstance(wire.decode(frame).message, message_type)
         forged = altered(frame, SigningIdentity.generate(), **changed)
         for other in (forged, frame[:-1] + bytes([frame[-1] ^ 1]), frame[:-1], b""):
-            steps[place] = kind(other)
+            steps[place] = replace(steps[place], **{name: other})
             with pytest.raises(BrokenJournalError):
                 resumed(run, tuple(steps))
 
@@ -442,6 +472,27 @@ class TestDamage:
             (altered(frames[0], peer, head=bytes(32)), *frames[1:]),
         ):
             changed = replace(steps[place], **{name: spoiled})
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
+
+    def test_digests_of_survivors_that_do_not_fit_are_an_error(self) -> None:
+        run = ready(MaskedSum)
+        serve(run, absent=(1,))
+        steps = list(steps_of(run))
+        place = next(n for n, step in enumerate(steps) if isinstance(step, SurvivorsFixed))
+        signed = steps[place].contributions  # type: ignore[union-attr]
+        first = signed[0]
+        for spoiled in (
+            signed[1:],
+            tuple(reversed(signed)),
+            (None, *signed[1:]),
+            (first, first, *signed[2:]),
+            (replace(first, vector=bytes(32)), *signed[1:]),
+            (replace(first, dealing=bytes(32)), *signed[1:]),
+            (replace(first, dealing=b""), *signed[1:]),
+            (replace(first, reveal=bytes(32)), *signed[1:]),
+        ):
+            changed = replace(steps[place], contributions=spoiled)
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
 
@@ -528,7 +579,8 @@ class TestDamage:
         "record",
         [
             [], ["dance"], ["plan"], ["plan", "text"], ["plan", b"a", b"b"], ["opened", b"x"],
-            ["opened", ["x"]], ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
+            ["opened", ["x"]], ["survivors", b"s"], ["survivors", b"s", ["x"]],
+            ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
             ["heads", {}], [1],
         ],
         ids=str,

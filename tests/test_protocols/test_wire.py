@@ -21,7 +21,6 @@ from protocols.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Closing,
-    Dealing,
     EnvelopeBundle,
     HeadStatement,
     MaskedVector,
@@ -328,7 +327,7 @@ def _largest_item(kind: type[Message], hint: Any) -> int | str | bytes:
         return 2**32 - 1
     if kind is Membership:
         return "x" * 64 if "str" in str(hint) else bytes(32)
-    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement", "Dealing", "SurvivorSet"):
+    if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement", "SurvivorSet"):
         return bytes(32)
     return bytes(250 if kind.__name__ == "RunRecord" else 2500)
 
@@ -536,35 +535,6 @@ def test_a_vector_is_read_in_place_as_the_parser_reads_it(
     others.append(frame[:72] + b"\x5a" + size.to_bytes(4, "big") + frame[-size - 66 :])
     in_place = [_outcome(other) for other in [frame, *others]]
     monkeypatch.setattr(wire, "_vector_in", lambda frame: None)
-    assert [_outcome(other) for other in [frame, *others]] == in_place
-    assert MalformedMessageError in in_place
-    assert in_place[0] != MalformedMessageError
-
-
-@pytest.mark.parametrize("parties", [1, 5, 23, 24, 100, 255, 256, 300])
-def test_a_dealing_is_read_in_place_as_the_parser_reads_it(
-    parties: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashes = tuple(hashlib.sha256(bytes([n % 256, n // 256])).digest() for n in range(2 * parties))
-    fields = b"p" * 32, b"s" * 32, b"x" * 32
-    frame = wire.sign(Dealing(*fields, hashes[:parties], hashes[parties:]), ME).frame
-    assert wire._dealing_in(frame) is not None
-    lists = 4 + 3 * 34
-    half = lists + (len(frame) - lists - 66) // 2
-    places = [*range(lists + 40), *range(half - 4, half + 40), *range(len(frame) - 68, len(frame))]
-    others = [
-        frame[:at] + bytes([frame[at] ^ bit]) + frame[at + 1 :]
-        for at in places
-        for bit in (1, 0x20, 0x18)
-    ]
-    others += [frame[:-1], frame[:-66], frame + b"\0", frame[:lists] + frame[lists + 1 :]]
-    # Lists of two lengths, which the message allows and its receivers refuse.
-    others += [wire.sign(Dealing(*fields, hashes[:1], hashes), ME).frame]
-    others += [wire.sign(Dealing(*fields, hashes, hashes[:1]), ME).frame]
-    # A head that is written longer than it must be is another form of the same message.
-    others += [frame[:at] + b"\x59\x00\x20" + frame[at + 2 :] for at in (4, lists - 34)]
-    in_place = [_outcome(other) for other in [frame, *others]]
-    monkeypatch.setattr(wire, "_dealing_in", lambda frame: None)
     assert [_outcome(other) for other in [frame, *others]] == in_place
     assert MalformedMessageError in in_place
     assert in_place[0] != MalformedMessageError

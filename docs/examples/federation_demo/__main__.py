@@ -14,6 +14,7 @@ import csv
 import json
 import math
 import os
+import random
 import re
 import shutil
 import signal
@@ -24,6 +25,7 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -354,12 +356,15 @@ def is_up(node: Service) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports on loopback that nobody has now."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in listeners]
-    for one in listeners:
-        one.close()
-    return ports
+    """Find ports on loopback that nobody has, below those that the system hands out by itself."""
+    found: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 1_000):
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise DemoError(f"there must be {count} free ports between 20000 and 32000")
 
 
 # The end ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A run that one process works on: who took it up last may write, and nobody before."""
+"""One attempt at a run, which one process works on: who took it up last may write, nobody else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordinator.errors import RunDamagedError, RunLockedError
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRun:
+class RunAttempt:
     """The newest attempt of a run, taken up by this process.
 
     Two processes that hold one run for their own cannot both store: the later one counts, and the
@@ -37,7 +37,7 @@ class OpenRun:
     @classmethod
     def take_up(
         cls, database: Database, row: RunRow, session: Session, *, now: datetime
-    ) -> OpenRun:
+    ) -> RunAttempt:
         """Become the one who works on a run. Whoever took it up before can write no more.
 
         Args:

@@ -1,0 +1,338 @@
+"""One run that was taken up: what it was asked, what earlier lives left of it, and what it gives.
+
+It opens or resumes the labeling run, and writes the run directory; when to do what is the worker's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from coordinator import results
+from coordinator.database import (
+    Answer,
+    ReleasedAnswers,
+    RunAttempt,
+    SqlCoordinatorJournal,
+    SqlRunStore,
+)
+from coordinator.home import FederationHome
+from coordinator.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.results import Answers
+from coordinator.run_request import RunRequest
+from coordinator.surroundings import Surroundings
+from coordinator.transport import Transport
+from pate_fed.charging import RunLedger
+from pate_fed.data.task import LearningTask
+from pate_fed.federation import RunTerms
+from pate_fed.releases import ABSTAIN, Outcome
+from protocols.additive import AdditiveSum
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.prg import fastest_keystream
+from protocols.secure_sum import SecureSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
+
+RUN_LIFETIME_S: Final = 7 * 24 * 3600
+_KEYSTREAM = fastest_keystream(time.thread_time)
+_FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
+    form.name: form for form in (AdditiveSum, MaskedSum)
+}
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """One run that was taken up, and what it left in an earlier life.
+
+    Attributes:
+        attempt: Its newest one, in the database.
+        journal: That attempt's steps.
+        earlier: What earlier runs know of its queries, by position in the pool.
+        store: That attempt's results, once it is opened.
+        warnings: For people.
+        labeling: The run itself, once it is begun or taken up.
+    """
+
+    home: FederationHome
+    identity: SigningIdentity
+    request: RunRequest
+    task: LearningTask
+    members: list[Member]
+    attempt: RunAttempt
+    warnings: list[str] = field(default_factory=list)
+    store: SqlRunStore | None = None
+    labeling: LabelingRun | None = None
+    journal: SqlCoordinatorJournal = field(init=False)
+    earlier: dict[int, Answer] = field(init=False)
+    _is_given_up: bool = False
+
+    def __post_init__(self) -> None:
+        self.journal = SqlCoordinatorJournal(self.attempt)
+        self.earlier = self._find_earlier()
+
+    def _find_earlier(self) -> dict[int, Answer]:
+        queries, pool = self.request.queries, self.task.pool
+        digests = pool.ask(queries).digests
+        found = ReleasedAnswers(self.attempt.database).find(
+            digests,
+            pool_digest=pool.digest,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+        return {
+            index: found[digest]
+            for index, digest in zip(queries, digests, strict=True)
+            if digest in found and found[digest].run != self.request.name
+        }
+
+    @property
+    def left(self) -> list[int]:
+        """Queries that no earlier run asked, in order."""
+        return [index for index in self.request.queries if index not in self.earlier]
+
+    @property
+    def outcomes(self) -> Answers:
+        """What is known of its queries: what earlier runs drew, and then its own."""
+        assert self.store is not None
+        drawn = [
+            (index, ABSTAIN, Outcome.REFUSED)
+            if answer.label is None
+            else (index, answer.label, Outcome.ANSWERED)
+            for index, answer in self.earlier.items()
+            if answer.was_looked_at
+        ]
+        return drawn + results.answers_of(self.store)
+
+    @property
+    def drawn_in(self) -> dict[int, str]:
+        """Which earlier run drew an answer, by position in the pool."""
+        return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
+
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether no hospital was offered it, but for attempts that were given up."""
+        return self._is_given_up or not self.journal.steps()
+
+    @property
+    def results(self) -> Path:
+        """Its run directory."""
+        return results_of(self.home, self.request.name)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything was released."""
+        return bool(self.drawn_in) or (self.store is not None and bool(self.store.releases()))
+
+    def give_up(self, reason: str) -> None:
+        """Note that an attempt came to nothing: the next one has rows of its own."""
+        self.attempt.give_up(reason)
+        self._is_given_up = True
+
+    def begun(
+        self,
+        world: Surroundings,
+        transport: Transport,
+        sleep: Callable[[float], None],
+    ) -> LabelingRun:
+        """Open the run, before any hospital heard of it."""
+        self.labeling = LabelingRun(
+            transport=transport,
+            identity=self.identity,
+            form=self._form(),
+            members=self.members,
+            pool=self.task.pool,
+            settings=self._settings(None),
+            store=self._open_store,
+            random_bytes=world.random_bytes,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=self.journal,
+            on_stage=world.on_stage,
+        )
+        return self.labeling
+
+    def resumed(
+        self,
+        world: Surroundings,
+        transport: Transport,
+        sleep: Callable[[float], None],
+        *,
+        patience_s: float | None = None,
+        is_read_only: bool = False,
+    ) -> LabelingRun:
+        """Take the run up where an earlier life left it."""
+        self.labeling = LabelingRun.resume(
+            transport=transport,
+            identity=self.identity,
+            form=self._form(),
+            members=self.members,
+            pool=self.task.pool,
+            settings=self._settings(patience_s),
+            store=self._open_store,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=self.journal,
+            on_stage=world.on_stage,
+            is_read_only=is_read_only,
+        )
+        return self.labeling
+
+    @property
+    def silent(self) -> str:
+        """Names of the hospitals whose answers are not in."""
+        missing = () if self.labeling is None else self.labeling.round.missing
+        names = [one.name for one in self.members if one.identity.fingerprint in missing]
+        return ", ".join(names) or "hospitals that do not answer"
+
+    def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
+        """Return how far it is: counts and charges, nothing about votes."""
+        assert self.store is not None
+        outcomes = self.outcomes
+        ledger = self.store.ledger()
+        return {
+            "queries": len(self.request.queries),
+            "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
+            "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
+            "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
+            "from_store": len(self.drawn_in),
+            "batches": len(ledger.states),
+            "void": labeling.voids,
+            "exchanges": transport.traffic.exchanges,
+            "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
+        }
+
+    def write_results(
+        self,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
+        seed: bytes,
+    ) -> None:
+        """Train the student and write the run directory."""
+        assert self.store is not None
+        request, settings = self.request, self.request.settings
+        outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
+        student = self._student(outcomes, seed)
+        privacy = results.privacy_table(
+            run=labeling,
+            settings=settings,
+            store=self.store,
+            simulated=False,
+            asks_nothing=not self.left and not self.store.asked(),
+        )
+        asked = sum(entry["asked"] for entry in privacy["ledger"])
+        self.warnings += [
+            *results.slack_warnings(privacy),
+            *results.cap_warnings(
+                labeling.terms, left=labeling.left, asked=asked, queries=len(self.left)
+            ),
+            *results.run_warnings(labeling),
+            *results.earlier_warnings(earlier_runs),
+        ]
+        metrics = results.metrics_table(
+            settings=settings,
+            truth=None,
+            pool=len(self.task.pool),
+            queries=request.queries,
+            outcomes=outcomes,
+            # What was asked and is in no release.
+            void=len(labeling.asked) - len(results.answers_of(self.store)),
+            reinforced=0,
+            student_accuracy=None,
+            yardsticks={},
+            traffic=transport.traffic,
+            exchanges=exchanges,
+            batches=len(self.store.ledger().states),
+            seconds={"labeling": seconds},
+            warnings=self.warnings,
+            earlier_runs=earlier_runs,
+        )
+        results.write_results(
+            self.results,
+            metrics=metrics,
+            privacy=privacy,
+            settings=self._settings_table(),
+            manifest=results.manifest_table(
+                settings=settings, partition=None, run=labeling, pool_digest=request.pool
+            ),
+            outcomes=outcomes,
+            class_names=request.class_names,
+            run=labeling,
+            student=student,
+            drawn_in=self.drawn_in,
+        )
+
+    def _settings_table(self) -> dict[str, object]:
+        table = self.request.settings.as_table()
+        source = dict(table["source"])  # type: ignore[call-overload]
+        return {
+            **table,
+            "data": self.request.source,
+            "source": {**source, "classes": list(self.request.class_names)},
+        }
+
+    def _student(self, outcomes: Answers, seed: bytes) -> Student | None:
+        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
+        if not answered:
+            self.warnings.append("No query was answered: there is no student.")
+            return None
+        indices, classes = (
+            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
+        )
+        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+
+        student = make_student(self.request.settings.student, self.task.kind)
+        student.fit(
+            self.task.pool.inputs,
+            indices,
+            classes,
+            classes=self.task.classes,
+            rng=np.random.default_rng(list(seed)),
+        )
+        return student
+
+    def _form(self) -> SecureSum:
+        form: Any = _FORMS[self.request.settings.form]
+        made: SecureSum = form(keystream=_KEYSTREAM)
+        return made
+
+    def _settings(self, patience_s: float | None) -> LabelingSettings:
+        patience = self.request.patience_s if patience_s is None else patience_s
+        return LabelingSettings(
+            self._terms,
+            simulated=False,
+            lifetime_s=RUN_LIFETIME_S,
+            suite=self.request.settings.suite,
+            patience_s=patience,
+        )
+
+    def _terms(self, members: tuple[Member, ...]) -> RunTerms:
+        names = tuple(one.name for one in self.request.parties)
+        return results.in_seat_order(self.request.terms, names=names, members=members)
+
+    def _open_store(self, ledger: RunLedger) -> SqlRunStore:
+        self.store = SqlRunStore(
+            self.attempt,
+            ledger,
+            pool=self.task.pool,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+        return self.store
+
+
+def results_of(home: FederationHome, name: str) -> Path:
+    """Return where a run's directory is, or will be."""
+    return home.path("runs", name, "results")

@@ -1,0 +1,29 @@
+"""What a hospital's node and a coordinator share without knowing each other."""
+
+from pate_fed.nodes.console import (
+    CodedError,
+    Format,
+    error_line,
+    one_line,
+    place_of,
+    printable,
+    wants_json,
+)
+from pate_fed.nodes.owner_files import write_file
+from pate_fed.nodes.quiet_flower import QUIET_FLOWER
+from pate_fed.nodes.settings_file import VERSION_KEY, of_kind, read_settings
+
+__all__ = [
+    "QUIET_FLOWER",
+    "VERSION_KEY",
+    "CodedError",
+    "Format",
+    "error_line",
+    "of_kind",
+    "one_line",
+    "place_of",
+    "printable",
+    "read_settings",
+    "wants_json",
+    "write_file",
+]

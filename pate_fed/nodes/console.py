@@ -1,0 +1,75 @@
+"""What both command lines say alike: a result in one of two forms, a fault in one line.
+
+Nothing is printed here, and no argument is parsed: texts in, texts out.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class CodedError(Protocol):
+    """An error of ours: what must hold and what came; neither holds a secret.
+
+    Attributes:
+        must: What must hold.
+        got: What came.
+    """
+
+    must: str
+    got: str
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Tell whether a command line asks for JSON, by its raw arguments: they may be what is wrong.
+
+    Args:
+        arguments: Without the program's name.
+    """
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
+    return any(
+        one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs
+    )
+
+
+def error_line(error: CodedError, *, program: str, code: str, as_json: bool) -> str:
+    """Say an error in one line.
+
+    Args:
+        error: What must hold, and what came.
+        program: Who says it.
+        code: Its stable code.
+        as_json: Whether for a program instead of people.
+    """
+    if as_json:
+        return json.dumps({"code": code, "must": error.must, "got": error.got})
+    return f"{program}: {code}: {one_line(error.must)}, got {one_line(error.got)}"
+
+
+def one_line(text: str) -> str:
+    """Make one printable line of a text."""
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Replace what could steer a terminal by spaces."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def place_of(error: BaseException) -> str:
+    """Name an error's kind and place, never its text or values: they may be secret."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
+    return f"a {type(error).__name__} at {place}"

@@ -1,0 +1,48 @@
+"""Files that are there whole or not at all, for their owner's eyes alone unless said otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+OWNER_ONLY: Final = 0o600
+
+
+def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
+    """Write a file, or put another in its place, and wait until it is on disk.
+
+    A crash leaves the old file or the new one, and may leave a hidden one that was begun.
+
+    Args:
+        path: Where.
+        pieces: Its content, one after another.
+        mode: Who may read and write it.
+
+    Raises:
+        OSError: it cannot be written; what was there is unchanged.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(partial, flags, OWNER_ONLY)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fchmod(descriptor, mode)  # whatever an earlier life left, and whatever the umask
+            os.fsync(descriptor)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names of files in a folder are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

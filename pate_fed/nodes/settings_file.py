@@ -1,0 +1,149 @@
+"""Settings that people edit: in TOML, every value of its kind, or a fault that says which is not.
+
+The kinds are those of a frozen dataclass's fields. A fault names file, key, what must hold and what
+came; of a field that is not shown (``repr=False``) it does not say what came.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from pate_fed.nodes.console import CodedError
+
+T = TypeVar("T")
+
+Fault = Callable[[str, object], Exception]
+"""Makes an error from what must hold and what came."""
+
+VERSION_KEY = "schema_version"
+_MOST_SHOWN = 80
+
+
+def read_settings(
+    path: Path, settings: Callable[..., T], *, version: int, advice: str, fault: type[Exception]
+) -> T:
+    """Read settings from a file.
+
+    Args:
+        path: The file.
+        settings: A dataclass. What it refuses itself by a `fault` is told with the file's name.
+        version: Of the file.
+        advice: What must hold where there is no file.
+        fault: What is raised, made from what must hold and what came.
+
+    Raises:
+        Exception: a `fault`: there is no such file, or it holds no such settings.
+    """
+    table = _read_table(path, advice, fault)
+    came = table.pop(VERSION_KEY, "none")
+    if came != version or type(came) is not int:
+        raise fault(f"{path.name}: {VERSION_KEY} must be {version}", _shown(came))
+    return _made(settings, table, where=f"{path.name}: ", fault=fault)
+
+
+def of_kind(value: object, hint: Any, *, key: str, fault: Fault, is_shown: bool = True) -> Any:
+    """Return a value as its field has it: lists become what they are there, whole numbers floats.
+
+    Args:
+        value: As TOML has it.
+        hint: The field's type.
+        key: What a fault calls it.
+        fault: Makes the error.
+        is_shown: Whether a fault may say what came.
+
+    Raises:
+        Exception: a `fault`: it is of another kind.
+    """
+    kind = _without_none(hint)
+    if not _is_of(value, kind):
+        came = _shown(value) if is_shown else "another kind of value"
+        raise fault(f"{key} must be {_words(kind)}", came)
+    if kind is float:
+        return float(value)  # type: ignore[arg-type]
+    origin = get_origin(kind)
+    return origin(value) if origin in (tuple, frozenset) else value
+
+
+def _read_table(path: Path, advice: str, fault: Fault) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise fault(advice, path.parent) from error
+    except OSError as error:
+        raise fault(f"{path.name} must be readable", error.strerror) from error
+    except tomllib.TOMLDecodeError as error:
+        raise fault(f"{path.name} must be TOML", error) from error
+    except (ValueError, RecursionError) as error:
+        raise fault(f"{path.name} must be TOML", type(error).__name__) from error
+
+
+def _made(settings: Callable[..., T], table: Mapping[str, Any], *, where: str, fault: Any) -> T:
+    known: dict[str, Field[Any]] = {one.name: one for one in fields(settings)}  # type: ignore[arg-type]
+    hints = get_type_hints(settings)
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise fault(f"{where}every key must be known", ", ".join(unknown))
+    values: dict[str, Any] = {}
+    for name, one in known.items():
+        if name in table:
+            value, hint, key = table[name], hints[name], f"{where}{name}"
+            if is_dataclass(hint):
+                of_kind(value, dict[str, Any], key=key, fault=fault, is_shown=one.repr)
+                made = _made(hint, value, where=f"{where}[{name}] ", fault=fault)  # type: ignore[arg-type]
+                values[name] = made
+            else:
+                values[name] = of_kind(value, hint, key=key, fault=fault, is_shown=one.repr)
+        elif one.default is MISSING and one.default_factory is MISSING:
+            raise fault(f"{where}{name} must be there", "none")
+    try:
+        return settings(**values)
+    except fault as error:
+        refused: CodedError = error
+        raise fault(f"{where}{refused.must}", refused.got) from error
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (tuple, frozenset):
+        return type(value) is list and all(_is_of(one, arguments[0]) for one in value)
+    if origin is Literal:
+        return type(value) is str and value in arguments
+    if origin is dict:
+        return type(value) is dict
+    if kind is float:  # TOML has numbers that are none, and a bound that is one bounds nothing
+        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    return type(value) is kind
+
+
+def _words(kind: Any) -> str:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (tuple, frozenset):
+        return f"a list, and everything in it {_words(arguments[0])}"
+    if origin is Literal:
+        return " or ".join(repr(one) for one in arguments)
+    words = {
+        str: "a text",
+        int: "a whole number",
+        float: "a finite number",
+        bool: "true or false",
+        dict: "a table",
+    }
+    return words[origin or kind]
+
+
+def _without_none(hint: Any) -> Any:
+    """Return a kind for what may also be left out: TOML has no word for that."""
+    if get_origin(hint) is UnionType:
+        [hint] = [one for one in get_args(hint) if one is not NoneType]
+    return hint
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

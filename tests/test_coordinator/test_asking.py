@@ -1,0 +1,152 @@
+"""Asking for a run: a refusal leaves nothing behind, neither a folder nor a published task."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
+from coordinator.home import FederationHome
+from coordinator.service import Coordinator
+from pate_fed.data.task import LearningTask
+from tests.support.deployed import CLASSES, LABEL, write_public_table
+from tests.support.worked import Worked
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Worked:
+    return Worked(tmp_path)
+
+
+def other_task(federation: Worked) -> LearningTask:
+    """Other public inputs."""
+    table = write_public_table(federation.queries.parent / "other.csv", rows=40)
+    return LearningTask.from_public_table(table, label=LABEL, classes=CLASSES)
+
+
+def files_of(federation: Worked) -> dict[str, bytes]:
+    """All that is in the federation's folder besides its database."""
+    folder = federation.coordinator.home.folder
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+        if not path.name.startswith("coordinator.db")
+    }
+
+
+def a_name_again(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
+    federation.task, task = other_task(federation), federation.task
+    federation.ask("first")
+    federation.task = task
+    return "first"
+
+
+def a_name_that_is_none(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
+    return "../first"
+
+
+def the_results_of_another_run(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
+    federation.coordinator.home.path("runs", "first").mkdir()
+    return "first"
+
+
+def a_database_that_fails(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
+    def fails(*_: object) -> None:
+        raise DatabaseError("the database must be writable", "a full disk")
+
+    monkeypatch.setattr(federation.coordinator.queue, "add", fails)
+    return "first"
+
+
+def a_full_disk(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    return "first"
+
+
+@pytest.mark.parametrize(
+    ("arrange", "code"),
+    [
+        (a_name_again, "PF-445"),
+        (a_name_that_is_none, "PF-445"),
+        (the_results_of_another_run, "PF-445"),
+        (a_database_that_fails, "PF-440"),
+        (a_full_disk, "PF-445"),
+    ],
+)
+def test_a_refused_ask_leaves_nothing_behind(
+    federation: Worked,
+    monkeypatch: pytest.MonkeyPatch,
+    arrange: Callable[[Worked, pytest.MonkeyPatch], str],
+    code: str,
+) -> None:
+    name = arrange(federation, monkeypatch)
+    files, runs = files_of(federation), federation.coordinator.queue.all()
+    with pytest.raises(CoordinatorError) as caught:
+        federation.ask(name)
+    assert caught.value.code == code
+    assert files_of(federation) == files
+    assert federation.coordinator.queue.all() == runs
+
+
+def test_what_was_refused_can_be_asked_for_with_another_task(federation: Worked) -> None:
+    """The label was mistyped: the inputs are not bound to it by an ask that failed."""
+    right, queries = federation.task, federation.queries
+    federation.task = LearningTask.from_public_table(queries, label="sik", classes=CLASSES)
+    with pytest.raises(RunRequestError):
+        federation.ask("no name")
+    federation.task = right
+    federation.ask("first")
+    path = federation.coordinator.home.path("pools", right.pool.digest.hex())
+    assert path.read_bytes() == right.to_bytes()
+
+
+def test_a_task_that_an_earlier_run_published_stays_after_a_refusal(federation: Worked) -> None:
+    federation.ask("first")
+    files = files_of(federation)
+    for task in (
+        federation.task,
+        LearningTask.from_public_table(federation.queries, label="other", classes=CLASSES),
+    ):
+        federation.task = task
+        with pytest.raises(RunRequestError):
+            federation.ask("first")
+    assert files_of(federation) == files
+
+
+def test_two_who_ask_at_once_do_not_undo_each_other(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is refused after it published; the other one, with the same inputs, has to wait."""
+    home, ask = federation.coordinator.home, federation.ask
+    beside = Worked.__new__(Worked)
+    beside.task = federation.task
+    second = threading.Thread(target=lambda: ask_beside(home, beside))
+
+    def fails(*_: object) -> None:
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        raise DatabaseError("the database must be writable", "a full disk")
+
+    monkeypatch.setattr(federation.coordinator.queue, "add", fails)
+    with pytest.raises(DatabaseError):
+        ask("first")
+    second.join(30)
+    assert not second.is_alive()
+    path = home.path("pools", federation.task.pool.digest.hex())
+    assert path.read_bytes() == federation.task.to_bytes()
+    assert [run.name for run in federation.coordinator.queue.all()] == ["second"]
+
+
+def ask_beside(home: FederationHome, federation: Worked) -> None:
+    """Ask as another process would, with a connection of its own."""
+    with closing(Coordinator(home)) as federation.coordinator:
+        federation.ask("second")

@@ -1,0 +1,130 @@
+"""A hospital's `party.toml`: what its owner mistyped is named, with the key and what came."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from party.errors import SiteError
+from party.site import SETTINGS_FILE, Site
+from tests.support.hospital_site import make_site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return make_site(tmp_path / "site")
+
+
+def rewrite(site: Site, *keys: str, value: object) -> None:
+    path = site.path(SETTINGS_FILE)
+    table = tomllib.loads(path.read_text("utf-8"))
+    *sections, key = keys
+    inner = table
+    for section in sections:
+        inner = inner[section]
+    inner[key] = value
+    path.write_text(tomli_w.dumps(table), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "must", "got"),
+    [
+        pytest.param(
+            ("node_port",), "9094", "node_port must be a whole number", "'9094'", id="port as text"
+        ),
+        pytest.param(("node_port",), 0, "node_port must be between 1 and 65535", "0", id="no port"),
+        pytest.param(
+            ("teachers",), 2.5, "teachers must be a whole number", "2.5", id="half a teacher"
+        ),
+        pytest.param(("teachers",), 0, "teachers must be at least 1", "0", id="no teacher"),
+        pytest.param(
+            ("lifetime_epsilon",),
+            "5",
+            "lifetime_epsilon must be a finite number",
+            "'5'",
+            id="budget as text",
+        ),
+        pytest.param(
+            ("lifetime_epsilon",),
+            float("inf"),
+            "lifetime_epsilon must be a finite number",
+            "inf",
+            id="no budget",
+        ),
+        pytest.param(
+            ("lifetime_epsilon",), -1, "lifetime_epsilon must be above 0", "-1.0", id="below 0"
+        ),
+        pytest.param(("delta",), 1, "delta must be in (0, 1)", "1.0", id="delta of 1"),
+        pytest.param(
+            ("approval",), "never", "approval must be 'each run' or 'pool'", "'never'", id="word"
+        ),
+        pytest.param(
+            ("data", "rows"), "40", "[data] rows must be a whole number", "'40'", id="data"
+        ),
+        pytest.param(
+            ("data", "floor"), -1, "[data] floor must be at least 0", "-1", id="floor below 0"
+        ),
+        pytest.param(("policy",), ["x"], "policy must be a table", "['x']", id="policy as list"),
+        pytest.param(
+            ("policy", "least_parties"),
+            "3",
+            "[policy] least_parties must be a whole number",
+            "'3'",
+            id="rule",
+        ),
+        pytest.param(
+            ("policy", "most_epsilon"),
+            float("nan"),
+            "[policy] most_epsilon must be a finite number",
+            "nan",
+            id="a rule that no charge breaks",
+        ),
+        pytest.param(
+            ("policy", "forms"),
+            "masked",
+            "[policy] forms must be a list, and everything in it a text",
+            "'masked'",
+            id="letters for a list",
+        ),
+        pytest.param(
+            ("policy", "noise_places"),
+            ["nowhere"],
+            "[policy] noise_places must be a list, and everything in it 'coordinator' or 'parties'",
+            "['nowhere']",
+            id="another place",
+        ),
+        pytest.param(
+            ("policy", "simulated"),
+            True,
+            "every rule of [policy] must be known",
+            "simulated",
+            id="a rule that is not for a file",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_with_its_key(
+    site: Site, keys: tuple[str, ...], value: object, must: str, got: str
+) -> None:
+    rewrite(site, *keys, value=value)
+    with pytest.raises(SiteError) as caught:
+        Site.open(site.folder)
+    error = caught.value
+    assert (error.code, error.must, error.got) == ("PF-340", f"party.toml: {must}", got)
+
+
+def test_whole_numbers_and_lists_are_what_the_policy_takes(site: Site) -> None:
+    rewrite(site, "policy", value={"most_epsilon": 3, "forms": ["masked"], "most_near_queries": 2})
+    policy = Site.open(site.folder).settings.policy_for(frozenset())
+    assert (policy.most_epsilon, policy.forms) == (3.0, frozenset({"masked"}))
+    assert policy.most_near_queries == 2
+
+
+def test_what_was_read_is_written_as_it_was(site: Site) -> None:
+    rewrite(site, "policy", value={"most_epsilon": 3, "forms": ["masked"]})
+    before = site.path(SETTINGS_FILE).read_text("utf-8")
+    opened = Site.open(site.folder)
+    opened.save(opened.settings)
+    assert site.path(SETTINGS_FILE).read_text("utf-8") == before
