@@ -35,8 +35,8 @@ from coordinator.config import RunSettings
 from coordinator.flower_app import GridTransport
 from coordinator.home import FederationHome
 from coordinator.open_run import results_of
+from coordinator.operator import Coordinator
 from coordinator.run_request import source_of
-from coordinator.service import Coordinator
 from party.enrollment import CoordinatorDoor
 from party.site import Site
 from party.site_records import SiteRecords, Subject

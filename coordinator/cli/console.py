@@ -40,7 +40,7 @@ from pate_fed.nodes import Format, error_line, printable, wants_json
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 if TYPE_CHECKING:
-    from coordinator.service import Coordinator
+    from coordinator.operator import Coordinator
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
@@ -79,7 +79,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")
 
 def open_coordinator(home: Path) -> Coordinator:
     """Open a federation for one command; it is closed when the command ends."""
-    from coordinator.service import Coordinator  # noqa: PLC0415 - keeps --help fast
+    from coordinator.operator import Coordinator  # noqa: PLC0415 - keeps --help fast
 
     opened = Coordinator.open(home)
     click.get_current_context().call_on_close(opened.close)

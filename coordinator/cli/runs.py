@@ -39,8 +39,9 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
     from coordinator.logs import write_logs_as_json  # noqa: PLC0415
+    from coordinator.operator import Coordinator  # noqa: PLC0415
 
-    service.Coordinator.open(home).close()  # what is wrong with the folder is no log line
+    Coordinator.open(home).close()  # what is wrong with the folder is no log line
     write_logs_as_json()
 
     def tell(started: service.Service) -> None:
@@ -201,8 +202,8 @@ def run(  # noqa: PLR0917 - one argument per option
     Ctrl-C stops the following, not the run: `pate-fed status` shows it, `pate-fed stop` ends it.
     """
     single_threaded_kernels()
-    from coordinator import service  # noqa: PLC0415 - keeps --help fast
-    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415
+    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
+    from coordinator.operator import follow  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
     from pate_fed.data.task import LearningTask  # noqa: PLC0415
 
@@ -245,7 +246,7 @@ def run(  # noqa: PLR0917 - one argument per option
     ended = queued
     if not detach:
         try:
-            ended = service.follow(coordinator.queue, name, tell=_tell)
+            ended = follow(coordinator.queue, name, tell=_tell)
         except KeyboardInterrupt:
             ended = coordinator.queue.find(name)
             print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.home import FederationHome
-from coordinator.service import Coordinator
+from coordinator.operator import Coordinator
 from party import flower_app
 from party.enrollment import CoordinatorDoor
 from party.flower_runtime import Executor, SuperNodeSettings

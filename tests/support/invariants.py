@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Any
 
 from coordinator.open_run import results_of
+from coordinator.operator import Coordinator
 from coordinator.run_queue import ENDED, Run, RunState
 from coordinator.run_request import RunRequest
-from coordinator.service import Coordinator
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms

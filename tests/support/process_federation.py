@@ -29,10 +29,10 @@ import numpy as np
 
 from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
+from coordinator.operator import Coordinator
 from coordinator.run_queue import Run
 from coordinator.run_request import source_of
 from coordinator.run_worker import RunWorker
-from coordinator.service import Coordinator
 from coordinator.stages import Stage
 from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport

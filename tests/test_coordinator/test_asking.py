@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
 from coordinator.home import FederationHome
-from coordinator.service import Coordinator
+from coordinator.operator import Coordinator
 from pate_fed.data.task import LearningTask
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.worked import Worked

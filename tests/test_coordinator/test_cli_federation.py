@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from coordinator.database import Database, InvitationRow
 from coordinator.home import FederationHome
-from coordinator.service import Coordinator
+from coordinator.operator import Coordinator
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres

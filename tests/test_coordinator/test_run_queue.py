@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.database import Database
 from coordinator.errors import RunQueueError, RunRequestError
+from coordinator.operator import follow
 from coordinator.run_queue import ENDED, PAUSE, Run, RunQueue, RunState
-from coordinator.service import follow
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

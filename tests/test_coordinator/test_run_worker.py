@@ -20,10 +20,10 @@ from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
 from coordinator.open_run import results_of
+from coordinator.operator import Coordinator
 from coordinator.run_queue import RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import OFFER_AGAIN_S
-from coordinator.service import Coordinator
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask

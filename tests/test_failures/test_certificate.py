@@ -16,9 +16,10 @@ import pytest
 from coordinator.certificates import SERVER_LIFETIME
 from coordinator.config import RunSettings
 from coordinator.home import FederationHome, utc_now
+from coordinator.operator import Coordinator
 from coordinator.run_queue import RunState
 from coordinator.run_request import source_of
-from coordinator.service import Coordinator, Service
+from coordinator.service import Service
 from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
 from party.site import Site

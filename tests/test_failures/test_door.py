@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome
-from coordinator.service import Coordinator
+from coordinator.operator import Coordinator
 from coordinator.superlink_child import SuperLinkChild
 from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError

@@ -1,0 +1,294 @@
+"""A federation, as its operator uses it: hospitals, runs, results. The door of the command line.
+
+The service that works for it meets it in the database alone, so a kill of either loses nothing
+that was said.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from coordinator.config import RunSettings
+from coordinator.database import Database
+from coordinator.enrollment import (
+    INVITATION_LIFETIME,
+    USUAL_TEACHERS,
+    EnrolledParty,
+    Enrollment,
+)
+from coordinator.errors import (
+    EnrollmentError,
+    RunQueueError,
+    RunRequestError,
+    SuperLinkError,
+)
+from coordinator.home import LOOPBACK, FederationHome, utc_now
+from coordinator.open_run import results_of
+from coordinator.run_queue import Run, RunQueue, RunState
+from coordinator.run_request import RunRequest
+from coordinator.superlink_child import flower_variables
+from pate_fed.data.task import LearningTask
+from pate_fed.nodes import write_file
+from protocols.enrollment import Invitation
+from protocols.fingerprint_words import WORDS, heard_words, is_same
+
+if TYPE_CHECKING:
+    from coordinator.flower_runtime import SuperLinkClient
+
+PATIENCE_S: Final = 24 * 3600.0
+_POLL_S: Final = 0.5
+_log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """A federation, as its operator uses it.
+
+    Args:
+        home: Its folder.
+    """
+
+    def __init__(self, home: FederationHome) -> None:
+        self.home = home
+        self._database = Database(home.database_url)
+        self.enrollment = Enrollment(
+            home, self._database, random_bytes=secrets.token_bytes, clock=utc_now
+        )
+        self.queue = RunQueue(self._database, clock=utc_now)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open a federation's folder.
+
+        Raises:
+            HomeError: it is none.
+            DatabaseError: its database cannot be opened.
+        """
+        return cls(FederationHome.open(folder.absolute()))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    # Hospitals --------------------------------------------------------------------------------
+
+    def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
+        """Make an invitation; see `Enrollment.invite`."""
+        return self.enrollment.invite(party, lifetime=lifetime)
+
+    def members(self) -> list[EnrolledParty]:
+        """Return all hospitals that ever asked, in the order of their names."""
+        return self.enrollment.parties()
+
+    def approve(self, party: str, *, words: str, teachers: int = USUAL_TEACHERS) -> EnrolledParty:
+        """Make a hospital a member. Where no service runs, its node is let in once one does.
+
+        Args:
+            party: Its name.
+            words: What its people read aloud.
+            teachers: Teachers that it votes with.
+
+        Raises:
+            EnrollmentError: no such request, or other words than its fingerprint's.
+        """
+        states = {one.state: one for one in self.members() if one.name == party}
+        if "requested" not in states:
+            known = f"{party}, whose state is {' and '.join(states)}"
+            raise EnrollmentError(
+                "a hospital must have asked to join and wait for approval",
+                known if states else f"none called {party}",
+            )
+        fingerprint = states["requested"].identity.fingerprint
+        if len(heard_words(words)) != WORDS:
+            raise EnrollmentError(
+                f"the words must be {WORDS}, as their people read them aloud",
+                f"{len(heard_words(words))} of them",
+            )
+        if not is_same(fingerprint, words):
+            raise EnrollmentError(
+                "the words must be those of the request: `pate-fed members` shows them",
+                "others: do not approve, somebody may stand in between",
+            )
+        approved = self.enrollment.approve(
+            party, fingerprint=fingerprint, door=None, teachers=teachers
+        )
+        self._settle()
+        return self._party(party) or approved
+
+    def revoke(self, party: str) -> EnrolledParty:
+        """Put a hospital out, or turn its request down; its identity never comes back.
+
+        Raises:
+            EnrollmentError: there is none of this name.
+        """
+        revoked = self.enrollment.revoke(party, door=None)
+        self._settle()
+        return revoked
+
+    def superlink(self) -> SuperLinkClient:
+        """Return a connection to the SuperLink; whether one runs, its first call tells."""
+        # Flower takes a second to load, and most of what an operator does needs none of it.
+        from coordinator.flower_runtime import SuperLinkClient  # noqa: PLC0415
+
+        be_quiet(self.home)
+        return SuperLinkClient(
+            f"{LOOPBACK}:{self.home.settings.admin_port}",
+            ca_certificate=self.home.ca_certificate,
+            secret=self.home.superlink_secret,
+        )
+
+    def _settle(self) -> None:
+        """Tell the SuperLink at once, if one runs; else the service does it when it starts."""
+        try:
+            self.enrollment.settle(self.superlink())
+        except SuperLinkError:
+            _log.info("no SuperLink runs: nodes are let in and put out once one does")
+
+    def _party(self, name: str) -> EnrolledParty | None:
+        found = [one for one in self.members() if one.name == name and one.state != "revoked"]
+        return found[0] if found else None
+
+    # Runs -------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        name: str,
+        task: LearningTask,
+        settings: RunSettings,
+        *,
+        source: str,
+        select: str = "medoids",
+        patience_s: float = PATIENCE_S,
+        seed: int = 0,
+    ) -> Run:
+        """Publish a task and queue a run of it.
+
+        Args:
+            name: What the operator calls the run.
+            task: What is learned.
+            settings: What the operator chose.
+            source: Name of the file of the public queries.
+            select: "medoids" or "all".
+            patience_s: How long it waits for hospitals.
+            seed: Of the clustering of public inputs.
+
+        Raises:
+            See `RunRequest.make`.
+        """
+        members = [one for one in self.members() if one.state == "member"]
+        if select == "all" and settings.queries is None:
+            settings = replace(settings, queries=len(task.pool.distinct))
+        request = RunRequest.make(
+            name,
+            task,
+            members=members,
+            settings=settings,
+            source=source,
+            select=select,
+            patience_s=patience_s,
+            seed=seed,
+        )
+        text = request.to_json()
+        if self.home.path("runs", name).exists():
+            raise RunRequestError("a run must have a name of its own", f"{name} again")
+        with self._published(request.pool, task):
+            return self.queue.add(name, text)
+
+    @contextmanager
+    def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
+        """Let members fetch a task, unless what follows fails; of one pool there is one task."""
+        folder, content = self.home.path("pools"), task.to_bytes()
+        path = folder / pool.hex()
+        with _alone_in(folder):
+            is_new = not path.exists()
+            try:
+                if is_new:
+                    write_file(path, content)
+                is_same = path.read_bytes() == content
+            except OSError as error:
+                raise RunRequestError("the folder must be writable", error.strerror) from error
+            if not is_same:
+                raise RunRequestError(
+                    "inputs that were published must keep their task: its name, label and classes",
+                    "another task",
+                )
+            try:
+                yield
+            except BaseException:
+                if is_new:
+                    path.unlink()
+                raise
+
+    def export(self, name: str, out: Path) -> list[str]:
+        """Copy what a run gave into a new folder.
+
+        Returns:
+            The names of what was copied.
+
+        Raises:
+            RunQueueError: no such run, nothing of it is there yet, or the folder exists.
+        """
+        self.queue.find(name)
+        source = results_of(self.home, name)
+        if not source.is_dir():
+            raise RunQueueError("a run that is exported must have ended with labels", "none yet")
+        try:
+            shutil.copytree(source, out)
+        except OSError as error:
+            raise RunQueueError("--out must be a new folder", error.strerror) from error
+        return sorted(one.name for one in out.iterdir())
+
+
+def follow(
+    queue: RunQueue,
+    name: str,
+    *,
+    tell: Callable[[Run], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> Run:
+    """Watch a run until it ends or rests; every change is told.
+
+    A run that waits is offered again and again, and runs for that moment: not a change.
+    """
+    last: Run | None = None
+    while True:
+        run = queue.find(name)
+        if last is None or _has_changed(last, run):
+            tell(run)
+            last = run
+        if run.state in (RunState.DONE, RunState.FAILED, RunState.STOPPED, RunState.PAUSED):
+            return run
+        sleep(_POLL_S)
+
+
+def be_quiet(home: FederationHome) -> None:
+    """Let Flower's parts in this process call nobody, and write into the folder alone."""
+    os.environ.update(flower_variables(home))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in a folder of ours that takes it so."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _has_changed(last: Run, now: Run) -> bool:
+    if last.progress != now.progress:
+        return True
+    is_offer = (last.state, now.state) == (RunState.WAITING, RunState.RUNNING)
+    return not is_offer and (last.state, last.reason) != (now.state, now.reason)
