@@ -119,3 +119,11 @@ def test_who_is_turned_away_hears_what_to_look_at(
     with closing(meeting.door(403)) as door, pytest.raises(EnrollmentError, match=must) as caught:
         ask(door)
     assert "403" in str(caught.value)
+
+
+def test_a_hospital_that_asks_too_often_is_told_to_wait(meeting: Meeting) -> None:
+    with (
+        closing(meeting.door(429)) as door,
+        pytest.raises(EnrollmentError, match="wait a minute"),
+    ):
+        door.membership()

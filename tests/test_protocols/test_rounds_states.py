@@ -107,7 +107,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Closing: Closing(run_id, fresh()),
         HeadStatement: HeadStatement(run_id, sender, head, 0, 0),
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
-        Dealing: Dealing(fresh(), sender, fresh(), (fresh(),) * 5, (fresh(),) * 5),
+        Dealing: Dealing(fresh(), sender, fresh(), fresh() * 5, fresh() * 5),
         ShareBundle: ShareBundle(fresh(), (b"x",), (b"y",) * 4),
         SurvivorSet: SurvivorSet(run_id, fresh(), (fresh(),)),
         Reveal: Reveal(fresh(), sender, (b"x",) * 5),
