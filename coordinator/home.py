@@ -25,6 +25,7 @@ from protocols.identity import SigningIdentity
 
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "federation.toml"
+DATABASE_FILE = "coordinator.db"
 LOOPBACK = "127.0.0.1"
 DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
@@ -125,6 +126,8 @@ class FederationHome:
         home._write("server.key", server.private_key)
         home._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
         home._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
+        if not settings.database:
+            home._write(DATABASE_FILE, b"")  # its tables are made when it is first opened
         # Last: without it the folder is no federation.
         table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(settings)}
         home._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
@@ -144,6 +147,9 @@ class FederationHome:
             advice=f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
             fault=HomeError,
         )
+        if not settings.database and not (folder / DATABASE_FILE).exists():
+            # A new one would know no member, and nothing that was answered or charged.
+            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
         return cls(folder, settings)
 
     # What it holds ----------------------------------------------------------------------------
@@ -188,7 +194,7 @@ class FederationHome:
         """
         given, kept = os.environ.get(DATABASE_VARIABLE, ""), self.settings.database
         if not given:
-            return kept or f"sqlite:///{self.path('coordinator.db').absolute()}"
+            return kept or f"sqlite:///{self.path(DATABASE_FILE).absolute()}"
         if not kept or without_password(given) != without_password(kept):
             raise HomeError(
                 f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}", "another one"

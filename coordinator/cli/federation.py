@@ -107,6 +107,10 @@ def _database_to_keep(option: str) -> str:
         )
     given = os.environ.get(DATABASE_VARIABLE, "")
     kept = option or given
+    if kept and not kept.startswith("postgresql"):
+        raise InvalidSettingError(
+            "a database of its own must be PostgreSQL: without one the folder has SQLite", "another"
+        )
     return without_password(kept) if kept else ""
 
 

@@ -193,6 +193,11 @@ class TestPostgresql:
         assert self.PASSWORD not in ended.err + ended.out
         assert not (tmp_path / "fed").exists()
 
+    def test_a_file_beside_the_folder_is_refused(self, pate_fed: Command, tmp_path: Path) -> None:
+        ended = pate_fed(*self.INIT, "--home", tmp_path / "fed", "--database", "sqlite:///x.db")
+        assert (ended.code, ended.error_code) == (2, "PF-401")
+        assert not (tmp_path / "fed").exists()
+
     def test_a_server_that_is_not_there_leaves_no_folder_behind(
         self, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

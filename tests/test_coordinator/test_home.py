@@ -49,6 +49,15 @@ class TestAFederationIsMade:
         assert opened.identity.public == made.identity.public
         assert opened.fingerprint == made.fingerprint
 
+    def test_a_database_that_is_gone_is_not_made_anew_with_nothing_in_it(
+        self, tmp_path: Path
+    ) -> None:
+        made = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        made.path("coordinator.db").unlink()
+        with pytest.raises(HomeError, match=r"coordinator\.db must be there"):
+            FederationHome.open(tmp_path / "fed")
+        assert not made.path("coordinator.db").exists()
+
     def test_two_federations_have_nothing_in_common(self, tmp_path: Path) -> None:
         one = FederationHome.create(tmp_path / "one", SETTINGS, now=NOW)
         other = FederationHome.create(tmp_path / "other", SETTINGS, now=NOW)
