@@ -7,6 +7,7 @@ let in at the SuperLink. Whoever asks with a token that is wrong, used or expire
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from coordinator.database import Database, InvitationRow, MemberRow
-from coordinator.errors import EnrollmentError
+from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
@@ -219,20 +220,23 @@ class Enrollment:
     def settle(self, door: NodeDoor) -> None:
         """Let in the nodes of all members, and put all others out, whatever happened before.
 
+        Several may do so at once: `pate-fed approve` and the service both do. Whoever finds it done
+        meanwhile has nothing more to do.
+
         Raises:
             SuperLinkError: the door does not answer; another try does the rest.
         """
-        inside = {_one_form(node.public_key): node.node_id for node in door.nodes()}
+        inside = _inside(door)
         with self._database.transaction() as session:
             rows = session.scalars(select(MemberRow)).all()
         members = {_one_form(row.node_key.encode()): row for row in rows if row.state == "member"}
         for key, node_id in inside.items():
             if key not in members:
-                door.unregister(node_id)
+                _put_out(door, key, node_id)
         for key, row in members.items():
             node = inside.get(key)
             if node is None:
-                node = door.register(row.node_key.encode(), name=row.name)
+                node = _let_in(door, key, row)
             self._note_node(row.fingerprint, node)
         for row in rows:
             if row.state != "member" and row.node_id is not None:
@@ -297,9 +301,10 @@ class Enrollment:
     def answer_membership(self, frame: bytes) -> bytes:
         """Answer a hospital's question, with a signed `Membership`.
 
-        The newest head of its audit log that it signed is kept, and the one before given back: a
-        hospital whose log was put back, cut or written anew learns it from its own signature, even
-        where that log has grown past it since.
+        A head of its audit log that it signed is kept and given back, until the hospital has said
+        that it found that head in its log and gives a newer one: a hospital whose log was put back,
+        cut or written anew learns it from its own signature, however much that log has grown since
+        and however many answers were lost.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`.
@@ -307,9 +312,8 @@ class Enrollment:
         signed = wire.decode(frame)
         query = wire.expect(signed, MembershipQuery)
         row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
-        if query.audit_head:
-            self._keep_head(PublicIdentity(row.identity_key), query.audit_head)
-        return self._membership(query.sender, row.state, audit_head=row.audit_head or b"")
+        kept = self._keep_head(PublicIdentity(row.identity_key), query)
+        return self._membership(query.sender, row.state, audit_head=kept)
 
     def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
         """Return the digest and the offset of what a member asks of a pool.
@@ -337,17 +341,21 @@ class Enrollment:
         self._require_ours(coordinator, asked_at)
         return row
 
-    def _keep_head(self, identity: PublicIdentity, frame: bytes) -> None:
-        """Keep a head unless one of as many records, or more, is kept: none is ever forgotten."""
-        signed = wire.decode(frame)
-        signed.verify(identity)
-        head = wire.expect(signed, AuditHead)
-        if head.party != identity.fingerprint:
-            raise _refused()
+    def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
+        """Keep a head that a hospital gives, unless one is kept that it did not find in its log.
+
+        Returns:
+            The frame that is kept now; empty if there is none.
+        """
+        head = _read_head(query.audit_head, identity) if query.audit_head else None
         with self._database.transaction() as session:
-            row = session.get(MemberRow, identity.fingerprint)
-            if row is not None and head.records > _records_of(row):
-                row.audit_head = frame
+            row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
+            kept = row.audit_head or b""
+            is_found = not kept or query.goes_on_from == hashlib.sha256(kept).digest()
+            is_newer = head is not None and head.records > _records_of(row)
+            if is_found and is_newer:
+                row.audit_head = kept = query.audit_head
+            return kept
 
     def _require_ours(self, coordinator: bytes, asked_at: int) -> None:
         is_near = abs(self._clock().timestamp() - asked_at) <= CLOCK_SKEW_S
@@ -392,6 +400,38 @@ def _records_of(row: MemberRow) -> int:
     if row.audit_head is None:
         return -1
     return wire.expect(wire.decode(row.audit_head), AuditHead).records
+
+
+def _inside(door: NodeDoor) -> dict[bytes, int]:
+    """Return the numbers of all nodes that were let in, by their keys in one form."""
+    return {_one_form(node.public_key): node.node_id for node in door.nodes()}
+
+
+def _let_in(door: NodeDoor, key: bytes, row: MemberRow) -> int:
+    try:
+        return door.register(row.node_key.encode(), name=row.name)
+    except SuperLinkError:
+        node = _inside(door).get(key)  # of a key there is one: somebody may have been faster
+        if node is None:
+            raise
+        return node
+
+
+def _put_out(door: NodeDoor, key: bytes, node_id: int) -> None:
+    try:
+        door.unregister(node_id)
+    except SuperLinkError:
+        if key in _inside(door):
+            raise
+
+
+def _read_head(frame: bytes, identity: PublicIdentity) -> AuditHead:
+    signed = wire.decode(frame)
+    signed.verify(identity)
+    head = wire.expect(signed, AuditHead)
+    if head.party != identity.fingerprint:
+        raise _refused()
+    return head
 
 
 def _one_form(pem: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """Enrollment over the public port: three paths, small bodies, one answer to whatever is wrong.
 
 Every request is a signed frame, and every answer but a pool's bytes is one. Nothing of an error
-is told: who may know why reads the coordinator's log.
+is told: who may know why reads the coordinator's log. Whoever asks too often hears just that,
+before anything is read; and few are worked on at once, so that nodes are served meanwhile.
 """
 
 from __future__ import annotations
@@ -10,30 +11,40 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from coordinator.connections import origin_of
 from coordinator.enrollment import Enrollment
 from coordinator.errors import CoordinatorError, EnrollmentError
+from coordinator.rate_limit import RateLimit
 from protocols.errors import ProtocolError
 
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_BODY_BYTES = 16 * 1024
 POOL_CHUNK_BYTES = 4 * 2**20
+_THREADS = 2
+"""Of its own: nodes do not queue behind those who ask to join."""
+
+_REFUSED, _TOO_OFTEN = 403, 429
+_COME_BACK_S = 60
 
 _log = logging.getLogger(__name__)
 
 
-def build(enrollment: Enrollment, *, pools: Path) -> Starlette:
+def build(enrollment: Enrollment, *, pools: Path, rate: RateLimit) -> Starlette:
     """Make the app.
 
     Args:
         enrollment: Who may take part.
         pools: Folder of the pools of public queries, each in a file named for its digest.
+        rate: How often one address may ask.
     """
+    threads = CapacityLimiter(_THREADS)
 
     def pool(frame: bytes) -> bytes:
         digest, offset = enrollment.pool_asked(frame)
@@ -48,23 +59,25 @@ def build(enrollment: Enrollment, *, pools: Path) -> Starlette:
     }
     return Starlette(
         routes=[
-            Route(PREFIX + name, _endpoint(name, answer), methods=["POST"])
+            Route(PREFIX + name, _endpoint(name, answer, rate, threads), methods=["POST"])
             for name, answer in answers.items()
         ]
     )
 
 
 def _endpoint(
-    name: str, answer: Callable[[bytes], bytes]
+    name: str, answer: Callable[[bytes], bytes], rate: RateLimit, threads: CapacityLimiter
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        if request.client is None or not rate.allows(origin_of(request.client.host)):
+            return Response(status_code=_TOO_OFTEN, headers={"retry-after": str(_COME_BACK_S)})
         try:
             body = await _body(request)
-            content = await run_in_threadpool(answer, body)
+            content = await run_sync(answer, body, limiter=threads)
         except (CoordinatorError, ProtocolError, OSError, ClientDisconnect) as error:
             code = getattr(error, "code", type(error).__name__)
             _log.warning("a request to %s was refused: %s", name, code)
-            return Response(status_code=403)
+            return Response(status_code=_REFUSED)
         return Response(content, media_type="application/octet-stream")
 
     return endpoint

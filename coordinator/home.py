@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
+from coordinator.connections import PortLimits
 from coordinator.errors import HomeError
 from pate_fed.nodes import VERSION_KEY, read_settings, write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
@@ -50,6 +51,7 @@ class FederationSettings:
         database: URL of its database; empty for SQLite in its folder. With a password only where
             its people wrote one into the file, which is theirs alone.
         hosts: Names and addresses that its certificate is for.
+        limits: What its public socket puts up with.
     """
 
     name: str
@@ -61,6 +63,7 @@ class FederationSettings:
     health_port: int = 8446
     database: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
+    limits: PortLimits = field(default_factory=PortLimits)
 
     def __post_init__(self) -> None:
         if not (self.name.isascii() and self.name.isprintable() and 0 < len(self.name) <= 64):
@@ -261,4 +264,4 @@ def utc_now() -> datetime:
 
 def _as_table(settings: FederationSettings) -> dict[str, Any]:
     table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    return {**table, "hosts": list(settings.hosts)}
+    return {**table, "hosts": list(settings.hosts), "limits": asdict(settings.limits)}

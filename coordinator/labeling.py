@@ -114,11 +114,13 @@ class Member:
         name: What people call it.
         identity: Its pinned identity.
         weights: Votes that each of its teachers casts per query.
+        node: Number of its node, where it is known before it signs: to name it if it never does.
     """
 
     name: str
     identity: PublicIdentity
     weights: TeacherWeights
+    node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -684,20 +686,22 @@ class LabelingRun:
         """Offer the run to every node; who signs tells which party a node is."""
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.offer()])
+        names = {member.node: member.name for member in self.members}
         failures: list[str] = []
         restored: dict[int, bytes] = {}
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
+            who = names.get(node, f"node {node}")
             try:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
             except RefusedError as error:
-                failures.append(f"node {node}: a refusal [{_cause_of(error)}]")
+                failures.append(f"{who}: a refusal [{_cause_of(error)}]")
             except ProtocolError as error:
-                failures.append(f"node {node}: {error} [{error.code}]")
+                failures.append(f"{who}: {error} [{error.code}]")
                 if isinstance(error, HistoryError):
                     restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
-                failures.append(f"node {node}: {error.code}")
+                failures.append(f"{who}: {error.code}")
         self._store.save_statements(self._round.statements)
         if restored:  # a journal below what its party signed: the party is told, and stops
             shown = {node: wire.pack(self._said_by(party)) for node, party in restored.items()}

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PULL_PATH: Final = "/v1/fleet/pull-messages"
 PUSH_PATHS: Final = ("/v1/runtime/push-messages", "/v1/runtime/push-object")
@@ -31,12 +33,6 @@ _QUIET_S: Final = 0.03
 _TICK_S: Final = 0.25
 _OK, _TOO_LARGE = 200, 413
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 class LongPolling:
     """Flower's app, with patience.
@@ -50,7 +46,7 @@ class LongPolling:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         *,
         is_over: Callable[[], bool] = lambda: False,
         hold_s: float = HOLD_S,
@@ -147,7 +143,7 @@ async def _body(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def _ask(app: App, scope: Scope, body: bytes) -> list[Message]:
+async def _ask(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
     """Ask Flower once, as if the question had just come."""
     answer: list[Message] = []
     is_answered = asyncio.Event()

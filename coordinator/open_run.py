@@ -232,12 +232,9 @@ class OpenRun:
             simulated=False,
             asks_nothing=not self.left and not self.store.asked(),
         )
-        asked = sum(entry["asked"] for entry in privacy["ledger"])
         self.warnings += [
             *results.slack_warnings(privacy),
-            *results.cap_warnings(
-                labeling.terms, left=labeling.left, asked=asked, queries=len(self.left)
-            ),
+            *results.end_warnings(labeling, ledger=privacy["ledger"], queries=len(self.left)),
             *results.run_warnings(labeling),
             *results.earlier_warnings(earlier_runs),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,6 @@ from coordinator.store import RunStore
 from coordinator.transport import Traffic
 from pate_fed import __version__
 from pate_fed.accounting import (
-    NO_OUTCOMES,
     ROW_SUMS_KEPT,
     VALID_VOTES,
     EntryState,
@@ -41,7 +40,7 @@ from pate_fed.charging import (
     outcomes_of,
     public_cost_at,
 )
-from pate_fed.federation import RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
@@ -443,17 +442,39 @@ def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def cap_warnings(terms: RunTerms, *, left: Outcomes, asked: int, queries: int) -> list[str]:
-    """Say so where a cap, not a choice, ended the run, or where nothing is protected."""
+def end_warnings(
+    run: LabelingRun, *, ledger: Sequence[Mapping[str, Any]], queries: int
+) -> list[str]:
+    """Say what ended the run where that was no choice, or that nothing is protected.
+
+    Args:
+        run: It.
+        ledger: What each of its batches gave, as `privacy.json` says.
+        queries: How many it was to ask.
+    """
+    terms = run.terms
     if terms.pricing == "none":
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
-    if left == NO_OUTCOMES and asked < queries:
+    asked, answered = (sum(row[what] for row in ledger) for what in ("asked", "answered"))
+    if asked >= queries or not run.is_over:
+        return []
+    is_at_cap = (
+        asked >= terms.max_asks
+        or answered >= terms.max_answers
+        or 0 < terms.max_refusals <= asked - answered
+    )
+    if run.voids and not is_at_cap:
         return [
-            f"The run ended at a cap, after {asked} of {queries} queries: at most "
-            f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
-            "was fixed before it."
+            f"The run ended after {asked} of {queries} queries because {run.voids} of its batches "
+            "were void: what a void batch might have given counts against the caps, and after "
+            f"{MOST_VOID_BATCHES} void ones a run is over. A hospital that was restarted can only "
+            "send again what it had sent: it spoils every later batch of an additive run."
         ]
-    return []
+    return [
+        f"The run ended at a cap, after {asked} of {queries} queries: at most "
+        f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
+        "was fixed before it."
+    ]
 
 
 def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:

@@ -43,9 +43,9 @@ OFFER_AGAIN_S: Final = 10.0
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
 
-_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323")
+_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325")
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
-or the run, end a pause."""
+or the run, end a pause, decide on what waits already."""
 
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
@@ -396,7 +396,7 @@ class RunWorker:
             if found.state != "member":
                 gone = RunRequestError(f"{party.name} must be a member", found.state)
             weights = TeacherWeights.equal(party.teachers)
-            members.append(Member(party.name, found.identity, weights))
+            members.append(Member(party.name, found.identity, weights, node=found.node_id))
         return members, gone
 
     def _note(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:

@@ -58,7 +58,7 @@ from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import place_of, write_file
 from protocols.enrollment import Invitation
 from protocols.errors import ProtocolError
-from protocols.fingerprint_words import is_same
+from protocols.fingerprint_words import WORDS, heard_words, is_same
 
 EXCHANGE_S: Final = 300.0
 """How long an exchange may take."""
@@ -124,10 +124,19 @@ class Coordinator:
         Raises:
             EnrollmentError: no such request, or other words than its fingerprint's.
         """
-        asking = [one for one in self.members() if one.name == party and one.state == "requested"]
-        if not asking:
-            raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
-        fingerprint = asking[0].identity.fingerprint
+        states = {one.state: one for one in self.members() if one.name == party}
+        if "requested" not in states:
+            known = f"{party}, whose state is {' and '.join(states)}"
+            raise EnrollmentError(
+                "a hospital must have asked to join and wait for approval",
+                known if states else f"none called {party}",
+            )
+        fingerprint = states["requested"].identity.fingerprint
+        if len(heard_words(words)) != WORDS:
+            raise EnrollmentError(
+                f"the words must be {WORDS}, as their people read them aloud",
+                f"{len(heard_words(words))} of them",
+            )
         if not is_same(fingerprint, words):
             raise EnrollmentError(
                 "the words must be those of the request: `pate-fed members` shows them",
@@ -548,14 +557,23 @@ def follow(
     tell: Callable[[Run], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
-    """Watch a run until it ends or rests; every change is told."""
-    last: tuple[object, ...] = ()
+    """Watch a run until it ends or rests; every change is told.
+
+    A run that waits is offered again and again, and runs for that moment: not a change.
+    """
+    last: Run | None = None
     while True:
         run = queue.find(name)
-        now = (run.state, run.reason, tuple(sorted(run.progress.items())))
-        if now != last:
+        if last is None or _has_changed(last, run):
             tell(run)
-            last = now
+            last = run
         if run.state in (RunState.DONE, RunState.FAILED, RunState.STOPPED, RunState.PAUSED):
             return run
         sleep(_POLL_S)
+
+
+def _has_changed(last: Run, now: Run) -> bool:
+    if last.progress != now.progress:
+        return True
+    is_offer = (last.state, now.state) == (RunState.WAITING, RunState.RUNNING)
+    return not is_offer and (last.state, last.reason) != (now.state, now.reason)

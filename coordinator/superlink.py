@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
@@ -29,9 +28,10 @@ from flwr.superlink.cli.flower_superlink import (
     _parse_superlink_lifespan_config,
 )
 from flwr.superlink.main import create_app
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coordinator.errors import ServiceError
-from coordinator.long_polling import App, LongPolling, Message, Receive, Scope, Send
+from coordinator.connections import Connections, PortLimits, listen
+from coordinator.long_polling import LongPolling
 
 LOOPBACK = "127.0.0.1"
 PUBLIC_PREFIX = "/v1/fleet/"
@@ -51,6 +51,9 @@ _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and
 who waits for that one is served in no order: with 40 threads, Flower's default, a request of ten
 busy nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides."""
+
+_BACKLOG = 128
+"""Connections that wait to be accepted; all of them are accepted at once."""
 
 _FAREWELL_S = 3
 """How long requests may take that are under way when the process is told to end."""
@@ -72,6 +75,7 @@ class SuperLinkSettings:
         ca_certificate: Certificate of the federation's CA, PEM.
         secret: Holds what whoever takes tasks must know.
         database: Flower's own database: nodes and messages under way.
+        limits: What the public socket puts up with.
     """
 
     host: str
@@ -82,6 +86,7 @@ class SuperLinkSettings:
     ca_certificate: Path
     secret: Path
     database: Path
+    limits: PortLimits = field(default_factory=PortLimits)
 
     def arguments(self) -> list[str]:
         """Return Flower's command line."""
@@ -118,7 +123,7 @@ class _Bodies:
     def __init__(self) -> None:
         self._held = 0
 
-    async def pass_on(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    async def pass_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Let an app answer a request, as long as its body stays in bounds."""
         most = MOST_PART_BYTES if scope["path"] in PART_PATHS else MOST_BODY_BYTES
         mine = 0
@@ -150,7 +155,7 @@ class Gate:
         enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
     """
 
-    def __init__(self, app: App, *, admin_port: int, enrollment: App | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, admin_port: int, enrollment: ASGIApp | None = None) -> None:
         self._app = app
         self._admin_port = admin_port
         self._enrollment = enrollment
@@ -172,7 +177,7 @@ ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
 """Below what nodes may reach: how a hospital asks to join, before it is a node."""
 
 
-def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None:
+def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> None:
     """Serve until the process is told to stop, or its parent ends.
 
     Raises:
@@ -187,24 +192,46 @@ def serve(settings: SuperLinkSettings, *, enrollment: App | None = None) -> None
         admin_port=settings.admin_port,
         enrollment=enrollment,
     )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            ssl_certfile=config.ssl_certfile,
-            ssl_keyfile=config.ssl_keyfile,
-            access_log=False,
-            log_config=get_uvicorn_log_config(logging.WARNING),
-            lifespan="on",
-            # Who does not hang up in turn is not waited for: TLS would, for half a minute.
-            timeout_graceful_shutdown=_FAREWELL_S,
-        )
+    connections = Connections(settings.limits)
+    server = server_of(
+        connections.over_time(app), certificate=settings.certificate, key=settings.private_key
     )
     threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
     server.run(
         sockets=[
-            _listen(settings.host, settings.port),
-            _listen(LOOPBACK, settings.admin_port),
+            connections.listen(settings.host, settings.port),
+            listen(LOOPBACK, settings.admin_port),
         ]
+    )
+
+
+def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
+    """Return what serves an app over TLS.
+
+    Args:
+        app: The app.
+        certificate: Server certificate, PEM.
+        key: Its key, PEM.
+    """
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            access_log=False,
+            log_config=get_uvicorn_log_config(logging.WARNING),
+            lifespan="on",
+            # The one that accepts by the socket itself, which is where connections are counted.
+            loop="asyncio",
+            # The one that bounds a request's head.
+            http="h11",
+            ws="none",
+            # Who asks says no header: else everybody could ask in the name of others.
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            # Who does not hang up in turn is not waited for: TLS would, for half a minute.
+            timeout_graceful_shutdown=_FAREWELL_S,
+        )
     )
 
 
@@ -214,7 +241,7 @@ def _wait_for_writers() -> None:
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
 
 
-def _with_few_threads(app: App) -> App:
+def _with_few_threads(app: ASGIApp) -> ASGIApp:
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":  # the one call that comes before all others
             current_default_thread_limiter().total_tokens = _THREADS
@@ -241,18 +268,6 @@ async def _refuse(scope: Scope, send: Send) -> None:
         return
     await send({"type": "http.response.start", "status": 404, "headers": []})
     await send({"type": "http.response.body", "body": b""})
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ServiceError(f"port {port} of {host} must be ours to have", error.strerror) from error
-    return listener
 
 
 def _follow_parent(server: uvicorn.Server) -> None:

@@ -10,6 +10,7 @@ import logging
 import secrets
 import signal
 import sys
+import time
 from pathlib import Path
 
 from coordinator import enrollment_app
@@ -18,6 +19,7 @@ from coordinator.enrollment import Enrollment
 from coordinator.errors import ServiceError
 from coordinator.home import FederationHome, utc_now
 from coordinator.logs import write_logs_as_json
+from coordinator.rate_limit import RateLimit
 from coordinator.superlink import SuperLinkSettings, serve
 from coordinator.superlink_child import NO_PORT
 
@@ -35,6 +37,7 @@ def settings_of(home: FederationHome) -> SuperLinkSettings:
         ca_certificate=home.path("ca.crt"),
         secret=home.path("superlink.secret"),
         database=home.path("superlink.db"),
+        limits=home.settings.limits,
     )
 
 
@@ -47,9 +50,11 @@ def main() -> None:
     enrollment = Enrollment(
         home, Database(home.database_url), random_bytes=secrets.token_bytes, clock=utc_now
     )
-    app = enrollment_app.build(enrollment, pools=home.path("pools"))
+    settings = settings_of(home)
+    rate = RateLimit(settings.limits.enrollments_per_minute, clock=time.monotonic)
+    app = enrollment_app.build(enrollment, pools=home.path("pools"), rate=rate)
     try:
-        serve(settings_of(home), enrollment=app)
+        serve(settings, enrollment=app)
     except ServiceError as error:
         _log.error("[%s] %s", error.code, error)
         sys.exit(NO_PORT)

@@ -27,6 +27,7 @@ class AuditKind(StrEnum):
     LEFT = "left"
     RUN_ACCEPTED = "run accepted"
     RUN_REFUSED = "run refused"
+    REFUSALS_LEFT_OUT = "refusals left out"
     BATCH_ANSWERED = "batch answered"
     BATCH_REFUSED = "batch refused"
     CHARGED = "charged"

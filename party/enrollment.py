@@ -69,12 +69,14 @@ class CoordinatorDoor:
         )
         return self._membership("join", wire.sign(request, self._identity).frame)
 
-    def membership(self, *, audit_head: bytes = b"") -> Membership:
+    def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
         """Ask what became of the request, and who the others are.
 
         Args:
             audit_head: Where our audit log stands, for the coordinator to keep; see
                 `party.audit.sign_head`. Empty to give it none.
+            goes_on_from: SHA-256 of the head that it gave back before, if our log holds that one:
+                only then it keeps another.
 
         Raises:
             EnrollmentError: see `join`.
@@ -84,6 +86,7 @@ class CoordinatorDoor:
             self._identity.fingerprint,
             int(self._clock()),
             audit_head,
+            goes_on_from,
         )
         return self._membership("membership", wire.sign(query, self._identity).frame)
 
@@ -142,6 +145,11 @@ class CoordinatorDoor:
                 "`pate-party doctor` tells what is in the way",
                 type(error).__name__,
             ) from error
+        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise EnrollmentError(
+                "the coordinator must not be asked so often from this address: wait a minute",
+                f"status {answer.status_code}",
+            )
         if answer.status_code != httpx.codes.OK:
             must = (
                 "the coordinator must expect this request: an invitation is good once, and for a "

@@ -25,6 +25,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- BrokenAuditLogError      PF-353  an audit log that somebody changed or cut (`number`)
     |- RecordError       PF-354  a record that contradicts those before it
     |- ApprovalError     PF-371  something to decide on that is not there, or not as it was asked
+    |  `- TooManyPendingError    PF-372  as much waits for a person as may
     |- ServiceError      PF-373  the node cannot be started
     |- NotReadyError     PF-374  the doctor found what must be mended first
     `- RefusalError      the code of its `Reason`
@@ -55,6 +56,7 @@ class Reason(StrEnum):
     APPROVAL = "PF-322"  # a person at the hospital has to approve the run first
     PAUSED = "PF-323"  # its people paused it
     TASK = "PF-324"  # a task other than the one that it keeps for the pool
+    PENDING = "PF-325"  # so much waits for its people already that it was not noted
     NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
@@ -214,6 +216,12 @@ class ApprovalError(PartyError):
     """Something to decide on that is not there, or not as it was asked."""
 
     code = "PF-371"
+
+
+class TooManyPendingError(ApprovalError):
+    """As much waits for a person as may: people have to decide before more is noted."""
+
+    code = "PF-372"
 
 
 class ServiceError(PartyError):

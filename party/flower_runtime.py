@@ -176,11 +176,23 @@ class Executor:
             ],
         )
 
-    def run(self, stopped: threading.Event, *, on_idle: Callable[[], None] | None = None) -> None:
-        """Answer messages until told to stop; a SuperNode that is away is waited for."""
+    def run(
+        self,
+        stopped: threading.Event,
+        *,
+        on_idle: Callable[[], None] | None = None,
+        may_answer: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Answer messages until told to stop; a SuperNode that is away is waited for.
+
+        Args:
+            stopped: Set to end it.
+            on_idle: Called while there is nothing to answer.
+            may_answer: Whether messages are taken yet; those that came wait.
+        """
         last = time.monotonic()
         while not stopped.is_set():
-            if self.run_one():
+            if may_answer() and self.run_one():
                 last = time.monotonic()
                 continue
             if on_idle is not None:

@@ -438,13 +438,19 @@ class PartyNode:
         return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
     def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
-        """Refuse with a code, and have it written down; it is refused also where that fails."""
+        """Refuse with a code, and have it written down; it is refused also where that fails.
+
+        Whoever is told may know a better reason.
+        """
+        reason = refusal.reason
         try:
             self._tell(refusal)
+        except RefusalError as error:
+            reason = error.reason
         except Exception as error:
             self._note_fault(error)
             _log.error("a refusal could not be written down: %s", type(error).__name__)
-        return self._round.refuse(refusal.reason.value)
+        return self._round.refuse(reason.value)
 
     def _settle(self, settlement: Settlement) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""

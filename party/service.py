@@ -30,11 +30,19 @@ from party.decisions import (
     record_of,
 )
 from party.enrollment import CoordinatorDoor
-from party.errors import BrokenAuditLogError, JournalLockedError, PartyError, Reason
+from party.errors import (
+    BrokenAuditLogError,
+    JournalLockedError,
+    PartyError,
+    Reason,
+    RefusalError,
+    TooManyPendingError,
+)
 from party.flower_app import build
 from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.guard import Consent, Guard, RunScope
 from party.node import PartyNode, PartyTask, Vote
+from party.refusals import Refusals
 from party.site import SETTINGS_FILE, Site
 from party.site_records import Decided, SiteRecords, Subject
 from party.status_file import FILE as STATUS_FILE
@@ -101,6 +109,7 @@ class PartyService:
         self._seen: tuple[object, ...] = ()
         self._heard: Mapping[bytes, PublicIdentity] = {}
         self._membership = "", 0.0  # set by the thread that listens, hence not in the status
+        self._found_head = b""
         self._tried: tuple[object, float] | None = None
         self._task_trouble = ""
         self._looked_at = self._said_at = 0.0
@@ -127,6 +136,7 @@ class PartyService:
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)
             self._audit.verify(heads=self._records.witness())
+            self._refusals = Refusals(self._audit)
             self._note_settings()
             self._decided = self._records.decided()
             self._load_tasks(train=True)
@@ -185,29 +195,59 @@ class PartyService:
         if not 0 <= now - self._said_at < FRESH_S / 4:
             self._say()
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether the coordinator was heard since the start: before that, nothing is answered.
+
+        Else a node whose database was put back would answer until it is told.
+        """
+        return bool(self._membership[0])
+
     def signed_head(self) -> bytes:
         """Say where the audit log stands, for the coordinator to keep."""
         return sign_head(*self._audit.end, self._site.identity)
+
+    def ask_about_ourselves(self, door: CoordinatorDoor) -> None:
+        """Say where our audit log stands, and hear what the coordinator holds of us, and of whom.
+
+        Args:
+            door: The coordinator's.
+
+        Raises:
+            EnrollmentError: it cannot be reached, or its answer is not for us.
+            StorageError: what it holds against us could not be written down: ask again.
+        """
+        answer = door.membership(audit_head=self.signed_head(), goes_on_from=self._found_head)
+        self.hear(answer)
 
     def hear(self, membership: Membership) -> None:
         """Take the coordinator's word for who else is a member, and its witness against ourselves.
 
         Whoever is in a run must be known, but a peer that is known by hearsay alone counts for
-        nothing: the guard takes it for an ally of the coordinator. It holds the newest head that
-        this site signed of its audit log: a log that does not go on from there was put back, cut or
-        written anew, and the node answers nothing any more.
+        nothing: the guard takes it for an ally of the coordinator. It holds a head that this site
+        signed of its audit log: a log that does not go on from there was put back, cut or written
+        anew, and the node answers nothing any more. It keeps that head until we say that we found
+        it: an answer that is lost changes nothing.
 
         Args:
             membership: Its answer, which was checked.
+
+        Raises:
+            StorageError: what it holds against us could not be written down: ask again.
         """
+        if membership.audit_head:
+            self._compare(membership.audit_head)
         identities = [PublicIdentity(key) for key in membership.peer_keys]
         self._heard = {identity.fingerprint: identity for identity in identities}
         self._membership = membership.state, self._clock()
-        if membership.audit_head and not self._records.witness():
-            count, head = read_head(membership.audit_head, self._site.identity.public)
-            if not self._audit.goes_on_from(count, head):
-                _log.error("the audit log does not go on from what was signed before")
-                self._records.note_witness(count, head)
+
+    def _compare(self, audit_head: bytes) -> None:
+        count, head = read_head(audit_head, self._site.identity.public)
+        if self._audit.goes_on_from(count, head):
+            self._found_head = hashlib.sha256(audit_head).digest()
+        elif not self._records.witness():
+            _log.error("the audit log does not go on from what was signed before")
+            self._records.note_witness(count, head)
 
     def close(self) -> None:
         """Say that it is over, and let go of the database."""
@@ -324,11 +364,16 @@ class PartyService:
                 self._audit.append(kind, detail, at=at)
                 accepted = self._status.runs_accepted + 1
                 self._status = replace(self._status, run=run_id.hex(), runs_accepted=accepted)
-            case RunRefused(run_id, reason, scope):
-                if reason in (Reason.POOL, Reason.APPROVAL):
+            case RunRefused(run_id, Reason.POOL | Reason.APPROVAL, scope):
+                try:
                     self._ask_people(scope, run_id)
-                self._audit.append_if_new(kind, detail, at=at)
-                self._count(reason, at)
+                except TooManyPendingError as error:
+                    # It waits for nobody: the coordinator is told so, and offers it again.
+                    self._note(RunRefused(run_id, Reason.PENDING, scope))
+                    raise RefusalError(Reason.PENDING, error.must, error.got) from error
+                self._note_refusal(decision)
+            case RunRefused():
+                self._note_refusal(decision)
             case BatchAccepted(run_id, scope, phase=phase):
                 if self._asks_about_runs:
                     self._records.use(scope.digest, run_id, kind=kind, detail=detail)
@@ -336,11 +381,15 @@ class PartyService:
                     self._audit.append(kind, detail, at=at)
                 answered = self._status.batches_answered + (phase == 0)
                 self._status = replace(self._status, batches_answered=answered)
-            case BatchRefused(_, reason):
-                self._audit.append(kind, detail, at=at)
+            case BatchRefused():
                 refused = self._status.batches_refused + 1
                 self._status = replace(self._status, batches_refused=refused)
-                self._count(reason, at)
+                self._note_refusal(decision)
+
+    def _note_refusal(self, refusal: RunRefused | BatchRefused) -> None:
+        at, (kind, detail) = self._clock(), record_of(refusal)
+        self._count(refusal.reason, at)
+        self._refusals.note(kind, detail, at=at)
 
     def _ask_people(self, scope: RunScope, run_id: bytes) -> None:
         pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
@@ -443,7 +492,7 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
     keeper.start()
     threading.Thread(target=_listen, args=(service, site, stopped), daemon=True).start()
     try:
-        executor.run(stopped, on_idle=service.idle)
+        executor.run(stopped, on_idle=service.idle, may_answer=lambda: service.has_heard)
     finally:
         executor.close()
         keeper.close()
@@ -456,7 +505,7 @@ def _listen(service: PartyService, site: Site, stopped: threading.Event) -> None
         pause_s = _ASK_S
         try:
             with closing(CoordinatorDoor(site, clock=time.time)) as door:
-                service.hear(door.membership(audit_head=service.signed_head()))
+                service.ask_about_ourselves(door)
         except Exception as error:
             _log.warning("the coordinator does not say who is a member: %s", type(error).__name__)
             pause_s = _ASK_AGAIN_S

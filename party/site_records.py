@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import delete, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from party.audit import AuditKind, Detail
-from party.errors import ApprovalError, PinError, StorageDamagedError
+from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
 from party.peers import Pin
 from party.storage import AuditLog, PartyDatabase
 from party.storage.schema import ApprovalRow, JournalRow, PinRow, StandingRow
@@ -22,7 +22,8 @@ from protocols import wire
 from protocols.identity import PublicIdentity
 
 MOST_PENDING = 20
-"""So that nobody can fill the disk: of what waits longer than these, nothing is kept."""
+"""Of each subject. So that nobody can fill the disk: while so much waits, nothing more is noted;
+what waits stays until a person decided."""
 
 SHORTEST_DIGEST = 8
 _PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership", "witness"
@@ -226,7 +227,8 @@ class SiteRecords:
         """Note that something waits for a person, unless it was noted before.
 
         An approval under which another run was answered is used up: it is asked anew, behind what
-        waits. That decision and its run stay in the audit log.
+        waits. That decision and its run stay in the audit log. What waits is never pushed out: who
+        offers more than people decide on is turned away.
 
         Args:
             subject: A pool or a run.
@@ -241,6 +243,7 @@ class SiteRecords:
             Where it stands.
 
         Raises:
+            TooManyPendingError: as much waits as may; nothing was changed.
             StorageError: it could not be stored.
         """
         with self._database.transaction() as session:
@@ -250,6 +253,7 @@ class SiteRecords:
                 session.flush()
                 row = None
             if row is None:
+                _require_room(session, subject)
                 row = ApprovalRow(
                     kind=subject.value,
                     digest=digest,
@@ -261,7 +265,6 @@ class SiteRecords:
                     suite=suite,
                 )
                 session.add(row)
-                _drop_oldest(session)
                 self._log.append(
                     AuditKind.ASKED,
                     {"subject": subject.value, "digest": digest},
@@ -473,17 +476,15 @@ def _row_of(session: Session, subject: Subject, digest: bytes) -> ApprovalRow | 
     return session.scalar(select(ApprovalRow).where(*same))
 
 
-def _drop_oldest(session: Session) -> None:
-    """Keep what waits short. What is oldest, its number says: a clock may jump."""
-    session.flush()
+def _require_room(session: Session, subject: Subject) -> None:
     pending = (
-        select(ApprovalRow.number)
+        select(func.count())
+        .select_from(ApprovalRow)
+        .where(ApprovalRow.kind == subject.value)
         .where(ApprovalRow.state == ApprovalState.PENDING.value)
-        .order_by(ApprovalRow.number.desc())
-        .offset(MOST_PENDING)
     )
-    dropped = session.scalars(pending).all()
-    session.execute(delete(ApprovalRow).where(ApprovalRow.number.in_(dropped)))
+    if session.scalars(pending).one() >= MOST_PENDING:
+        raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person", "more")
 
 
 def _is_paused(session: Session) -> bool:

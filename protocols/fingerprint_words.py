@@ -35,7 +35,12 @@ def spoken(fingerprint: bytes) -> str:
 
 def is_same(fingerprint: bytes, heard: str) -> bool:
     """Tell whether what somebody typed are the words of a fingerprint, all of them in order."""
-    return tuple(heard.lower().replace(",", " ").replace("-", " ").split()) == words_of(fingerprint)
+    return heard_words(heard) == words_of(fingerprint)
+
+
+def heard_words(heard: str) -> tuple[str, ...]:
+    """Return the words that somebody typed, however they were spaced."""
+    return tuple(heard.lower().replace(",", " ").replace("-", " ").split())
 
 
 @cache

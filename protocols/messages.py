@@ -77,6 +77,7 @@ Frame = Annotated[bytes, Size(1, 4 * KIB)]
 FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
 SmallFrame = Annotated[bytes, Size(1, 256)]
 SmallFrameOrNone = Annotated[bytes, Size(0, 256)]
+DigestOrNone = Annotated[bytes, Size(0, 32)]
 
 
 class Message:
@@ -578,6 +579,8 @@ class MembershipQuery(Message):
         sender: Its own.
         asked_at: When.
         audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
+        goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
+            there is none. A head that is kept gives way to nobody who did not find it.
     """
 
     TYPE: ClassVar[int] = 23
@@ -587,6 +590,7 @@ class MembershipQuery(Message):
     sender: Digest
     asked_at: UnixTime
     audit_head: SmallFrameOrNone
+    goes_on_from: DigestOrNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,8 +605,7 @@ class Membership(Message):
         peer_names: The other members. Their keys are checked by nobody until the hospital's own
             people did.
         peer_keys: Their Ed25519 keys, in the same order.
-        audit_head: Frame of the newest `AuditHead` that the hospital gave before; empty if it gave
-            none.
+        audit_head: Frame of the `AuditHead` of the hospital that is kept; empty if it gave none.
     """
 
     TYPE: ClassVar[int] = 24

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,8 @@ from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X2551
 
 _QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
 
+_log = logging.getLogger(__name__)
+
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
 
 
@@ -42,11 +45,7 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
 
     def tell(started: service.Service) -> None:
         settings = started.home.settings
-        print(
-            f"pate-fed: {settings.name} is served at {settings.address}",
-            file=sys.stderr,
-            flush=True,
-        )
+        _log.info("%s is served at %s", settings.name, settings.address)
 
     service.serve(home, on_ready=tell)
 

@@ -43,7 +43,7 @@ class MemberRow(Base):
         node_id: Flower's number for its node, decimal; None until it was let in.
         state: "requested", "member" or "revoked".
         teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
-        audit_head: Frame of the newest head of its audit log that it gave; None if it gave none.
+        audit_head: Frame of the head of its audit log that is kept; None if it gave none.
     """
 
     __tablename__ = "members"

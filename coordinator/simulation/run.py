@@ -228,12 +228,7 @@ class _Rehearsal:
         )
         labels.warnings.extend(results.slack_warnings(privacy))
         labels.warnings.extend(
-            results.cap_warnings(
-                labels.run.terms,
-                left=labels.run.left,
-                asked=sum(entry["asked"] for entry in privacy["ledger"]),
-                queries=len(self._queries),
-            )
+            results.end_warnings(labels.run, ledger=privacy["ledger"], queries=len(self._queries))
         )
         metrics = results.metrics_table(
             settings=self._settings,

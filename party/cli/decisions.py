@@ -97,7 +97,7 @@ def _list(opened: OpenSite, output_format: Format) -> None:
     known = opened.records.approvals()
     waiting = [one for one in known if one.state.value == "pending"]
     lines: list[str] = []
-    for one in waiting:
+    for one in _without_pools_of_runs(opened, waiting):
         try:
             task = _task(opened, one)
         except EnrollmentError as error:
@@ -111,6 +111,15 @@ def _list(opened: OpenSite, output_format: Format) -> None:
     )
     if waiting:
         tell("Approve one with: pate-party approve DIGEST")
+
+
+def _without_pools_of_runs(opened: OpenSite, waiting: list[Approval]) -> list[Approval]:
+    """Leave pools out that are approved with a run that waits too: one thing, asked once."""
+    if opened.site.settings.approval != "each run":
+        return waiting
+    runs = [one for one in waiting if one.subject.value == "run"]
+    pools = {_proposal(opened, one).pool for one in runs}
+    return [one for one in waiting if one in runs or one.digest not in pools]
 
 
 def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:

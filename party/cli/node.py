@@ -203,6 +203,7 @@ def _quieten(site: Site) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     for name in ("httpx", "httpcore", "flwr"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # else a line for every opening
 
 
 def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str | None) -> None:

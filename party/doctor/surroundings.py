@@ -58,6 +58,14 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)  # another user's
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the doctor asks of the world.
@@ -71,6 +79,7 @@ class Surroundings:
         free_memory: Free bytes of memory; None where nobody says.
         graphics_cards: Names of those that could be used.
         port_is_free: Whether a port on loopback can be bound.
+        is_running: Whether there is a process of this number.
         version_of: Installed version of a distribution.
         python: Version of Python.
         user: Number of the user that we are.
@@ -84,6 +93,7 @@ class Surroundings:
     free_memory: Callable[[], int | None] = _free_memory
     graphics_cards: Callable[[], Sequence[str]] = _graphics_cards
     port_is_free: Callable[[int], bool] = _port_is_free
+    is_running: Callable[[int], bool] = _is_running
     version_of: Callable[[str], str] = version
     python: str = field(default_factory=platform.python_version)
     user: int = field(default_factory=os.geteuid)

@@ -92,15 +92,6 @@ class AuditLog:
         for number, body, _ in self._rows(first=first):
             yield _read(number, body)
 
-    def append_if_new(self, kind: AuditKind, detail: Mapping[str, Detail], *, at: float) -> None:
-        """Add a record unless the last one says the same: nobody fills the disk by asking again."""
-        with self._database.transaction() as session:
-            number, _ = _end_of(session)
-            row = session.get(AuditRow, number)
-            last = None if row is None else _read(number, row.body)
-            if last is None or (last.kind, last.detail) != (kind, detail):
-                _append(session, kind, at=at, detail=detail)
-
     def verify(self, *, heads: Iterable[tuple[int, bytes]] = ()) -> int:
         """Check every record, and that the log goes on from every head that is known.
 

@@ -160,7 +160,9 @@ def _messages() -> dict[str, list[Any]]:
         "JoinRequest": [
             _bytes("co"), _bytes("token", 16), "North", _bytes("ik"), b"PEM", 1_900_000_000,
         ],
-        "MembershipQuery": [_bytes("co"), me, 1_900_000_000, _bytes("audit head", 150)],
+        "MembershipQuery": [
+            _bytes("co"), me, 1_900_000_000, _bytes("audit head", 150), _bytes("kept"),
+        ],
         "Membership": [
             me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
             b"",

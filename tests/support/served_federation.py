@@ -18,6 +18,7 @@ from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.enrollment_app import build
 from coordinator.home import FederationHome, FederationSettings
+from coordinator.rate_limit import RateLimit
 
 
 class Door:
@@ -69,7 +70,11 @@ def served_federation(folder: Path) -> Iterator[ServedFederation]:
         )
         server = uvicorn.Server(
             uvicorn.Config(
-                build(enrollment, pools=home.path("pools")),
+                build(
+                    enrollment,
+                    pools=home.path("pools"),
+                    rate=RateLimit(600, clock=time.monotonic),
+                ),
                 ssl_certfile=home.path("server.crt"),
                 ssl_keyfile=home.path("server.key"),
                 log_config=None,

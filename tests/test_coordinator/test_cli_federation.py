@@ -101,6 +101,12 @@ def test_other_words_approve_nobody_and_the_right_ones_do(
     }
     ended = pate_fed("approve", "East", "--words", words["North"], "--home", folder)
     assert (ended.code, ended.error_code) == (3, "PF-433")
+    assert "somebody may stand in between" in ended.err
+    fewer = pate_fed(
+        "approve", "East", "--words", words["East"].rsplit(maxsplit=1)[0], "--home", folder
+    )
+    assert (fewer.code, fewer.error_code) == (3, "PF-433")
+    assert "must be 12" in fewer.err
     spelled = words["East"].upper().replace("  ", ", ")
     approved = pate_fed(
         *("approve", "East", "--words", spelled, "--teachers", 4, "--home", folder),
@@ -108,6 +114,9 @@ def test_other_words_approve_nobody_and_the_right_ones_do(
     ).json
     # Nobody serves here: its node is let in later.
     assert (approved["state"], approved["teachers"], approved["is_let_in"]) == ("member", 4, False)
+    again = pate_fed("approve", "East", "--words", spelled, "--home", folder)
+    assert (again.code, again.error_code) == (3, "PF-433")
+    assert "East, whose state is member" in again.err
     revoked = pate_fed("revoke", "East", "--home", folder, "--format", "json").json
     assert revoked["state"] == "revoked"
 

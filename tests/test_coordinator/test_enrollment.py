@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.enrollment_app import MAX_BODY_BYTES, PREFIX, build
-from coordinator.errors import EnrollmentError
+from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome, FederationSettings
+from coordinator.rate_limit import RateLimit
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import BadSignatureError, InvitationError, ProtocolError
@@ -35,9 +39,10 @@ class Door:
     def __init__(self) -> None:
         self.nodes: dict[int, bytes] = {}
         self.is_down = False
+        self._numbers = count(2**63)
 
     def register(self, public_key: bytes, *, name: str) -> int:
-        node = len(self.nodes) + 2**63
+        node = next(self._numbers)
         self.nodes[node] = public_key
         return node
 
@@ -48,6 +53,31 @@ class Door:
 
     def nodes_inside(self) -> list[NodeAtLink]:
         return [NodeAtLink(number, key, "online") for number, key in self.nodes.items()]
+
+
+class SlowDoor:
+    """A SuperLink at which somebody else is always faster."""
+
+    def __init__(self, door: Door, overtake: Callable[[], None]) -> None:
+        self._door, self._overtake = door, overtake
+        self.came_late: list[str] = []
+
+    def nodes(self) -> list[NodeAtLink]:
+        return self._door.nodes_inside()
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        self._overtake()
+        if public_key in self._door.nodes.values():
+            self.came_late.append("register")
+            raise SuperLinkError("the SuperLink must answer", "a key that is in use")
+        return self._door.register(public_key, name=name)
+
+    def unregister(self, node_id: int) -> None:
+        self._overtake()
+        if node_id not in self._door.nodes:
+            self.came_late.append("unregister")
+            raise SuperLinkError("the SuperLink must answer", "no such node")
+        self._door.unregister(node_id)
 
 
 class Client:
@@ -140,16 +170,24 @@ class Federation:
         self.enrollment.answer_join(hospital.request(invitation, self.clock))
         return hospital
 
-    def ask(self, hospital: Hospital, audit_head: bytes = b"") -> Membership:
+    def query(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> bytes:
         query = MembershipQuery(
             self.home.identity.fingerprint,
             hospital.identity.fingerprint,
             int(self.clock().timestamp()),
             audit_head,
+            hashlib.sha256(found).digest() if found else b"",
         )
-        return self.read(
-            self.enrollment.answer_membership(wire.sign(query, hospital.identity).frame)
-        )
+        return wire.sign(query, hospital.identity).frame
+
+    def ask(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> Membership:
+        frame = self.query(hospital, audit_head, found=found)
+        return self.read(self.enrollment.answer_membership(frame))
+
+
+def client_of(federation: Federation, *, per_minute: int = 600) -> Client:
+    rate = RateLimit(per_minute, clock=time.monotonic)
+    return Client(build(federation.enrollment, pools=federation.home.path("pools"), rate=rate))
 
 
 @pytest.fixture
@@ -366,7 +404,7 @@ class TestSpoiledInvitations:
 class TestOverThePublicPort:
     @pytest.fixture
     def client(self, federation: Federation) -> Client:
-        return Client(build(federation.enrollment, pools=federation.home.path("pools")))
+        return client_of(federation)
 
     def test_a_hospital_joins(self, federation: Federation, client: Client) -> None:
         invitation = federation.enrollment.invite("North")
@@ -413,6 +451,25 @@ class TestOverThePublicPort:
     def test_whatever_is_wrong_has_one_answer(self, client: Client, path: str, body: bytes) -> None:
         answer = client.post(PREFIX + path, content=body)
         assert (answer.status_code, answer.content) == (403, b"")
+
+    def test_who_asks_too_often_is_told_so_and_nothing_is_looked_up_for_it(
+        self, federation: Federation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = federation.query(federation.joined("North"))
+        looked: list[bytes] = []
+        answer = federation.enrollment.answer_membership
+        monkeypatch.setattr(
+            federation.enrollment,
+            "answer_membership",
+            lambda frame: (looked.append(frame), answer(frame))[1],
+        )
+        client = client_of(federation, per_minute=3)
+        statuses = [client.post(PREFIX + "membership", content=asked).status_code for _ in range(9)]
+        assert statuses == [200] * 3 + [429] * 6
+        assert len(looked) == 3
+        turned_away = client.post(PREFIX + "join", content=b"")
+        assert (turned_away.status_code, turned_away.content) == (429, b"")
+        assert int(turned_away.headers["retry-after"]) <= 60
 
     def test_nothing_can_be_read_by_address(self, client: Client) -> None:
         for path in ("join", "membership", "pool"):
@@ -486,6 +543,34 @@ class TestWithoutASuperLink:
         assert federation.door.nodes == {}
         assert federation.enrollment.is_settled()
 
+    def test_two_that_let_in_and_put_out_at_once_are_both_done(
+        self, federation: Federation
+    ) -> None:
+        """`approve` at the command line, and the service beside it."""
+        self.approve(federation, federation.joined("North"))
+        number = federation.door.register(node_key(), name="stranger")
+        slow = SlowDoor(
+            federation.door, lambda: federation.enrollment.settle(self.door(federation))
+        )
+        federation.enrollment.settle(slow)
+        assert slow.came_late == ["unregister", "register"]
+        assert number not in federation.door.nodes
+        assert len(federation.door.nodes) == 1
+        assert federation.enrollment.is_settled()
+
+    @pytest.mark.parametrize("fails", ["register", "unregister"])
+    def test_a_door_that_does_neither_is_told_of(
+        self, federation: Federation, fails: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object, **__: object) -> int:
+            raise SuperLinkError("the SuperLink must answer", "nothing")
+
+        self.approve(federation, federation.joined("North"))
+        federation.door.register(node_key(), name="stranger")
+        monkeypatch.setattr(federation.door, fails, broken)
+        with pytest.raises(SuperLinkError):
+            federation.enrollment.settle(self.door(federation))
+
     @pytest.mark.parametrize("teachers", [0, -1])
     def test_a_member_has_teachers(self, federation: Federation, teachers: int) -> None:
         hospital = federation.joined("North")
@@ -503,22 +588,36 @@ class TestAuditHeads:
     def head(records: int, link: bytes, identity: SigningIdentity) -> bytes:
         return wire.sign(AuditHead(identity.fingerprint, records, link), identity).frame
 
-    def test_the_newest_that_a_hospital_signed_is_kept_and_given_back(
+    def test_one_is_kept_and_given_back_until_it_was_found_and_a_newer_one_came(
         self, federation: Federation
     ) -> None:
         north, south = Hospital("North"), federation.joined("South")
         federation.enrol(north)
         mine = north.identity
         first, second = self.head(5, bytes(32), mine), self.head(9, b"b" * 32, mine)
-        assert federation.ask(north, first).audit_head == b""
-        assert federation.ask(north, second).audit_head == first
-        # A log that was put back signs fewer records; one that forked signs as many, or more.
+        assert federation.ask(north).audit_head == b""
+        assert federation.ask(north, first).audit_head == first
+        assert federation.ask(north, second, found=first).audit_head == second
+        # A log that was put back signs fewer records; one that forked signs as many.
         for older in (self.head(4, bytes(32), mine), self.head(9, b"c" * 32, mine)):
-            assert federation.ask(north, older).audit_head == second
-        longer = self.head(10, b"d" * 32, mine)
-        assert federation.ask(north, longer).audit_head == second
-        assert federation.ask(north).audit_head == longer
+            assert federation.ask(north, older, found=second).audit_head == second
+        assert federation.ask(north).audit_head == second
         assert federation.ask(south).audit_head == b""
+
+    @pytest.mark.parametrize("answers_lost", [1, 2, 7])
+    def test_one_that_nobody_found_stays_however_often_the_answer_was_lost(
+        self, federation: Federation, answers_lost: int
+    ) -> None:
+        north = federation.joined("North")
+        mine = north.identity
+        first, kept = self.head(5, bytes(32), mine), self.head(9, b"b" * 32, mine)
+        federation.ask(north, first)
+        federation.ask(north, kept, found=first)
+        # A log that was put back to `first`, and grew past the one that is kept.
+        for grown in range(answers_lost):
+            federation.ask(north, self.head(10 + grown, b"f" * 32, mine), found=first)
+            federation.ask(north, self.head(10 + grown, b"f" * 32, mine))
+        assert federation.ask(north).audit_head == kept
 
     @pytest.mark.parametrize(
         "forged",

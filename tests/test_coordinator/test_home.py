@@ -19,6 +19,7 @@ from coordinator.certificates import (
     make_ca,
     read_certificate,
 )
+from coordinator.connections import PortLimits
 from coordinator.errors import CertificateError, HomeError
 from coordinator.home import (
     FederationHome,
@@ -233,3 +234,42 @@ class TestACertificateThatEnds:
         assert not caplog.records
         require_certificate(home, now=NOW + timedelta(days=days - 10))
         assert "ends in 10 days: `pate-fed renew`" in caplog.text
+
+
+class TestLimits:
+    """What the public port puts up with stands in the federation's file."""
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> FederationHome:
+        settings = FederationSettings("lung study", "coordinator.example.org:8443")
+        return FederationHome.create(tmp_path / "fed", settings, now=datetime.now(UTC))
+
+    def write(self, home: FederationHome, old: str, new: str) -> FederationHome:
+        path = home.path("federation.toml")
+        text = path.read_text("utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        return FederationHome.open(home.folder)
+
+    def test_they_are_there_to_be_changed(self, home: FederationHome) -> None:
+        assert FederationHome.open(home.folder).settings.limits == PortLimits()
+        changed = self.write(home, "head_s = 20.0", "head_s = 7")
+        assert changed.settings.limits == PortLimits(head_s=7.0)
+
+    def test_a_file_without_them_has_the_usual_ones(self, home: FederationHome) -> None:
+        text = home.path("federation.toml").read_text("utf-8").partition("[limits]")[0]
+        home.path("federation.toml").write_text(text, encoding="utf-8")
+        assert FederationHome.open(home.folder).settings.limits == PortLimits()
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            pytest.param("connections = 800", "connections = 0", id="none at all"),
+            pytest.param("connections = 800", 'connections = "many"', id="a word"),
+            pytest.param("head_s = 20.0", "head_s = inf", id="without end"),
+            pytest.param("head_s", "heads_s", id="an unknown one"),
+        ],
+    )
+    def test_what_bounds_nothing_is_refused(self, home: FederationHome, old: str, new: str) -> None:
+        with pytest.raises(HomeError):
+            self.write(home, old, new)

@@ -8,7 +8,8 @@ import pytest
 
 from coordinator.database import Database
 from coordinator.errors import RunQueueError, RunRequestError
-from coordinator.run_queue import ENDED, PAUSE, RunQueue, RunState
+from coordinator.run_queue import ENDED, PAUSE, Run, RunQueue, RunState
+from coordinator.service import follow
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -109,3 +110,27 @@ def test_progress_is_kept_as_it_was_noted(queue: RunQueue) -> None:
     assert queue.find("first").progress == {"answered": 3, "epsilon": 1.25}
     with pytest.raises(ValueError, match="not JSON compliant"):
         queue.note("first", {"epsilon": float("inf")})
+
+
+def test_who_follows_a_run_that_waits_is_told_once_though_it_is_offered_again_and_again(
+    queue: RunQueue,
+) -> None:
+    queue.add("first", "{}")
+    steps = iter(
+        [
+            *[(RunState.RUNNING, ""), (RunState.WAITING, "for North")] * 3,
+            (RunState.RUNNING, ""),
+            (RunState.WAITING, "for South"),
+            (RunState.RUNNING, ""),
+            (RunState.DONE, ""),
+        ]
+    )
+    told: list[Run] = []
+    follow(queue, "first", tell=told.append, sleep=lambda _: queue.enter("first", *next(steps)))
+    assert [(one.state, one.reason) for one in told] == [
+        (RunState.QUEUED, ""),
+        (RunState.RUNNING, ""),
+        (RunState.WAITING, "for North"),
+        (RunState.WAITING, "for South"),
+        (RunState.DONE, ""),
+    ]

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
+from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
 from coordinator.open_run import results_of
 from coordinator.run_queue import RunQueue, RunState
@@ -27,6 +28,7 @@ from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import NO_TASK
+from protocols import wire
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.worked import QUERIES, KilledError, Worked
 
@@ -115,6 +117,49 @@ def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital
     assert not any(one.asked for one in federation.hospitals.values())
 
 
+class Door:
+    """Lets nodes in under the numbers by which the transport knows them."""
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        return NAMES.index(name)
+
+    def unregister(self, node_id: int) -> None:
+        """Nobody is put out."""
+
+    def nodes(self) -> tuple[NodeInside, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        pytest.param(lambda frame: frame[:1] + b"\x02" + frame[2:], "PF-2", id="another version"),
+        pytest.param(lambda frame: frame[:-1], "PF-2", id="cut"),
+    ],
+)
+def test_a_hospital_whose_first_word_cannot_be_read_is_named(
+    federation: Worked,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[bytes], bytes],
+    said: str,
+) -> None:
+    federation.coordinator.enrollment.settle(Door())
+    federation.ask(patience_s=0.0)
+    culprit = federation.hospitals[1]
+    answer = culprit.receive
+    monkeypatch.setattr(
+        culprit,
+        "receive",
+        lambda packet: wire.pack(
+            [spoil(frame) for frame in wire.unpack(answer(packet), max_bytes=2**30)]
+        ),
+    )
+    run = federation.work()
+    assert f"{NAMES[1]}: " in run.reason
+    assert said in run.reason
+    assert "node" not in run.reason
+
+
 def test_a_silent_hospital_is_waited_for(federation: Worked) -> None:
     federation.ask()
     federation.away.add(1)
@@ -162,6 +207,42 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
     assert (run.state, run.progress["void"]) == (RunState.DONE, 1)
     assert run.progress["answered"] < run.progress["queries"]
     assert run.reason == "1 of its batches are void"
+
+
+@pytest.mark.parametrize("batches", [1, 2], ids=["after one batch", "after two"])
+def test_a_run_that_a_restarted_hospital_ended_does_not_say_that_a_cap_did(
+    federation: Worked, batches: int
+) -> None:
+    federation.ask(patience_s=0.0)
+    stored = 0
+
+    def restart(stage: Stage) -> None:
+        nonlocal stored
+        stored += stage is Stage.STORED
+        if stage is Stage.STORED and stored == batches:
+            others = list(federation.hospitals.values())
+            others[1].open([others[0], others[2]], federation.task, approved=True)
+
+    federation.on_stage = restart
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, 4 * batches)
+    folder = results_of(federation.coordinator.home, "first")
+    warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
+    [said] = [line for line in warnings if line.startswith("The run ended")]
+    assert f"after {4 * batches} of {QUERIES} queries because" in said
+    assert "restarted" in said
+    assert "cap" not in said.split("because")[0]
+    # Which hospital, and what it said, stands beside it and in the run's state.
+    assert NAMES[1] in run.reason
+    assert any(NAMES[1] in line for line in warnings if line.startswith("A batch is void"))
+
+
+def test_a_run_that_a_cap_ended_says_so(federation: Worked) -> None:
+    federation.ask(max_answers=5)
+    federation.work()
+    folder = results_of(federation.coordinator.home, "first")
+    warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
+    assert any(line.startswith("The run ended at a cap, after 5 of") for line in warnings)
 
 
 def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Worked) -> None:

@@ -106,15 +106,6 @@ class TestRecords:
         expected = {"run": bytes([RECORDS - 1]), "epsilon": "0.25"}
         assert last == [AuditRecord(RECORDS, 105_250, AuditKind.CHARGED, expected)]
 
-    def test_what_is_said_again_at_once_is_put_on_record_once(
-        self, database: PartyDatabase
-    ) -> None:
-        log = AuditLog(database)
-        for code in ("PF-310", "PF-310", "PF-314", "PF-314", "PF-310"):
-            log.append_if_new(AuditKind.RUN_REFUSED, {"code": code}, at=1.0)
-        told = [record.detail["code"] for record in log.records()]
-        assert told == ["PF-310", "PF-314", "PF-310"]
-
     def test_an_empty_log_is_whole_and_has_a_head(self, database: PartyDatabase) -> None:
         log = AuditLog(database)
         assert (log.verify(), log.count, len(log.head)) == (0, 0, 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,17 @@ class TestApprove:
             "With        West",
         ):
             assert words in ended.out
+
+    def test_a_run_is_asked_about_once_though_its_pool_waits_too(
+        self, pate_party: PateParty, waiting: Site
+    ) -> None:
+        run, pool = digest_of(waiting, Subject.RUN), digest_of(waiting, Subject.POOL)
+        shown = pate_party("approve", "--site", waiting.folder).out
+        assert f"run {run}" in shown
+        assert pool not in shown
+        waiting.save(replace(waiting.settings, approval="pool"))
+        shown = pate_party("approve", "--site", waiting.folder).out
+        assert f"pool {pool}" in shown
 
     def test_a_list_for_programs_says_for_which_run_an_approval_was_used(
         self, pate_party: PateParty, waiting: Site

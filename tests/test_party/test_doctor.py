@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code
 from party.doctor.network import NAMES
 from party.site import Site
 from party.site_records import SiteRecords
+from party.status_file import Status, write_status
 from protocols.identity import SigningIdentity
 from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
 from tests.support.loopback_tls import listening, proxy_server, tls_server
@@ -128,6 +131,10 @@ class TestAllIsWell:
         assert isinstance(around.graphics_cards(), tuple)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             assert not around.port_is_free(taken.getsockname()[1])
+        assert around.is_running(os.getpid())
+        with subprocess.Popen(["true"]) as ended:
+            ended.wait()
+        assert not around.is_running(ended.pid)
 
     @pytest.mark.parametrize(
         ("states", "code"),
@@ -169,6 +176,22 @@ class TestMachine:
         checks = found(site, **changes)
         assert failing(checks) == {name}
         assert checks[name].state == state
+
+    @pytest.mark.parametrize(
+        ("status", "is_running", "state"),
+        [
+            pytest.param(Status("ready", CLOCK - 1, 7), True, OK, id="its own node's"),
+            pytest.param(Status("ready", CLOCK - 1, 7), False, FAIL, id="after a kill"),
+            pytest.param(Status("ready", CLOCK - 999, 7), True, FAIL, id="another has its number"),
+            pytest.param(Status("stopped", CLOCK - 1, 7), True, FAIL, id="stopped"),
+        ],
+    )
+    def test_a_port_that_is_taken_is_well_while_the_sites_own_node_has_it(
+        self, site: Site, status: Status, is_running: bool, state: str
+    ) -> None:
+        write_status(site.path("status.json"), status)
+        checks = found(site, port_is_free=lambda _: False, is_running=lambda _: is_running)
+        assert checks["port"].state == state
 
     def test_a_graphics_card_is_told_of(self, site: Site) -> None:
         check = found(site, graphics_cards=lambda: ("H100",))["graphics card"]

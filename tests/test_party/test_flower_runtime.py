@@ -86,6 +86,28 @@ def everything_said(reply: Message) -> str:
     return repr({name: dict(record) for name, record in reply.content.items()})
 
 
+def test_no_message_is_taken_before_messages_may_be_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[int] = []
+    idled, stopped = iter(range(3)), threading.Event()
+    has_heard = False
+
+    def idle() -> None:
+        nonlocal has_heard
+        has_heard = next(idled) == 2
+        assert not taken
+
+    def take(_: Executor) -> bool:
+        taken.append(1)
+        stopped.set()
+        return True
+
+    monkeypatch.setattr(Executor, "run_one", take)
+    executor(Door()).run(stopped, on_idle=idle, may_answer=lambda: has_heard)
+    assert taken == [1]
+
+
 class TestReply:
     def test_the_stub_alone_is_answered(self) -> None:
         door = Door()

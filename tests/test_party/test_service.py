@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import sqlite3
 import stat
@@ -12,17 +13,29 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
 import party.flower_app
+from coordinator.database import Database
+from coordinator.enrollment import Enrollment
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
+from coordinator.home import utc_now
 from coordinator.labeling import LabelingRun
 from party.audit import AuditKind
-from party.errors import BrokenAuditLogError, JournalLockedError, Reason, RecordError, StorageError
+from party.enrollment import CoordinatorDoor
+from party.errors import (
+    BrokenAuditLogError,
+    EnrollmentError,
+    JournalLockedError,
+    Reason,
+    RecordError,
+    StorageError,
+)
 from party.service import PartyService
 from party.site import DATABASE_FILE, Site
-from party.site_records import Approval, ApprovalState, Subject
+from party.site_records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed.data.task import LearningTask
@@ -34,6 +47,7 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import Membership
+from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (
     TEACHERS,
@@ -212,6 +226,49 @@ class TestApproval:
         assert not any(
             holds_vector(answer) for node, answer in running.transport.answers if node == 2
         )
+
+
+class TestManyOffers:
+    """A coordinator may offer what it likes, as often as it likes."""
+
+    @pytest.fixture
+    def asking(self, tmp_path: Path, stack: ExitStack) -> Running:
+        hospitals = make_hospitals(tmp_path, approval="each run")
+        for place in range(3):
+            hospitals.approve(place)
+        return Running(hospitals, stack)
+
+    def offer(self, running: Running, number: int) -> str:
+        running.hospitals.changes = {"sigma2": 4.0 + number / 1000}
+        with pytest.raises(PartyRefusedError) as refused:
+            running.run().set_up()
+        return str(refused.value.cause)
+
+    def test_they_push_nothing_out_that_waits_and_are_told_that_there_is_no_room(
+        self, asking: Running
+    ) -> None:
+        codes = [self.offer(asking, number) for number in range(MOST_PENDING + 5)]
+        assert codes == [Reason.APPROVAL] * MOST_PENDING + [Reason.PENDING] * 5
+        for site in asking.hospitals.sites:
+            with records_of(site) as records:
+                first, second, *others = records.approvals(ApprovalState.PENDING)
+                assert len(others) == MOST_PENDING - 2
+                # What waits the longest is the offer that came first.
+                records.approve(first.subject, first.digest, by="M. Curie")
+                records.reject(second.subject, second.digest, by="M. Curie")
+        codes = [self.offer(asking, MOST_PENDING + number) for number in range(3)]
+        assert codes == [Reason.APPROVAL, Reason.APPROVAL, Reason.PENDING]
+        asking.hospitals.changes = {"sigma2": 4.0}
+        run = asking.run()
+        run.set_up()
+        assert run.ask((0,)).labels.tolist() == [MARKER]
+
+    def test_those_that_alternate_are_each_on_record_once(self, asking: Running) -> None:
+        for number in (0, 1) * 6:
+            self.offer(asking, number)
+        told = [record.kind for record in audit_of(asking.hospitals.sites[0])]
+        assert told.count(AuditKind.RUN_REFUSED) == 2
+        assert told.count(AuditKind.ASKED) == 3  # the pool, and two runs
 
 
 class TestApprovalOfRuns:
@@ -590,6 +647,51 @@ class TestPeers:
         assert (status.membership, status.heard_at) == (state, running.now)
 
 
+class Line:
+    """The way from the first hospital to a coordinator that keeps its heads, cut at will."""
+
+    def __init__(self, running: Running, folder: Path) -> None:
+        self._running, self.is_cut = running, False
+        site = running.hospitals.sites[0]
+        home = make_home(folder)
+        # The one that its hospitals know.
+        home.path("identity.key").write_text(running.hospitals.coordinator.private_bytes.hex())
+        database = Database(home.database_url)
+        running.stack.callback(database.close)
+        self._enrollment = Enrollment(
+            home, database, random_bytes=secrets.token_bytes, clock=utc_now
+        )
+        token = self._enrollment.invite(site.settings.party).token
+        join(site, token, self._enrollment)
+        transport = httpx.MockTransport(self._carry)
+        self._door = CoordinatorDoor(site, clock=time.time, transport=transport)
+        running.stack.callback(self._door.close)
+        self.kept = b""
+
+    def ask(self) -> None:
+        """Have the node ask about itself."""
+        self._running.services[0].ask_about_ourselves(self._door)
+
+    def _carry(self, request: httpx.Request) -> httpx.Response:
+        answer = self._enrollment.answer_membership(request.read())
+        self.kept = wire.expect(wire.decode(answer), Membership).audit_head
+        if self.is_cut:
+            raise httpx.ReadError("the answer was lost")
+        return httpx.Response(200, content=answer)
+
+
+def join(site: Site, token: bytes, enrollment: Enrollment) -> None:
+    """Have a hospital's request answered."""
+
+    def carry(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=enrollment.answer_join(request.read()))
+
+    with closing(
+        CoordinatorDoor(site, clock=time.time, transport=httpx.MockTransport(carry))
+    ) as door:
+        door.join(token)
+
+
 class TestWitness:
     """The coordinator holds the head that the site signed last, and gives it back."""
 
@@ -657,6 +759,51 @@ class TestWitness:
         assert status is not None
         assert (status.state, status.trouble) == ("stopped", "PF-353")
         assert charged(running, 0) == charged_before
+
+    @pytest.mark.parametrize("answers_lost", [1, 4])
+    def test_a_log_that_was_put_back_is_noticed_though_answers_were_lost(
+        self, running: Running, tmp_path: Path, answers_lost: int
+    ) -> None:
+        """Both ends as they are; an answer that is lost is lost after the coordinator gave it."""
+        site = running.hospitals.sites[0]
+        line = Line(running, tmp_path / "federation")
+        yesterday = self.copied(running, tmp_path / "yesterday.db")
+        line.ask()
+        self.ask(running)
+        line.ask()
+        line.ask()  # what is kept now, the database of yesterday never held
+        self.put_back(running, yesterday)
+        line.is_cut = True
+        for _ in range(answers_lost):
+            with records_of(site) as records:
+                for _ in range(10):  # past what the coordinator holds
+                    records.pause(by="M. Curie")
+                    records.resume(by="M. Curie")
+            with pytest.raises(EnrollmentError):
+                line.ask()
+            assert not running.services[0].has_heard
+            # Nor does it come back by a restart.
+            running.restart(0)
+        line.is_cut = False
+        line.ask()
+        with pytest.raises(BrokenAuditLogError):
+            running.services[0].receive(wire.pack([]))
+
+    def test_a_node_that_runs_gives_its_newest_head_again_and_again(
+        self, running: Running, tmp_path: Path
+    ) -> None:
+        line, service = Line(running, tmp_path / "federation"), running.services[0]
+        for place in range(3):
+            with records_of(running.hospitals.sites[0]) as records:
+                records.pause(by=f"M. Curie {place}")
+                records.resume(by=f"M. Curie {place}")
+            line.ask()
+            assert line.kept == service.signed_head()
+            line.is_cut = True
+            with pytest.raises(EnrollmentError):
+                line.ask()
+            line.is_cut = False
+        service.receive(wire.pack([]))
 
     def test_records_written_anew_while_the_node_runs_are_noticed(self, running: Running) -> None:
         site, service = running.hospitals.sites[0], running.services[0]

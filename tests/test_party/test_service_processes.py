@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from coordinator.database import Database
+from coordinator.enrollment import Enrollment
 from coordinator.errors import VoidBatchError
 from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import SuperLinkClient
-from coordinator.home import FederationHome, FederationSettings
+from coordinator.home import FederationHome, FederationSettings, utc_now
 from coordinator.transport import Silence
+from party.enrollment import CoordinatorDoor
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
 from pate_fed import __version__
@@ -64,7 +68,7 @@ class Deployed:
             "lung study", f"127.0.0.1:{port}", host="127.0.0.1", port=port, admin_port=admin
         )
         self.home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
-        self.link = self.start("-m", "tests.support.superlink_process", str(self.home.folder))
+        self.link = self.start("-m", "coordinator.superlink_process", str(self.home.folder))
         self.client = SuperLinkClient(
             f"127.0.0.1:{admin}",
             ca_certificate=self.home.ca_certificate,
@@ -108,10 +112,25 @@ class Deployed:
 
     def open(self) -> None:
         wait_for(self.is_up)
-        for site in self.hospitals.sites:
-            self.client.register(site.node_public_key, name=site.settings.party)
+        self.enroll()
         self.processes = [self.start_site(place) for place in range(3)]
         wait_for(lambda: self.online() == 3)
+
+    def enroll(self) -> None:
+        """Make all hospitals members: none answers before the coordinator told it so."""
+        with closing(Database(self.home.database_url)) as database:
+            enrollment = Enrollment(
+                self.home, database, random_bytes=secrets.token_bytes, clock=utc_now
+            )
+            for site in self.hospitals.sites:
+                token = enrollment.invite(site.settings.party).token
+                with closing(CoordinatorDoor(site, clock=time.time)) as door:
+                    door.join(token)
+                enrollment.approve(
+                    site.settings.party,
+                    fingerprint=site.identity.public.fingerprint,
+                    door=self.client,
+                )
 
     def is_up(self) -> bool:
         assert self.link.poll() is None, (self.folder / "superlink.log").read_text("utf-8")

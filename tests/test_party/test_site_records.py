@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from party.audit import AuditKind
-from party.errors import ApprovalError, PinError, StorageDamagedError, StorageError
+from party.errors import (
+    ApprovalError,
+    PinError,
+    StorageDamagedError,
+    StorageError,
+    TooManyPendingError,
+)
 from party.peers import Pin
 from party.site_records import MOST_PENDING, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog, PartyDatabase
@@ -232,18 +238,56 @@ class TestApprovals:
             with pytest.raises(ApprovalError):
                 records.find(digits)
 
-    def test_what_waits_does_not_fill_the_disk_whatever_the_clock_says(
+    def test_what_waits_is_never_pushed_out_and_does_not_fill_the_disk(
         self, database: PartyDatabase
     ) -> None:
         ticks = count(10_000, -1)  # a clock that runs backward
         records = SiteRecords(database, clock=lambda: float(next(ticks)))
         records.ask(Subject.POOL, POOL)
         records.approve(Subject.POOL, POOL, by="A. Meyer")
-        for number in range(3 * MOST_PENDING):
-            records.ask(Subject.RUN, number.to_bytes(32, "big"))
-        waiting = records.approvals(ApprovalState.PENDING)
-        assert [one.digest[-1] for one in waiting] == list(range(40, 60))
+        offers = [number.to_bytes(32, "big") for number in range(3 * MOST_PENDING)]
+        for digest in offers[:MOST_PENDING]:
+            records.ask(Subject.RUN, digest)
+        before = records.approvals()
+        written = AuditLog(database).count
+        for digest in offers[MOST_PENDING:]:
+            with pytest.raises(TooManyPendingError):
+                records.ask(Subject.RUN, digest)
+        for digest in offers[:MOST_PENDING]:  # what waits may be offered again
+            records.ask(Subject.RUN, digest)
+        assert records.approvals() == before
+        assert AuditLog(database).count == written
         assert records.decided().approved_pools == {POOL}
+
+    @pytest.mark.parametrize("says_yes", [True, False])
+    def test_a_decision_makes_room_for_another_question(
+        self, records: SiteRecords, says_yes: bool
+    ) -> None:
+        for number in range(MOST_PENDING):
+            records.ask(Subject.POOL, number.to_bytes(32, "big"))
+        with pytest.raises(TooManyPendingError):
+            records.ask(Subject.POOL, POOL)
+        decide = records.approve if says_yes else records.reject
+        decide(Subject.POOL, bytes(32), by="A. Meyer")
+        assert records.ask(Subject.POOL, POOL).state is ApprovalState.PENDING
+
+    def test_runs_that_wait_leave_room_for_pools(self, records: SiteRecords) -> None:
+        for number in range(MOST_PENDING):
+            records.ask(Subject.RUN, number.to_bytes(32, "big"))
+        assert records.ask(Subject.POOL, POOL).state is ApprovalState.PENDING
+
+    def test_an_approval_that_was_used_stands_where_its_run_may_not_be_asked_anew(
+        self, records: SiteRecords
+    ) -> None:
+        records.ask(Subject.RUN, RUN)
+        used = records.approve(Subject.RUN, RUN, by="A. Meyer")
+        records.use(RUN, b"1" * 32, kind=AuditKind.BATCH_ANSWERED, detail={})
+        for number in range(MOST_PENDING):
+            records.ask(Subject.RUN, number.to_bytes(32, "big"))
+        with pytest.raises(TooManyPendingError):
+            records.ask(Subject.RUN, RUN, run_id=b"2" * 32)
+        [kept] = records.approvals(ApprovalState.APPROVED)
+        assert (kept.digest, kept.run_id) == (used.digest, b"1" * 32)
 
     def test_node_and_people_write_at_once_and_nothing_is_lost(
         self, records: SiteRecords, database: PartyDatabase

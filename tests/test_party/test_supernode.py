@@ -183,6 +183,7 @@ class StandIn:
     """Stands where a hospital's service would: nobody asks it anything."""
 
     supernode = None
+    has_heard = True
 
     def __init__(self) -> None:
         self.has_idled = threading.Event()

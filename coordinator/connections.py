@@ -1,0 +1,276 @@
+"""How many connections the public port takes, from whom, and how long each may keep it waiting.
+
+Anybody can reach the port, and whoever connects costs something before it can be known who it is.
+So the number of connections is bounded, in all and from one address; each has a deadline at every
+moment of its life, from before TLS is spoken; and where there is no room, whoever is asking for
+nothing makes room for whoever comes. Counted is where connections are accepted: a listener hands
+out sockets that know when they are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import resource
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.errors import HomeError, ServiceError
+
+_IPV6_PREFIX: Final = 64
+"""Bits of an IPv6 address that say whose it is: the rest a machine chooses as it likes."""
+
+_OTHER_FILES: Final = 256
+"""Files that the process has open besides its connections, generously."""
+
+Place = tuple[str, int]
+"""Address and port of the other end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortLimits:
+    """What the public port puts up with; table `limits` of the federation's file.
+
+    A hospital has about five connections at a time. All those behind one proxy or router come from
+    one address.
+
+    Attributes:
+        connections: Most connections at a time.
+        connections_per_address: Most of them from one address (of IPv6: from one /64).
+        head_s: Seconds within which TLS is agreed on and a request's head comes, whole; also how
+            long a connection may rest between requests.
+        body_s: Seconds within which a request's body comes, after its head: at most 8 MiB.
+        answer_s: Seconds within which a request is answered and the answer taken, after its body.
+        enrollments_per_minute: Requests to join, about membership and for pools, from one address;
+            as many may come at once after a quiet minute. A hospital asks about once a minute.
+    """
+
+    connections: int = 800
+    connections_per_address: int = 200
+    head_s: float = 20.0
+    body_s: float = 120.0
+    answer_s: float = 180.0
+    enrollments_per_minute: int = 600
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            kinds = (int, float) if one.name.endswith("_s") else (int,)
+            if type(value) not in kinds or not 0 < value < 10**6:
+                raise HomeError(f"{one.name} must be above 0 and below a million", repr(value))
+
+
+class Connections:
+    """The connections of one port, as an ASGI app is served over them.
+
+    Args:
+        limits: How many, and for how long.
+    """
+
+    def __init__(self, limits: PortLimits) -> None:
+        self._limits = limits
+        self._open: dict[Place, _Connection] = {}
+        self._resting: dict[_Connection, None] = {}  # whoever rests longest comes first
+        self._by_origin: Counter[str] = Counter()
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        """Open the port; what is accepted there is counted here.
+
+        Raises:
+            ServiceError: it cannot be opened.
+        """
+        _make_room_for_files(self._limits.connections + _OTHER_FILES)
+        return _bound(_Listener(self, _family_of(host)), host, port)
+
+    def over_time(self, app: ASGIApp) -> ASGIApp:
+        """Return an app whose requests, where they come over these connections, have deadlines."""
+
+        async def timed(scope: Scope, receive: Receive, send: Send) -> None:
+            with self._request_of(scope) as connection:
+                await app(scope, _watched(receive, connection, self._limits.answer_s), send)
+
+        return timed
+
+    def admit(self, accepted: socket.socket, place: Place) -> socket.socket:
+        """Take a connection in; called in the event loop.
+
+        Raises:
+            ConnectionAbortedError: there is no room, and nobody to make any.
+        """
+        origin = origin_of(place[0])
+        if self._by_origin[origin] >= self._limits.connections_per_address:
+            self._make_room(origin)
+        elif len(self._open) >= self._limits.connections:
+            self._make_room("")
+        if (
+            self._by_origin[origin] >= self._limits.connections_per_address
+            or len(self._open) >= self._limits.connections
+        ):
+            accepted.close()
+            self._forget_if_none(origin)
+            raise ConnectionAbortedError
+        connection = _Connection(self, accepted, place)
+        self._open[place] = connection
+        self._by_origin[origin] += 1
+        self._rest(connection)
+        return connection
+
+    def forget(self, connection: _Connection) -> None:
+        """Count a connection no longer: it is closed, or about to be."""
+        if self._open.get(connection.place) is not connection:
+            return
+        del self._open[connection.place]
+        self._resting.pop(connection, None)
+        self._by_origin[connection.origin] -= 1
+        self._forget_if_none(connection.origin)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _make_room(self, origin: str) -> None:
+        """Close the connection, of one origin or of all, that has asked for nothing the longest."""
+        for connection in self._resting:
+            if origin in ("", connection.origin):
+                connection.end()
+                return
+
+    def _forget_if_none(self, origin: str) -> None:
+        if self._by_origin[origin] <= 0:
+            del self._by_origin[origin]
+
+    def _rest(self, connection: _Connection) -> None:
+        connection.end_after(self._limits.head_s)
+        self._resting[connection] = None
+
+    @contextmanager
+    def _request_of(self, scope: Scope) -> Iterator[_Connection | None]:
+        client = scope.get("client")
+        connection = None if client is None else self._open.get((client[0], client[1]))
+        if connection is None:  # of another port, or ended since
+            yield None
+            return
+        self._resting.pop(connection, None)
+        connection.end_after(self._limits.body_s)
+        try:
+            yield connection
+        finally:
+            if self._open.get(connection.place) is connection:
+                self._rest(connection)
+
+
+class _Connection(socket.socket):
+    """A connection that knows when it has to end, and says when it did."""
+
+    def __init__(self, connections: Connections, accepted: socket.socket, place: Place) -> None:
+        family, kind, protocol = accepted.family, accepted.type, accepted.proto
+        super().__init__(family, kind, protocol, fileno=accepted.detach())
+        self._connections = connections
+        self.place, self.origin = place, origin_of(place[0])
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def end_after(self, seconds: float) -> None:
+        """End after so long, unless told otherwise until then."""
+        self._call_off()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def end(self) -> None:
+        """Hang up on both sides: whoever serves it sees it ended, whatever it was waiting for."""
+        self._call_off()
+        self._connections.forget(self)
+        try:
+            self.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the other end was faster
+
+    def close(self) -> None:
+        """See `socket.socket.close`."""
+        self._call_off()
+        self._connections.forget(self)
+        super().close()
+
+    def _call_off(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class _Listener(socket.socket):
+    """A socket that listens, and hands out what is admitted."""
+
+    def __init__(self, connections: Connections, family: socket.AddressFamily) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        self._connections = connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """See `socket.socket.accept`.
+
+        Raises:
+            ConnectionAbortedError: there was no room: the event loop takes it for one that was
+                gone already.
+        """
+        accepted, address = super().accept()
+        return self._connections.admit(accepted, (str(address[0]), int(address[1]))), address
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a port whose connections nobody counts.
+
+    Raises:
+        ServiceError: it cannot be opened.
+    """
+    return _bound(socket.socket(_family_of(host)), host, port)
+
+
+def origin_of(host: str) -> str:
+    """Return whose an address is taken to be: of IPv6 its /64, else the address itself."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+
+
+def _watched(receive: Receive, connection: _Connection | None, answer_s: float) -> Receive:
+    """Return what reads a request; once that has come whole, its answer has a deadline."""
+    if connection is None:
+        return receive
+
+    async def read() -> Message:
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            connection.end_after(answer_s)
+        return message
+
+    return read
+
+
+def _family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _bound(listener: socket.socket, host: str, port: int) -> socket.socket:
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServiceError(f"port {port} of {host} must be ours to have", error.strerror) from error
+    return listener
+
+
+def _make_room_for_files(most: int) -> None:
+    """Let the process have so many files open, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

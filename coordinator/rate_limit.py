@@ -1,0 +1,49 @@
+"""How often one address may ask: a token bucket for each, and never more than so many buckets."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MOST_ADDRESSES = 4096
+"""Beyond so many, whoever asked longest ago is forgotten, and may ask anew."""
+
+_MINUTE_S = 60.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    filled_at: float
+
+
+class RateLimit:
+    """Who asked how often of late.
+
+    Args:
+        per_minute: Requests of one address; as many may come at once after a quiet minute.
+        clock: A time that never goes back, in seconds.
+    """
+
+    def __init__(self, per_minute: int, *, clock: Callable[[], float]) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def allows(self, address: str) -> bool:
+        """Tell whether an address may ask now; if so, it has."""
+        now = self._clock()
+        bucket = self._buckets.pop(address, None) or _Bucket(self._per_minute, now)
+        grown = (now - bucket.filled_at) * self._per_minute / _MINUTE_S
+        bucket.tokens, bucket.filled_at = min(self._per_minute, bucket.tokens + grown), now
+        self._buckets[address] = bucket
+        if len(self._buckets) > MOST_ADDRESSES:
+            self._buckets.popitem(last=False)
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def __len__(self) -> int:
+        return len(self._buckets)

@@ -1,0 +1,358 @@
+"""The public port under those who only take up room: raw sockets against the server as it is set.
+
+Limits are small, so that nothing takes long; what counts is what ends, and what goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from itertools import count
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coordinator.connections import Connections, PortLimits, origin_of
+from coordinator.errors import HomeError
+from coordinator.home import FederationHome
+from coordinator.superlink import server_of
+from tests.support.deployed import make_home
+
+LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=0.4, body_s=0.4, answer_s=0.8)
+LONG_S = 0.6
+"""A question that is held: longer than anybody may rest, shorter than an answer may take."""
+
+SLACK_S = 3.0
+"""How much later than its deadline a connection may end on a busy machine."""
+
+HERE = b"here"
+PLENTY = PortLimits(connections=500, connections_per_address=400)
+
+
+class App:
+    """Answers when it read the whole request; holds the question `/long`, and `/never` for ever."""
+
+    def __init__(self) -> None:
+        self.at_work = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await _live(receive, send)
+            return
+        self.at_work += 1
+        try:
+            message = await receive()
+            while message.get("more_body", False):
+                message = await receive()
+            if scope["path"] == "/never":
+                await receive()  # says so when the other end hung up
+                return
+            await asyncio.sleep(LONG_S if scope["path"] == "/long" else 0)
+            body = bytes(2**26) if scope["path"] == "/large" else HERE
+            length = (b"content-length", str(len(body)).encode())
+            await send({"type": "http.response.start", "status": 200, "headers": [length]})
+            await send({"type": "http.response.body", "body": body})
+        finally:
+            self.at_work -= 1
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+@dataclass
+class Port:
+    """A server in a thread of this process."""
+
+    home: FederationHome
+    connections: Connections
+    app: App
+    number: int
+    stack: ExitStack
+
+    def connect(self, *, source: str = "127.0.0.1", timeout_s: float = 10.0) -> socket.socket:
+        """A connection on which nothing was said; all of 127/8 is this machine."""
+        made = socket.create_connection(
+            ("127.0.0.1", self.number), timeout=timeout_s, source_address=(source, 0)
+        )
+        return self.stack.enter_context(made)
+
+    def open(self, *, source: str = "127.0.0.1") -> ssl.SSLSocket:
+        """A connection that speaks TLS."""
+        context = ssl.create_default_context(cadata=self.home.ca_certificate.decode())
+        return self.stack.enter_context(
+            context.wrap_socket(self.connect(source=source), server_hostname="127.0.0.1")
+        )
+
+    def get(self, path: str = "/", *, source: str = "127.0.0.1") -> bytes:
+        """The answer to a request on a connection of its own."""
+        return ask(self.open(source=source), path)
+
+    def wait_until_open(self, number: int) -> None:
+        """Wait until the server counts so many connections."""
+        deadline = time.monotonic() + SLACK_S
+        while len(self.connections) != number:
+            assert time.monotonic() < deadline, len(self.connections)
+            time.sleep(0.005)
+
+    def wait_until_at_work(self, number: int) -> None:
+        """Wait until the app works on so many requests."""
+        deadline = time.monotonic() + SLACK_S
+        while self.app.at_work != number:
+            assert time.monotonic() < deadline, self.app.at_work
+            time.sleep(0.005)
+
+
+def ask(connection: ssl.SSLSocket, path: str = "/") -> bytes:
+    """Ask once, and keep the connection."""
+    connection.sendall(head_of(path))
+    return answer_on(connection)
+
+
+def answer_on(connection: ssl.SSLSocket) -> bytes:
+    """Read one answer."""
+    answer = b""
+    while not answer.endswith(HERE):
+        piece = connection.recv(4096)
+        assert piece, answer
+        answer += piece
+    return answer
+
+
+def trickle(connection: ssl.SSLSocket, content: bytes, *, within_s: float) -> None:
+    """Send byte by byte; hung up on meanwhile, this ends with an error."""
+    start = time.monotonic()
+    for byte in content:
+        connection.sendall(bytes([byte]))
+        time.sleep(0.01)
+        assert time.monotonic() - start < within_s
+
+
+def head_of(path: str, *, length: int = 0) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n".encode()
+
+
+def is_good(answer: bytes) -> bool:
+    return answer.startswith(b"HTTP/1.1 200")
+
+
+def is_over(connection: socket.socket) -> bool:
+    """Whether the other end hung up; waits as long as the socket does."""
+    try:
+        while connection.recv(2**16):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def seconds_until_over(connection: socket.socket) -> float:
+    start = time.monotonic()
+    assert is_over(connection)
+    return time.monotonic() - start
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> FederationHome:
+    return make_home(tmp_path_factory.mktemp("port") / "federation")
+
+
+@pytest.fixture
+def limits() -> PortLimits:
+    return LIMITS
+
+
+@pytest.fixture
+def port(home: FederationHome, limits: PortLimits) -> Iterator[Port]:
+    connections, app = Connections(limits), App()
+    served: ASGIApp = connections.over_time(app)
+    server = server_of(served, certificate=home.path("server.crt"), key=home.path("server.key"))
+    listener = connections.listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    with ExitStack() as stack:
+        yield Port(home, connections, app, listener.getsockname()[1], stack)
+    server.should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+    listener.close()
+
+
+class TestTime:
+    def test_who_says_nothing_at_all_is_hung_up_on(self, port: Port) -> None:
+        assert seconds_until_over(port.connect()) < LIMITS.head_s + SLACK_S
+
+    def test_who_never_ends_its_handshake_is_hung_up_on(self, port: Port) -> None:
+        connection = port.connect()
+        connection.sendall(b"\x16\x03\x01\x02\x00\x01")  # a ClientHello begins like this
+        assert seconds_until_over(connection) < LIMITS.head_s + SLACK_S
+
+    def test_who_speaks_tls_and_then_nothing_is_hung_up_on(self, port: Port) -> None:
+        assert seconds_until_over(port.open()) < LIMITS.head_s + SLACK_S
+
+    @pytest.mark.parametrize("is_second", [False, True], ids=["first", "after another"])
+    def test_a_head_that_trickles_in_is_cut_off(self, port: Port, is_second: bool) -> None:
+        connection = port.open()
+        if is_second:
+            assert is_good(ask(connection))
+        with pytest.raises(OSError, match=r"."):
+            trickle(connection, head_of("/" + "a" * 2000), within_s=LIMITS.head_s + SLACK_S)
+        assert port.app.at_work == 0
+
+    def test_a_body_that_trickles_in_is_cut_off(self, port: Port) -> None:
+        connection = port.open()
+        connection.sendall(head_of("/", length=2000))
+        with pytest.raises(OSError, match=r"."):
+            trickle(connection, bytes(2000), within_s=LIMITS.body_s + SLACK_S)
+        port.wait_until_open(0)
+        assert port.app.at_work == 0
+
+    def test_who_does_not_take_its_answer_is_hung_up_on(self, port: Port) -> None:
+        connection = port.open()
+        connection.sendall(head_of("/large"))
+        time.sleep(LIMITS.answer_s)
+        port.wait_until_open(0)
+
+    def test_a_question_that_is_held_outlasts_every_rest(self, port: Port) -> None:
+        connection = port.open()
+        for _ in range(2):
+            assert is_good(ask(connection, "/long"))
+
+    def test_an_answer_that_never_comes_is_not_waited_for(self, port: Port) -> None:
+        connection = port.open()
+        connection.sendall(head_of("/never"))
+        assert seconds_until_over(connection) < LIMITS.answer_s + SLACK_S
+
+    def test_a_connection_that_asks_again_and_again_stays(self, port: Port) -> None:
+        connection = port.open()
+        for _ in range(6):
+            assert is_good(ask(connection))
+            time.sleep(LIMITS.head_s / 4)
+        assert len(port.connections) == 1
+
+    def test_a_head_without_end_takes_no_memory(self, port: Port) -> None:
+        connection = port.open()
+        with suppress(OSError):
+            connection.sendall(b"POST / HTTP/1.1\r\na: " + bytes(65 for _ in range(2**20)))
+        with suppress(OSError):
+            assert not is_good(connection.recv(4096))
+        assert is_over(connection)
+        assert port.app.at_work == 0
+
+
+class TestNumber:
+    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=30, answer_s=30)])
+    def test_idle_connections_of_one_address_make_room_for_new_ones(self, port: Port) -> None:
+        idle = [port.connect() for _ in range(30)]
+        assert is_good(port.get())
+        assert len(port.connections) <= LIMITS.connections_per_address
+        # They were hung up on in the order of their coming.
+        for connection in idle[: 30 - LIMITS.connections_per_address]:
+            assert is_over(connection)
+
+    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=30, answer_s=30)])
+    def test_idle_connections_of_many_addresses_keep_nobody_out(self, port: Port) -> None:
+        for place in range(20):
+            port.connect(source=f"127.0.1.{place + 1}")
+        assert is_good(port.get(source="127.0.0.9"))
+        assert len(port.connections) <= LIMITS.connections
+
+    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=30, answer_s=30)])
+    def test_whoever_waits_for_an_answer_is_not_hung_up_on_for_others(self, port: Port) -> None:
+        waiting = [port.open() for _ in range(2)]
+        for connection in waiting:
+            connection.sendall(head_of("/long"))
+        port.wait_until_at_work(2)
+        for place in range(40):
+            port.connect(source=f"127.0.1.{place + 1}")
+            port.connect()
+        assert all(is_good(answer_on(connection)) for connection in waiting)
+
+    @pytest.mark.parametrize("limits", [replace(LIMITS, answer_s=30)])
+    def test_one_address_that_keeps_all_its_places_busy_leaves_those_of_others(
+        self, port: Port
+    ) -> None:
+        busy = [port.open() for _ in range(LIMITS.connections_per_address)]
+        for connection in busy:
+            connection.sendall(head_of("/never"))
+        port.wait_until_at_work(len(busy))
+        assert is_over(port.connect())
+        assert is_good(port.get(source="127.0.0.9"))
+        assert port.app.at_work == len(busy)
+
+    @pytest.mark.parametrize("limits", [PLENTY])
+    def test_a_hundred_hospitals_behind_one_address_are_all_served(self, port: Port) -> None:
+        connections = [port.open() for _ in range(100)]
+        for connection in connections:
+            connection.sendall(head_of("/long"))
+        assert all(is_good(answer_on(connection)) for connection in connections)
+        assert len(port.connections) == 100
+
+    def test_what_was_closed_is_counted_no_longer(self, port: Port) -> None:
+        for _ in range(3 * LIMITS.connections):
+            connection = port.open()
+            assert is_good(ask(connection))
+            connection.close()
+        port.wait_until_open(0)
+        assert not port.connections._resting
+        assert not port.connections._by_origin
+
+    def test_a_header_does_not_say_who_asks(self, port: Port) -> None:
+        said = count()
+        for _ in range(3):
+            connection = port.open()
+            number = next(said)
+            connection.sendall(
+                f"POST /long HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 10.0.0.{number}\r\n"
+                "content-length: 0\r\n\r\n".encode()
+            )
+            # Taken for another's, it would have rested too long.
+            assert is_good(answer_on(connection))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param("192.0.2.1", "192.0.2.1", True, id="one address"),
+        pytest.param("192.0.2.1", "192.0.2.2", False, id="two addresses"),
+        pytest.param("2001:db8::1", "2001:db8::ffff:1", True, id="one network of IPv6"),
+        pytest.param("2001:db8::1", "2001:db8:0:1::1", False, id="two networks of IPv6"),
+        pytest.param("::ffff:192.0.2.1", "192.0.2.1", True, id="two ways of writing"),
+        pytest.param("fe80::1%eth0", "fe80::2%eth0", True, id="with a zone"),
+    ],
+)
+def test_whose_an_address_is(one: str, other: str, same: bool) -> None:
+    assert (origin_of(one) == origin_of(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("connections", 0),
+        ("connections", 2.5),
+        ("connections_per_address", -1),
+        ("head_s", 0.0),
+        ("body_s", float("nan")),
+        ("answer_s", "180"),
+        ("enrollments_per_minute", True),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
+    with pytest.raises(HomeError):
+        replace(PortLimits(), **{name: value})  # type: ignore[arg-type]

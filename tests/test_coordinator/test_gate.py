@@ -1,0 +1,210 @@
+"""What the gate relies on of the server and of Starlette, held by what comes in raw.
+
+The gate decides by two things: the port of the socket that a request came over, and the path that
+the server read from it. Nothing that a stranger writes may change the first, and Starlette, which
+Flower is built on, must route by the second and by nothing else: neither by the name in the head,
+which it reads into addresses, nor by the path as it was written.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from coordinator.connections import Connections, PortLimits, listen
+from coordinator.superlink import Gate, server_of
+from tests.support.deployed import make_home
+
+OPEN, HIDDEN = "/v1/fleet/pull-messages", "/v1/control/start-run"
+
+
+@dataclass
+class Ports:
+    """The two sockets of a SuperLink, with an app that tells what reached it."""
+
+    public: int
+    admin: int
+    context: ssl.SSLContext
+    reached: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def say(self, raw: bytes, *, port: int = 0) -> bytes:
+        """Send something, and return all that comes until the other end hangs up."""
+        with (
+            socket.create_connection(("127.0.0.1", port or self.public), timeout=10) as plain,
+            self.context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            connection.sendall(raw)
+            answer = b""
+            try:
+                while piece := connection.recv(4096):
+                    answer += piece
+            except OSError:
+                return answer
+            return answer
+
+    def hidden(self) -> list[tuple[str, str, str]]:
+        """What of the hidden part was reached."""
+        return [one for one in self.reached if one[0] != "open"]
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+    home = make_home(tmp_path_factory.mktemp("gate") / "federation")
+    context = ssl.create_default_context(cadata=home.ca_certificate.decode())
+    connections = Connections(PortLimits(head_s=2.0))
+    public, admin = connections.listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+    ports = Ports(public.getsockname()[1], admin.getsockname()[1], context)
+
+    async def shown(request: Request) -> Response:
+        ports.reached.append(("open", request.scope["path"], str(request.url)))
+        return Response("open")
+
+    async def hidden(request: Request) -> Response:
+        ports.reached.append(("hidden", request.scope["path"], str(request.url)))
+        return Response("hidden")
+
+    app = Starlette(
+        routes=[
+            Route(OPEN, shown, methods=["GET", "POST"]),
+            Route("/{rest:path}", hidden, methods=["GET", "POST"]),
+        ]
+    )
+    server = server_of(
+        connections.over_time(Gate(app, admin_port=ports.admin)),
+        certificate=home.path("server.crt"),
+        key=home.path("server.key"),
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [public, admin]}, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    with ExitStack() as stack:
+        stack.callback(public.close)
+        stack.callback(admin.close)
+        yield ports
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def ports(serving: Ports) -> Ports:
+    serving.reached.clear()
+    return serving
+
+
+def request(target: str, *heads: str, host: str = "coordinator.example.org") -> bytes:
+    lines = [f"GET {target} HTTP/1.1", f"Host: {host}", *heads, "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1")
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def test_the_admin_port_reaches_all_and_the_public_one_what_nodes_need(ports: Ports) -> None:
+    assert status(ports.say(request(HIDDEN), port=ports.admin)) == 200
+    assert ports.hidden()
+    ports.reached.clear()
+    assert status(ports.say(request(OPEN))) == 200
+    assert status(ports.say(request(HIDDEN))) == 404
+    assert not ports.hidden()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:{admin}",
+        "localhost:{admin}",
+        "[::1]:{admin}",
+        "coordinator.example.org:{admin}",
+        "127.0.0.1:{admin}/v1/control",
+        "a b",
+        "a@127.0.0.1:{admin}",
+        "[::1",
+        "?",
+        "",
+    ],
+)
+def test_the_name_in_the_head_opens_nothing(ports: Ports, host: str) -> None:
+    name = host.format(admin=ports.admin)
+    assert status(ports.say(request(HIDDEN, host=name))) in (400, 404)
+    assert not ports.hidden()
+    # Nor does it lead what is open astray.
+    if status(ports.say(request(OPEN, host=name))) == 200:
+        [(_, _, url)] = ports.reached
+        assert url.endswith(OPEN)
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        "X-Forwarded-Port: {admin}",
+        "X-Forwarded-Host: 127.0.0.1:{admin}",
+        "Forwarded: host=127.0.0.1:{admin}",
+        "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http",
+        "X-Original-URL: /v1/control/start-run",
+        "X-Rewrite-URL: /v1/control/start-run",
+        "X-Forwarded-Prefix: /v1/control",
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
+        "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk",
+    ],
+)
+def test_no_other_line_of_the_head_opens_anything(ports: Ports, heads: str) -> None:
+    line = heads.format(admin=ports.admin)
+    assert status(ports.say(request(HIDDEN, line))) == 404
+    ports.say(request(OPEN, line))
+    assert not ports.hidden()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://127.0.0.1:{admin}/v1/control/start-run",
+        "https://coordinator.example.org/v1/control/start-run",
+        "//v1/control/start-run",
+        "/v1/fleet/../control/start-run",
+        "/v1/fleet/%2e%2e/control/start-run",
+        "/v1/fleet/%252e%252e/control/start-run",
+        "/v1/fleet%2f..%2fcontrol/start-run",
+        "/v1/fleet/..;/control/start-run",
+        "/v1/fleet/pull-messages?/../../control/start-run",
+        "/v1/control/start-run?/v1/fleet/",
+        "/v1/control/start-run#/v1/fleet/",
+        "/v1/%63ontrol/start-run",
+        "*",
+    ],
+)
+def test_no_way_of_writing_a_path_leads_behind_the_gate(ports: Ports, target: str) -> None:
+    ports.say(request(target.format(admin=ports.admin)))
+    # Whatever was reached began, as Starlette routes it, as what nodes may ask for.
+    assert all(path.startswith("/v1/fleet/") for _, path, _ in ports.reached)
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        pytest.param("Content-Length: 0", id="one behind the other"),
+        pytest.param("Content-Length: 4\r\nTransfer-Encoding: chunked", id="two lengths"),
+        pytest.param("Content-Length: 0\r\nContent-Length: 60", id="two numbers"),
+        pytest.param("Transfer-Encoding: chunked, identity", id="a coding nobody knows"),
+    ],
+)
+def test_a_request_within_a_request_meets_the_gate_too(ports: Ports, heads: str) -> None:
+    first = f"POST {OPEN} HTTP/1.1\r\nHost: a\r\n{heads}\r\n\r\n"
+    chunk = "0\r\n\r\n" if "chunked" in heads else ""
+    ports.say((first + chunk).encode() + request(HIDDEN))
+    assert not ports.hidden()

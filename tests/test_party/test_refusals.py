@@ -1,0 +1,70 @@
+"""Which refusals are put on record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from party.audit import AuditKind
+from party.refusals import MOST_A_DAY, Refusals
+from party.storage import AuditLog, PartyDatabase
+
+DAY_S = 86_400.0
+NOON = 20_000 * DAY_S + 43_200
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[AuditLog]:
+    with PartyDatabase.at(tmp_path / "party.db") as database:
+        yield AuditLog(database)
+
+
+def refuse(refusals: Refusals, terms: int, *, at: float = NOON) -> None:
+    refusals.note(AuditKind.RUN_REFUSED, {"code": "PF-314", "terms": b"%d" % terms}, at=at)
+
+
+@pytest.mark.parametrize("offers", [1, 2, 7])
+def test_offers_that_alternate_are_each_on_record_once(log: AuditLog, offers: int) -> None:
+    refusals = Refusals(log)
+    for terms in islice(cycle(range(offers)), 50):
+        refuse(refusals, terms)
+    assert log.count == offers
+    # Nor again after a restart.
+    refuse(Refusals(log), 0)
+    assert log.count == offers
+
+
+def test_the_same_offer_that_is_refused_for_another_reason_is_on_record_again(
+    log: AuditLog,
+) -> None:
+    refusals = Refusals(log)
+    for code in ("PF-314", "PF-323", "PF-314", "PF-323"):
+        refusals.note(AuditKind.RUN_REFUSED, {"code": code, "terms": b"a"}, at=NOON)
+    assert [record.detail["code"] for record in log.records()] == ["PF-314", "PF-323"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_flood_of_offers_leaves_no_more_than_a_days_worth(
+    log: AuditLog, is_restarted: bool
+) -> None:
+    refusals = Refusals(log)
+    for terms in range(2 * MOST_A_DAY):
+        refuse(refusals, terms)
+        if is_restarted and terms in (MOST_A_DAY // 2, MOST_A_DAY + 5):
+            refusals = Refusals(log)
+    kinds = [record.kind for record in log.records()]
+    assert kinds == [AuditKind.RUN_REFUSED] * MOST_A_DAY + [AuditKind.REFUSALS_LEFT_OUT]
+    refuse(refusals, 10_000, at=NOON + DAY_S)
+    assert log.count == MOST_A_DAY + 2
+    assert log.verify() == log.count
+
+
+def test_refused_batches_count_too(log: AuditLog) -> None:
+    refusals = Refusals(log)
+    for number in range(2 * MOST_A_DAY):
+        plan = number.to_bytes(32, "big")
+        refusals.note(AuditKind.BATCH_REFUSED, {"plan": plan, "code": "PF-317"}, at=NOON)
+    assert log.count == MOST_A_DAY + 1
