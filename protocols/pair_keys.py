@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from protocols.errors import KeyReuseError
 
@@ -107,7 +107,7 @@ class PairRoots:
             )
         for step in range(self._epoch + 1, epoch + 1):
             label = b"ratchet\0" + step.to_bytes(8, "big")
-            derive = _Extractor(b"").derive
+            derive = _UNSALTED.derive
             self._roots = {peer: derive(root, label) for peer, root in self._roots.items()}
         self._epoch = epoch
 
@@ -183,3 +183,6 @@ def _keyed(key: bytes) -> tuple[_Hash, _Hash]:
 
 def _derive(secret: bytes, *, salt: bytes, label: bytes) -> bytes:
     return _Extractor(salt).derive(secret, label)
+
+
+_UNSALTED: Final = _Extractor(b"")  # of every step from root to root; holds no secret
