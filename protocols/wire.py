@@ -87,7 +87,7 @@ def sign(message: Message, identity: SigningIdentity) -> Signed:
     pieces = _encoded(message)
     digest = _digest(_DIGESTED, *pieces)
     signature = identity.sign(purpose=message.PURPOSE, digest=digest)
-    return _framed(message, pieces, digest, signature)
+    return Signed(message, signature, digest, _frame_of(pieces, signature))
 
 
 class VectorFrame:
@@ -141,10 +141,9 @@ class VectorFrame:
         return frame_bytes, digest
 
 
-def contain(message: Message) -> Signed:
-    """Frame a container, whose parts are signed one by one."""
-    pieces = _encoded(message)
-    return _framed(message, pieces, _digest(_DIGESTED, *pieces), b"")
+def contain(message: Message) -> bytes:
+    """Return the frame of a container, whose parts are signed one by one."""
+    return _frame_of(_encoded(message), b"")
 
 
 def decode(frame: bytes) -> Signed:
@@ -269,9 +268,8 @@ def _fills(size: int, room: int) -> bool:
     return size > 0 and size + len(_bytes_head(size)) == room
 
 
-def _framed(message: Message, pieces: list[_Piece], digest: bytes, signature: bytes) -> Signed:
-    frame = b"".join((_FRAMED, *pieces, encode_value(signature)))
-    return Signed(message, signature, digest, frame)
+def _frame_of(pieces: list[_Piece], signature: bytes) -> bytes:
+    return b"".join((_FRAMED, *pieces, encode_value(signature)))
 
 
 def _consists_of(frame: bytes, pieces: tuple[_Piece, ...]) -> bool:

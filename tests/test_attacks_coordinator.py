@@ -350,7 +350,7 @@ def test_a_run_record_without_one_party_for_some_sets_nothing_up(
     for place in told:
         mine = _envelopes_of(federation, place)
         bundle = EnvelopeBundle(next(iter(others)), tuple(mine))
-        answer = federation.nodes[5].receive(wire.pack([wire.contain(bundle).frame]))
+        answer = federation.nodes[5].receive(wire.pack([wire.contain(bundle)]))
         assert codes(answer)
         assert federation.nodes[5].state is PartyState.STOPPED
     assert votes_cast(federation) == [0] * 6
@@ -646,7 +646,7 @@ def test_envelopes_of_an_older_run_are_worth_nothing_under_a_new_id(form: str) -
         if kinds(packet) != ["EnvelopeBundle"]:
             return packet
         bundle = EnvelopeBundle(run.round.run_id, tuple(old[node]))
-        return wire.pack([wire.contain(bundle).frame])
+        return wire.pack([wire.contain(bundle)])
 
     federation.transport.on_query = on_query
     with pytest.raises(PartyRefusedError) as refused:
@@ -673,7 +673,7 @@ def test_an_old_envelope_signed_anew_by_the_coordinator_is_not_its_senders(form:
         if kinds(packet) != ["EnvelopeBundle"]:
             return packet
         bundle = EnvelopeBundle(run.round.run_id, tuple(map(renamed, old[node])))
-        return wire.pack([wire.contain(bundle).frame])
+        return wire.pack([wire.contain(bundle)])
 
     federation.transport.on_query = on_query
     with pytest.raises(PartyRefusedError) as refused:
@@ -701,7 +701,7 @@ def test_swapped_envelopes_stop_who_got_the_wrong_ones(form: str) -> None:
         if node != VICTIM or kinds(packet) != ["EnvelopeBundle"]:
             return packet
         bundle = EnvelopeBundle(federation.run.round.run_id, tuple(_delivered(federation, 0)))
-        return wire.pack([wire.contain(bundle).frame])
+        return wire.pack([wire.contain(bundle)])
 
     federation.transport.on_query = on_query
     with pytest.raises(PartyRefusedError) as refused:

@@ -75,7 +75,7 @@ def test_hashes_that_a_dealer_did_not_sign_stop_the_holder_though_its_own_column
     forged = replace(true, secret_hashes=bytes(32) + true.secret_hashes[32:])
     changed = replace(bundle, dealings=(cheat.signed(forged), *bundle.dealings[1:]))
     with pytest.raises(BadSignatureError) as caught:
-        holder.receive(wire.contain(changed).frame, now=NOW)
+        holder.receive(wire.contain(changed), now=NOW)
     assert caught.value.peer == "coordinator"
     assert holder.state is PartyState.STOPPED
 
@@ -146,7 +146,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
         dealings=(second, *bundle.dealings[1:]),
         envelopes=(column, *bundle.envelopes[1:]),
     )
-    frame = revealed_by(cheat, HOLDER, [survivor_set, wire.contain(swapped).frame])
+    frame = revealed_by(cheat, HOLDER, [survivor_set, wire.contain(swapped)])
     assert cheat.parties[HOLDER].wrong_dealers == ()  # it could not know better
     reveal = wire.expect(wire.decode(frame), Reveal)
     with pytest.raises(WrongShareError):

@@ -859,7 +859,7 @@ def test_a_party_refuses_a_bundle_of_too_few_heads() -> None:
         [bundle] = messages(packet)
         assert isinstance(bundle, HeadBundle)
         few = (*bundle.statements[:2], b"", b"", b"")
-        return wire.pack([wire.contain(dataclasses.replace(bundle, statements=few)).frame])
+        return wire.pack([wire.contain(dataclasses.replace(bundle, statements=few))])
 
     federation.transport.on_query = on_query
     with pytest.raises(PartyFailedError, match="PF-241"):

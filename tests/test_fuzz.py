@@ -353,7 +353,7 @@ def resigned(chance: random.Random, frame: bytes, signer: Any) -> bytes:
         message = wire.decode(changed).message
     except ProtocolError:
         return changed
-    return wire.sign(message, signer).frame if message.PURPOSE else wire.contain(message).frame
+    return wire.sign(message, signer).frame if message.PURPOSE else wire.contain(message)
 
 
 def test_a_party() -> None:

@@ -306,7 +306,7 @@ class CoordinatorRound:
         """Frame of all parties' heads, the same as often as it is sent; empty before it."""
         if not self._head_frames:
             return b""
-        return wire.contain(HeadBundle(self._run_id, self._head_frames)).frame
+        return wire.contain(HeadBundle(self._run_id, self._head_frames))
 
     def unheard(self, party: bytes) -> list[bytes]:
         """Return the settlements that a party may not have heard of, oldest first.
@@ -665,7 +665,7 @@ class CoordinatorRound:
             for receiver, frame in zip(peers, bundle.envelopes, strict=True):
                 boxes[receiver].append(frame)
         return {
-            seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box))).frame
+            seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box)))
             for seat, box in boxes.items()
         }
 

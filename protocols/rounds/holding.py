@@ -101,7 +101,7 @@ class ShareHolder:
         )
         # The other columns are the others' alone from here on.
         self._own = dealt = replace(dealt, columns=(dealt.columns[own],))
-        return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes)).frame
+        return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes))
 
     @property
     def dealing_digest(self) -> bytes:

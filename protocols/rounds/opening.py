@@ -174,7 +174,7 @@ class SumOpening:
             tuple(one.signed.frame for one in dealt),
             tuple(one.envelopes[holder] for one in dealt),
         )
-        return wire.contain(bundle).frame
+        return wire.contain(bundle)
 
     def take_reveal(self, signed: Signed) -> None:
         """Keep the shares of a `Reveal` that are what their dealers signed, and note the others.

@@ -279,7 +279,7 @@ class PartyRound:
                 raise error.from_peer(peer.hex()) from error
             envelope = Envelope(self._run_id, self._me, peer, sealed)
             frames.append(wire.sign(envelope, self._identity).frame)
-        replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))).frame,)
+        replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))),)
         self._journal.witness({_fingerprint(seat): seat.journal_counter for seat in self._peers()})
         self._transcript = self._transcript.append("run record", self._run_id)
         self._state = PartyState.SEALED

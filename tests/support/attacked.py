@@ -93,7 +93,11 @@ def lied(federation: Federation, packet: bytes, lie: Lie) -> bytes:
         if told is message:
             frames.append(frame)
             continue
-        signed = wire.sign(told, federation.identity) if told.PURPOSE else wire.contain(told)
+        signed = (
+            wire.sign(told, federation.identity)
+            if told.PURPOSE
+            else wire.decode(wire.contain(told))
+        )
         frames.append(signed.frame)
     return wire.pack(frames)
 

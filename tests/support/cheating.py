@@ -95,7 +95,7 @@ class Cheat:
         others = [seat for seat in sorted(survivors) if seat != holder]
         dealings = tuple(self.bundles[seat].dealings[0] for seat in others)
         envelopes = tuple(self.envelope(seat, holder) for seat in others)
-        return wire.contain(ShareBundle(self.plan_digest, dealings, envelopes)).frame
+        return wire.contain(ShareBundle(self.plan_digest, dealings, envelopes))
 
     def tell(self, holder: int, survivors: Collection[int]) -> Reveal:
         """Tell a party who survived; take what it reveals."""

@@ -175,5 +175,5 @@ def vector() -> NDArray[np.int64]:
 def altered(frame: bytes, identity: SigningIdentity, **changed: Any) -> bytes:
     """The message of a frame with other fields, truly signed by `identity`."""
     message: Any = dataclasses.replace(wire.decode(frame).message, **changed)  # type: ignore[type-var]
-    signed = wire.sign(message, identity) if message.PURPOSE else wire.contain(message)
+    signed = wire.sign(message, identity) if message.PURPOSE else wire.decode(wire.contain(message))
     return signed.frame

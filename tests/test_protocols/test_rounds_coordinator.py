@@ -348,7 +348,7 @@ def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
 def test_spoiled_envelopes_name_their_sender(spoil, error: type[RemoteProtocolError]) -> None:  # type: ignore[no-untyped-def]
     walk = Walk().to_step("accepted")
     run_id, envelopes = _bundle_of(walk)
-    spoiled = wire.contain(EnvelopeBundle(run_id, tuple(spoil(walk, envelopes)))).frame
+    spoiled = wire.contain(EnvelopeBundle(run_id, tuple(spoil(walk, envelopes))))
     with pytest.raises(error) as caught:
         walk.run.coordinator.receive(spoiled, peer=walk.me)
     assert caught.value.peer == walk.me.hex()
@@ -360,7 +360,7 @@ def test_a_bundle_without_a_known_sender_is_refused() -> None:
     run_id, envelopes = _bundle_of(walk)
     with pytest.raises(UnknownPeerError):
         walk.run.coordinator.receive(
-            wire.contain(EnvelopeBundle(run_id, tuple(envelopes))).frame, peer=None
+            wire.contain(EnvelopeBundle(run_id, tuple(envelopes))), peer=None
         )
 
 

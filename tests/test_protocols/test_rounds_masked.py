@@ -471,7 +471,7 @@ def test_an_additive_run_has_no_second_exchange() -> None:
     message = SurvivorSet(run.coordinator.run_id, digest, run.coordinator.seats)
     with pytest.raises(UnexpectedMessageError):
         run.to_party("survivors", fp, wire.sign(message, run.coordinator_identity).frame)
-    bundle = wire.contain(ShareBundle(digest, (b"x",), (b"x",)))
+    bundle = wire.decode(wire.contain(ShareBundle(digest, (b"x",), (b"x",))))
     with pytest.raises(UnexpectedMessageError):
         run.coordinator.receive(bundle.frame, peer=fp)
     with pytest.raises(WrongStateError):
@@ -659,7 +659,7 @@ def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
 
 def _respoiled(run: MemoryRun, fp: bytes, frame: bytes, **changed: Any) -> bytes:
     bundle = wire.expect(wire.decode(frame), ShareBundle)
-    return wire.contain(dataclasses.replace(bundle, **changed)).frame
+    return wire.contain(dataclasses.replace(bundle, **changed))
 
 
 def collect(run: MemoryRun, vectors: Sequence[Vector]) -> None:
@@ -680,7 +680,7 @@ def on_bundle_to(
         message = wire.decode(frame).message
         if not isinstance(message, ShareBundle):
             return frame
-        return wire.contain(change(message)).frame
+        return wire.contain(change(message))
 
     run.tamper = tamper
 
@@ -713,7 +713,7 @@ def test_swapped_envelopes_to_two_holders_are_too_few_good_shares() -> None:
         if run.coordinator.seats.index(fp) < 2:
             bundle = wire.expect(wire.decode(frames[1]), ShareBundle)
             swapped = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
-            frames[1] = wire.contain(swapped).frame
+            frames[1] = wire.contain(swapped)
         for frame in frames:
             run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
     with pytest.raises(TooFewSharesError):
@@ -1149,7 +1149,7 @@ def test_spoiled_shares_are_refused_and_their_sender_stays_out(
     run, vectors = ready(), vectors_of(N)
     liar = run.coordinator.seats[0]
     bundle, _, y = _bundle_and_y(run, liar)
-    spoiled = wire.contain(dataclasses.replace(bundle, **spoil(run, liar, bundle))).frame
+    spoiled = wire.contain(dataclasses.replace(bundle, **spoil(run, liar, bundle)))
     with pytest.raises(error) as caught:
         run.coordinator.receive(spoiled, peer=liar)
     assert caught.value.peer == liar.hex()  # type: ignore[attr-defined]
@@ -1191,7 +1191,7 @@ def test_two_bundles_of_shares_are_a_conflict() -> None:
     run.coordinator.receive(frame, peer=liar)
     other = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
     with pytest.raises(ConflictingMessageError):
-        run.coordinator.receive(wire.contain(other).frame, peer=liar)
+        run.coordinator.receive(wire.contain(other), peer=liar)
 
 
 def test_a_dealing_on_its_own_is_not_taken() -> None:

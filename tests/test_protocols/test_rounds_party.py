@@ -310,7 +310,7 @@ def test_two_groups_with_two_records_cannot_open_each_others_envelopes() -> None
             walk.run.parties[peer].receive(true, now=NOW)
         (bundle,) = walk.run.parties[peer].accept_run()
         envelopes.append(wire.expect(wire.decode(bundle), EnvelopeBundle).envelopes[0])
-    bundle = wire.contain(EnvelopeBundle(party.run_id, tuple(envelopes))).frame
+    bundle = wire.contain(EnvelopeBundle(party.run_id, tuple(envelopes)))
     refuses(walk, bundle, UnexpectedMessageError, stops=True)
 
 
@@ -407,7 +407,7 @@ def test_spoiled_envelopes_stop_the_party_and_blame_who_did_it(
 ) -> None:
     walk, _ = at(PartyState.SEALED)
     run_id, envelopes = _bundle(walk)
-    frame = wire.contain(EnvelopeBundle(run_id, tuple(spoil(walk, envelopes)))).frame
+    frame = wire.contain(EnvelopeBundle(run_id, tuple(spoil(walk, envelopes))))
     caught = refuses(walk, frame, error, stops=True)
     assert isinstance(caught, RemoteProtocolError)
     peer = walk.run.coordinator.seats[1].hex() if blamed == "1" else blamed
@@ -419,7 +419,7 @@ def test_a_reflected_envelope_is_not_taken_for_the_peers() -> None:
     run_id, envelopes = _bundle(walk)
     (own,) = party.receive(_record_again(walk), now=NOW).replies
     mine = wire.expect(wire.decode(own), EnvelopeBundle).envelopes[0]
-    frame = wire.contain(EnvelopeBundle(run_id, (mine, envelopes[1]))).frame
+    frame = wire.contain(EnvelopeBundle(run_id, (mine, envelopes[1])))
     refuses(walk, frame, UnexpectedMessageError, stops=True)
 
 
@@ -993,7 +993,7 @@ def test_heads_that_do_not_agree_stop_the_party(
 ) -> None:
     walk, _ = at(PartyState.CLOSED)
     run_id, heads = _heads(walk)
-    frame = wire.contain(HeadBundle(run_id, tuple(spoil(walk, heads)))).frame
+    frame = wire.contain(HeadBundle(run_id, tuple(spoil(walk, heads))))
     refuses(walk, frame, error, stops=True)
 
 

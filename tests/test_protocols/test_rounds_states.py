@@ -123,7 +123,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
 
 
 def framed(message: Message, identity: SigningIdentity) -> bytes:
-    signed = wire.sign(message, identity) if message.PURPOSE else wire.contain(message)
+    signed = wire.sign(message, identity) if message.PURPOSE else wire.decode(wire.contain(message))
     return signed.frame
 
 

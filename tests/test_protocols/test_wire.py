@@ -50,7 +50,7 @@ ALL_TYPES = pytest.mark.parametrize("kind", MESSAGE_TYPES.values(), ids=lambda k
 
 
 def framed(message: Message) -> wire.Signed:
-    return wire.sign(message, ME) if message.PURPOSE else wire.contain(message)
+    return wire.sign(message, ME) if message.PURPOSE else wire.decode(wire.contain(message))
 
 
 # Good frames -----------------------------------------------------------------------------------
