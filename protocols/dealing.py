@@ -40,6 +40,7 @@ from protocols.shamir import (
 
 SALT_BYTES = 32
 DIGEST_BYTES = 32
+_LABEL_BYTES = 128
 _SECRETS_AT_ONCE = 8
 """Secrets that are split in one product of matrices: bounds memory, and keeps the product of a
 hundred parties small enough for one core: to wake a second one costs more than the product."""
@@ -139,7 +140,7 @@ class Labels:
     def of_shares(self, holder: int, shares: bytes) -> list[bytes]:
         """Hash of each share of a holder, which stand one behind the other."""
         # The one loop over all shares of a dealer: the label is hashed once, not for each.
-        begun = hashlib.sha256(self._prefix(b"share\0") + _NUMBERS[holder]).copy
+        begun = hashlib.sha256(self._of_holder(holder)).copy
         hashes: list[bytes] = []
         add = hashes.append
         for number, share in zip(_NUMBERS, _pieces(shares, SHARE_BYTES), strict=False):
@@ -150,8 +151,12 @@ class Labels:
 
     def of_share(self, holder: int, place: int, share: bytes) -> bytes:
         """Hash of one share of a holder."""
-        label = self._prefix(b"share\0") + _NUMBERS[holder] + _NUMBERS[place]
+        label = self._of_holder(holder) + _NUMBERS[place]
         return hashlib.sha256(label + share).digest()
+
+    def _of_holder(self, holder: int) -> bytes:
+        """Two whole blocks of the hash: what follows, a share and its number, is one more."""
+        return (self._prefix(b"share\0") + _NUMBERS[holder]).ljust(_LABEL_BYTES, b"\0")
 
     def _prefix(self, kind: bytes) -> bytes:
         return _DOMAIN + kind + self.plan_digest + self.salt + _NUMBERS[self.dealer]

@@ -85,7 +85,8 @@ class Dealing:
         return sha256(_DOMAIN, b"secret\0", self._bound, u32(seat), secret)
 
     def hash_of_share(self, holder: int, seat: int, share: bytes) -> bytes:
-        return sha256(_DOMAIN, b"share\0", self._bound, u32(holder), u32(seat), share)
+        label = _DOMAIN + b"share\0" + self._bound + u32(holder)
+        return sha256(label + bytes(128 - len(label)), u32(seat), share)
 
     def keys_of(self, hashes: Sequence[bytes]) -> bytes:
         kept = [one for seat, one in enumerate(hashes) if seat != self.seat]

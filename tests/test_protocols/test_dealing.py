@@ -106,10 +106,14 @@ def test_hashes_are_the_ones_that_the_module_says() -> None:
     def number(value: int) -> bytes:
         return value.to_bytes(4, "big")
 
+    def share_of(column: bytes, place: int) -> bytes:
+        return column[32 + 34 * place :][:34]
+
     bound = PLAN + one.message.salt + number(DEALER)
+    padding = bytes(128 - len(domain + b"share\0" + bound + number(0)))
     for holder, column in enumerate(one.columns):
         leaves = [
-            sha(b"share\0", bound, number(holder), number(place), column[32 + 34 * place :][:34])
+            sha(b"share\0", bound, number(holder), padding, number(place), share_of(column, place))
             for place in range(PARTIES)
         ]
         keys = sha(b"keys\0", *[leaf for place, leaf in enumerate(leaves) if place != DEALER])
