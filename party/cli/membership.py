@@ -26,6 +26,7 @@ from party.cli.console import (
 from party.enrollment import CoordinatorDoor
 from party.errors import (
     EnrollmentError,
+    JournalLockedError,
     NotConfirmedError,
     PartyError,
     SiteError,
@@ -183,7 +184,10 @@ def leave(
         raise NotConfirmedError("a person must agree to leave", "no")
     try:
         with opened_records(opened) as noted:
+            noted.database.become_node()  # a node that runs has the keys in its memory
             noted.records.note_left(by=decider(None))
+    except JournalLockedError:
+        raise
     except PartyError as error:  # whoever must leave can
         tell(f"That you leave could not be put on record: {error.code}")
     opened.remove_keys()

@@ -8,12 +8,13 @@ from cryptography import x509
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.errors import BrokenAuditLogError, PartyError, Reason
-from party.site import Site
+from party.errors import BrokenAuditLogError, PartyError, Reason, RecordError
+from party.site import SETTINGS_FILE, Site
 from party.site_records import SiteRecords
 from party.status_file import FILE, read_status
-from party.storage import AuditLog
+from party.storage import AuditLog, read_ledger
 from party.tasks import read_task
+from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from protocols.errors import RestoredJournalError
 
@@ -22,17 +23,25 @@ _NEVER_BACK = "Do not start a node on it: see the page on backing up and restori
 
 
 def check_database(site: Site, around: Surroundings) -> Check:
-    """Open the database, check the audit log, and look whether somebody saw a later one."""
+    """Open the database, check audit log and budget, and look whether somebody saw a later one."""
+    budget = site.settings.lifetime_epsilon, site.settings.delta
     try:
         with site.open_database() as database:
             decided = SiteRecords(database, clock=around.clock).decided()
             records = AuditLog(database).verify()
+            ledger = read_ledger(database, budget=PrivacyLedger.for_life(*budget))
     except BrokenAuditLogError as error:
         said = f"The audit log was changed from record {error.number} on ({error.code})."
         return Check("database", FAIL, said, "Keep the file as it is, and ask who could write it.")
     except PartyError as error:
         said = f"The database cannot be used ({error.code}): {error}."
         return Check("database", FAIL, said, "The page on errors says what to do.")
+    if (ledger.epsilon, ledger.delta) != budget:
+        said = (
+            f"The budget for life is epsilon {ledger.epsilon:g} at delta {ledger.delta:g} since "
+            f"the node's first start ({RecordError.code}), and party.toml has another."
+        )
+        return Check("database", FAIL, said, f"Put these two numbers back into {SETTINGS_FILE}.")
     if decided.contradicted_at is not None:
         said = (
             f"The coordinator holds our signature of {decided.contradicted_at} records, which the "

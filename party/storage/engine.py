@@ -108,7 +108,9 @@ class PartyDatabase:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise JournalLockedError("a journal must be open once", "a second time") from error
+            raise JournalLockedError(
+                "one process must be a site's node", "a second one: the node runs already"
+            ) from error
         self._node_lock = lock
 
     @property

@@ -516,6 +516,16 @@ class TestLeaving:
         again = pate_party("leave", "--site", member, "--yes")
         assert (again.code, error_code(again)) == (5, "PF-340")
 
+    def test_a_node_that_runs_has_the_keys_in_its_memory(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        with Site.open(member).open_database() as running:
+            running.become_node()
+            ended = pate_party("leave", "--site", member, "--yes")
+        assert (ended.code, error_code(ended)) == (5, "PF-331")
+        assert "the node runs already" in ended.err
+        assert all((member / key).exists() for key in KEYS)
+
     def test_whoever_must_leave_can_though_the_database_is_damaged(
         self, pate_party: PateParty, joined: Path
     ) -> None:

@@ -21,6 +21,8 @@ from party.doctor.network import NAMES
 from party.site import Site
 from party.site_records import SiteRecords
 from party.status_file import Status, write_status
+from party.storage import SqlLedgerStore
+from pate_fed.accounting import PrivacyLedger
 from protocols.identity import SigningIdentity
 from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
 from tests.support.loopback_tls import listening, proxy_server, tls_server
@@ -264,6 +266,20 @@ class TestStanding:
         site.path(name).unlink()
         check = found(site)["membership"]
         assert (check.state, check.said) == (FAIL, f"The site's folder has no {name}.")
+
+    @pytest.mark.parametrize("changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}])
+    def test_a_budget_for_life_that_changed_since_the_first_start(
+        self, site: Site, changed: dict[str, float]
+    ) -> None:
+        with site.open_database() as database:
+            database.become_node()
+            budget = PrivacyLedger.for_life(site.settings.lifetime_epsilon, site.settings.delta)
+            SqlLedgerStore(database, budget=budget)
+        assert failing(found(site)) == set()
+        check = found(site.save(replace(site.settings, **changed)))["database"]
+        assert check.state == FAIL
+        assert "epsilon 5 at delta 1e-05" in check.said
+        assert "PF-354" in check.said
 
     def test_whoever_has_no_identity_left(self, site: Site) -> None:
         site.path("identity.key").unlink()
