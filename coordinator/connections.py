@@ -3,7 +3,8 @@
 Anybody can reach the port, and whoever connects costs something before it can be known who it is.
 So the number of connections is bounded, in all and from one address; each has a deadline at every
 moment of its life, from before TLS is spoken; and where there is no room, whoever is asking for
-nothing makes room for whoever comes. Counted is where connections are accepted: a listener hands
+nothing makes room for whoever comes, or else whoever has not said yet, to its end, what it asks.
+Counted is where connections are accepted: a listener hands
 out sockets that know when they are closed.
 """
 
@@ -76,7 +77,10 @@ class Connections:
     def __init__(self, limits: PortLimits) -> None:
         self._limits = limits
         self._open: dict[Place, _Connection] = {}
-        self._resting: dict[_Connection, None] = {}  # whoever rests longest comes first
+        # In both, whoever is there the longest comes first.
+        self._resting: dict[_Connection, None] = {}
+        self._asking: dict[_Connection, None] = {}
+        self._port = 0
         self._by_origin: Counter[str] = Counter()
 
     def listen(self, host: str, port: int) -> socket.socket:
@@ -86,14 +90,16 @@ class Connections:
             ServiceError: it cannot be opened.
         """
         _make_room_for_files(self._limits.connections + _OTHER_FILES)
-        return _bound(_Listener(self, _family_of(host)), host, port)
+        listener = _bound(_Listener(self, _family_of(host)), host, port)
+        self._port = int(listener.getsockname()[1])
+        return listener
 
     def over_time(self, app: ASGIApp) -> ASGIApp:
         """Return an app whose requests, where they come over these connections, have deadlines."""
 
         async def timed(scope: Scope, receive: Receive, send: Send) -> None:
             with self._request_of(scope) as connection:
-                await app(scope, _watched(receive, connection, self._limits.answer_s), send)
+                await app(scope, self._watched(receive, connection), send)
 
         return timed
 
@@ -103,6 +109,9 @@ class Connections:
         Raises:
             ConnectionAbortedError: there is no room, and nobody to make any.
         """
+        gone = self._open.get(place)
+        if gone is not None:  # it ended, and nobody noticed yet
+            gone.end()
         origin = origin_of(place[0])
         if self._by_origin[origin] >= self._limits.connections_per_address:
             self._make_room(origin)
@@ -127,6 +136,7 @@ class Connections:
             return
         del self._open[connection.place]
         self._resting.pop(connection, None)
+        self._asking.pop(connection, None)
         self._by_origin[connection.origin] -= 1
         self._forget_if_none(connection.origin)
 
@@ -134,8 +144,8 @@ class Connections:
         return len(self._open)
 
     def _make_room(self, origin: str) -> None:
-        """Close the connection, of one origin or of all, that has asked for nothing the longest."""
-        for connection in self._resting:
+        """Close the connection, of one origin or of all, that we have waited for the longest."""
+        for connection in (*self._resting, *self._asking):
             if origin in ("", connection.origin):
                 connection.end()
                 return
@@ -146,22 +156,41 @@ class Connections:
 
     def _rest(self, connection: _Connection) -> None:
         connection.end_after(self._limits.head_s)
+        self._asking.pop(connection, None)
         self._resting[connection] = None
 
     @contextmanager
     def _request_of(self, scope: Scope) -> Iterator[_Connection | None]:
-        client = scope.get("client")
-        connection = None if client is None else self._open.get((client[0], client[1]))
+        client, server = scope.get("client"), scope.get("server")
+        # A proxy of ours may use one port of its own towards both of our ports.
+        connection = None
+        if client is not None and server is not None and server[1] == self._port:
+            connection = self._open.get((client[0], client[1]))
         if connection is None:  # of another port, or ended since
             yield None
             return
         self._resting.pop(connection, None)
+        self._asking[connection] = None
         connection.end_after(self._limits.body_s)
         try:
             yield connection
         finally:
             if self._open.get(connection.place) is connection:
                 self._rest(connection)
+
+    def _watched(self, receive: Receive, connection: _Connection | None) -> Receive:
+        """Return what reads a request; once that has come whole, its answer has a deadline."""
+        if connection is None:
+            return receive
+
+        async def read() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                self._asking.pop(connection, None)
+                connection.end_after(self._limits.answer_s)
+            return message
+
+        return read
 
 
 class _Connection(socket.socket):
@@ -238,20 +267,6 @@ def origin_of(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
-
-
-def _watched(receive: Receive, connection: _Connection | None, answer_s: float) -> Receive:
-    """Return what reads a request; once that has come whole, its answer has a deadline."""
-    if connection is None:
-        return receive
-
-    async def read() -> Message:
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            connection.end_after(answer_s)
-        return message
-
-    return read
 
 
 def _family_of(host: str) -> socket.AddressFamily:

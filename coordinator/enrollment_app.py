@@ -30,6 +30,9 @@ POOL_CHUNK_BYTES = 4 * 2**20
 _THREADS = 2
 """Of its own: nodes do not queue behind those who ask to join."""
 
+_MOST_QUEUED = 64
+"""Requests that wait for them: who hangs up stays in the queue."""
+
 _REFUSED, _TOO_OFTEN = 403, 429
 _COME_BACK_S = 60
 
@@ -69,7 +72,8 @@ def _endpoint(
     name: str, answer: Callable[[bytes], bytes], rate: RateLimit, threads: CapacityLimiter
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        if request.client is None or not rate.allows(origin_of(request.client.host)):
+        is_full = threads.statistics().tasks_waiting >= _MOST_QUEUED
+        if request.client is None or is_full or not rate.allows(origin_of(request.client.host)):
             return Response(status_code=_TOO_OFTEN, headers={"retry-after": str(_COME_BACK_S)})
         try:
             body = await _body(request)

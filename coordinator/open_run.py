@@ -232,9 +232,13 @@ class OpenRun:
             simulated=False,
             asks_nothing=not self.left and not self.store.asked(),
         )
+        # What was asked and is in no release.
+        void = len(labeling.asked) - len(results.answers_of(self.store))
         self.warnings += [
             *results.slack_warnings(privacy),
-            *results.end_warnings(labeling, ledger=privacy["ledger"], queries=len(self.left)),
+            *results.end_warnings(
+                labeling, ledger=privacy["ledger"], queries=len(self.left), void=void
+            ),
             *results.run_warnings(labeling),
             *results.earlier_warnings(earlier_runs),
         ]
@@ -244,8 +248,7 @@ class OpenRun:
             pool=len(self.task.pool),
             queries=request.queries,
             outcomes=outcomes,
-            # What was asked and is in no release.
-            void=len(labeling.asked) - len(results.answers_of(self.store)),
+            void=void,
             reinforced=0,
             student_accuracy=None,
             yardsticks={},

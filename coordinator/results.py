@@ -443,7 +443,7 @@ def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
 
 
 def end_warnings(
-    run: LabelingRun, *, ledger: Sequence[Mapping[str, Any]], queries: int
+    run: LabelingRun, *, ledger: Sequence[Mapping[str, Any]], queries: int, void: int
 ) -> list[str]:
     """Say what ended the run where that was no choice, or that nothing is protected.
 
@@ -451,12 +451,13 @@ def end_warnings(
         run: It.
         ledger: What each of its batches gave, as `privacy.json` says.
         queries: How many it was to ask.
+        void: How many of them void batches took with them.
     """
     terms = run.terms
     if terms.pricing == "none":
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
     asked, answered = (sum(row[what] for row in ledger) for what in ("asked", "answered"))
-    if asked >= queries or not run.is_over:
+    if asked + void >= queries or not run.is_over:
         return []
     is_at_cap = (
         asked >= terms.max_asks

@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from flwr.superlink.cli.flower_superlink import (
 from flwr.superlink.main import create_app
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coordinator.connections import Connections, PortLimits, listen
+from coordinator.connections import Connections, PortLimits, listen, origin_of
 from coordinator.long_polling import LongPolling
 
 LOOPBACK = "127.0.0.1"
@@ -45,7 +46,10 @@ MOST_BODY_BYTES = 64 * 2**10
 """Of all other requests of a node: they hold numbers, keys and signatures."""
 
 MOST_HELD_BYTES = 512 * 2**20
-"""Of all requests that are under way on the public socket."""
+"""Of all parts of messages that are under way on the public socket."""
+
+ORIGIN_SHARE = 4
+"""Whoever comes from one address may hold that part of it."""
 
 _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and
@@ -121,19 +125,23 @@ class _Bodies:
     """
 
     def __init__(self) -> None:
-        self._held = 0
+        self._held: Counter[str] = Counter()  # of parts of messages, by whom they come from
 
     async def pass_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Let an app answer a request, as long as its body stays in bounds."""
-        most = MOST_PART_BYTES if scope["path"] in PART_PATHS else MOST_BODY_BYTES
+        is_part = scope["path"] in PART_PATHS
+        most = MOST_PART_BYTES if is_part else MOST_BODY_BYTES
+        origin = origin_of(scope["client"][0]) if scope.get("client") else ""
         mine = 0
 
         async def bounded() -> Message:
             nonlocal mine
             message = await receive()
             size = len(message.get("body", b""))
-            mine, self._held = mine + size, self._held + size
-            if mine > most or self._held > MOST_HELD_BYTES:
+            mine += size
+            if is_part:  # the others are so small that their number bounds them
+                self._held[origin] += size
+            if mine > most or (is_part and self._is_too_much(origin)):
                 return {"type": "http.disconnect"}
             return message
 
@@ -143,7 +151,16 @@ class _Bodies:
             else:
                 await app(scope, bounded, send)
         finally:
-            self._held -= mine
+            if is_part:
+                self._held[origin] -= mine
+                if not self._held[origin]:
+                    del self._held[origin]
+
+    def _is_too_much(self, origin: str) -> bool:
+        return (
+            self._held[origin] > MOST_HELD_BYTES // ORIGIN_SHARE
+            or self._held.total() > MOST_HELD_BYTES
+        )
 
 
 class Gate:

@@ -228,7 +228,12 @@ class _Rehearsal:
         )
         labels.warnings.extend(results.slack_warnings(privacy))
         labels.warnings.extend(
-            results.end_warnings(labels.run, ledger=privacy["ledger"], queries=len(self._queries))
+            results.end_warnings(
+                labels.run,
+                ledger=privacy["ledger"],
+                queries=len(self._queries),
+                void=labels.void,
+            )
         )
         metrics = results.metrics_table(
             settings=self._settings,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from coordinator.config import DEFAULTS, RunSettings
@@ -91,6 +92,7 @@ class TestDefaults:
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == LEFT_OPEN
 
+    @trials(max_examples=30)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
         teachers=st.integers(1, 20),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -304,6 +305,19 @@ class TestNumber:
         assert all(is_good(answer_on(connection)) for connection in connections)
         assert len(port.connections) == 100
 
+    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=30, body_s=30, answer_s=30)])
+    def test_bodies_that_never_end_keep_nobody_out(self, port: Port) -> None:
+        waiting = port.open(source="127.0.0.9")
+        waiting.sendall(head_of("/long"))
+        port.wait_until_at_work(1)
+        for place in range(LIMITS.connections):
+            connection = port.open(source=f"127.0.1.{place % 2 + 1}")
+            connection.sendall(head_of("/", length=2000) + b"a")
+        port.wait_until_at_work(LIMITS.connections)
+        assert len(port.connections) == LIMITS.connections
+        assert is_good(port.get(source="127.0.0.8"))
+        assert is_good(answer_on(waiting))  # whoever asked, to the end, is not hung up on
+
     def test_what_was_closed_is_counted_no_longer(self, port: Port) -> None:
         for _ in range(3 * LIMITS.connections):
             connection = port.open()
@@ -324,6 +338,59 @@ class TestNumber:
             )
             # Taken for another's, it would have rested too long.
             assert is_good(answer_on(connection))
+
+
+def test_a_port_that_is_used_again_before_its_end_was_noticed_is_counted_once() -> None:
+    """Else each use would take a place of its address for ever."""
+
+    async def hang_up_too(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async def use_it_again() -> tuple[int, dict[str, int], int]:
+        connections = Connections(PLENTY)
+        listener = connections.listen("127.0.0.1", 0)
+        server = await asyncio.start_server(hang_up_too, sock=listener)
+        address, first = listener.getsockname(), socket.socket()
+        first.connect(address)
+        while not connections:
+            await asyncio.sleep(0.001)
+        place = first.getsockname()
+        first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        first.close()  # by a reset: the port is free at once
+        with socket.socket() as second:
+            second.bind(place)
+            second.connect(address)  # the event loop saw neither the end nor this
+            await asyncio.sleep(0.05)
+            counted = len(connections), dict(connections._by_origin), len(connections._resting)
+        while connections:
+            await asyncio.sleep(0.001)
+        server.close()
+        await server.wait_closed()
+        return counted
+
+    assert asyncio.run(use_it_again()) == (1, {"127.0.0.1": 1}, 1)
+
+
+def test_a_request_of_another_port_is_none_of_its_connections() -> None:
+    """A proxy on this machine may come from one port to both of ours."""
+
+    async def ask_elsewhere() -> tuple[bool, bool]:
+        connections = Connections(PLENTY)
+        with connections.listen("127.0.0.1", 0) as listener, socket.socket() as client:
+            listener.listen()
+            client.connect(listener.getsockname())
+            accepted, place = listener.accept()
+            with accepted:
+                ours, found = listener.getsockname()[1], []
+                for number in (ours, ours + 1):
+                    scope = {"type": "http", "client": place, "server": ("127.0.0.1", number)}
+                    with connections._request_of(scope) as connection:
+                        found.append(connection is accepted)
+        return found[0], found[1]
+
+    assert asyncio.run(ask_elsewhere()) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from coordinator import enrollment_app
 from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.enrollment_app import MAX_BODY_BYTES, PREFIX, build
@@ -470,6 +472,34 @@ class TestOverThePublicPort:
         turned_away = client.post(PREFIX + "join", content=b"")
         assert (turned_away.status_code, turned_away.content) == (429, b"")
         assert int(turned_away.headers["retry-after"]) <= 60
+
+    def test_who_would_queue_behind_many_is_told_to_come_back(
+        self, federation: Federation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(enrollment_app, "_MOST_QUEUED", 3)
+        go_on = threading.Event()
+
+        def wait(frame: bytes) -> bytes:
+            assert go_on.wait(20)
+            return frame
+
+        monkeypatch.setattr(federation.enrollment, "answer_membership", wait)
+        app = client_of(federation)._transport.app
+
+        async def ask_all() -> list[int]:
+            base = "https://coordinator.example.org"
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url=base
+            ) as client:
+                path = PREFIX + "membership"
+                held = [asyncio.create_task(client.post(path, content=b"a")) for _ in range(5)]
+                await asyncio.sleep(0.2)  # two are worked on, three wait
+                turned_away = await client.post(path, content=b"a")
+                go_on.set()
+                answers = [turned_away, *await asyncio.gather(*held)]
+                return [answer.status_code for answer in answers]
+
+        assert asyncio.run(ask_all()) == [429] + [200] * 5
 
     def test_nothing_can_be_read_by_address(self, client: Client) -> None:
         for path in ("join", "membership", "pool"):

@@ -8,6 +8,7 @@ which it reads into addresses, nor by the path as it was written.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
@@ -21,7 +22,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
+from coordinator import superlink
 from coordinator.connections import Connections, PortLimits, listen
 from coordinator.superlink import Gate, server_of
 from tests.support.deployed import make_home
@@ -208,3 +211,58 @@ def test_a_request_within_a_request_meets_the_gate_too(ports: Ports, heads: str)
     chunk = "0\r\n\r\n" if "chunked" in heads else ""
     ports.say((first + chunk).encode() + request(HIDDEN))
     assert not ports.hidden()
+
+
+def test_who_holds_all_that_it_may_of_one_address_stops_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(superlink, "MOST_HELD_BYTES", 400)
+    part, question = superlink.PART_PATHS[0], "/v1/fleet/pull-messages"
+
+    async def ask_all() -> dict[str, str]:
+        heard: dict[str, str] = {}
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            message = await receive()
+            while message.get("more_body"):
+                message = await receive()
+            heard[scope["name"]] = message["type"]
+
+        gate = Gate(app, admin_port=1)
+
+        async def begin(name: str, host: str, path: str, *pieces: bytes, ends: bool) -> None:
+            waiting = [
+                {"type": "http.request", "body": piece, "more_body": not ends} for piece in pieces
+            ]
+
+            async def receive() -> Message:
+                if not waiting:
+                    await asyncio.Event().wait()  # the rest never comes
+                return dict(waiting.pop(0))
+
+            scope = {"type": "http", "name": name, "path": path, "headers": []}
+            scope |= {"client": (host, 1), "server": ("10.0.0.1", 8443)}
+            await gate(scope, receive, no_answer)
+
+        flood = [
+            asyncio.create_task(begin(f"flood {number}", "10.0.0.2", part, bytes(30), ends=False))
+            for number in range(5)
+        ]
+        await asyncio.sleep(0)
+        await begin("its question", "10.0.0.2", question, bytes(50), ends=True)
+        await begin("another's part", "10.0.0.3", part, bytes(50), ends=True)
+        for one in flood:
+            one.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+        await begin("its part, afterwards", "10.0.0.2", part, bytes(90), ends=True)
+        return heard
+
+    heard = asyncio.run(ask_all())
+    cut = [name for name, kind in heard.items() if kind == "http.disconnect"]
+    assert len(cut) == 2  # of five that would hold 150 of the 100 bytes of one address
+    assert all(name.startswith("flood") for name in cut)
+    assert len(heard) == 5
+
+
+async def no_answer(_: Message) -> None:
+    raise AssertionError("nothing is answered here")
