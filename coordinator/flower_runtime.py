@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +39,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid, http_grid
@@ -63,6 +64,9 @@ clientapp = "pate_fed_stub:app"
 }
 _TASK_S = 30.0
 _POLL_S = 0.1
+_LONGEST_PAUSE_S = 1
+"""Between two calls to a SuperLink that is gone."""
+
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 """A part of an answer that is not there yet is under way; Flower would wait 1 s, then up to 10 s,
 and take no other answer meanwhile."""
@@ -129,11 +133,16 @@ class SuperLinkClient:
         ]
 
     @contextmanager
-    def grid(self) -> Iterator[Grid]:
-        """Start a run of Flower's and hold its grid; the run ends with the context."""
+    def grid(self, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[Grid]:
+        """Start a run of Flower's and hold its grid; the run ends with the context.
+
+        Args:
+            is_over: Whether a SuperLink that is gone is waited for no longer.
+        """
         run_id = self._start()
         _retry_soon()
         grid = HttpGrid(self._address, False, self._ca_certificate, token=self._acquire())
+        _give_up_once(grid._retry_invoker, is_over)
         client = grid._runtime_client
         heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
         heartbeat.start()
@@ -147,12 +156,14 @@ class SuperLinkClient:
             yield grid
             status, details = SubStatus.COMPLETED, ""
         finally:
-            client.PushTaskOutput(
-                PushTaskOutputRequest(context=None, sub_status=status, details=details)
-            )
-            heartbeat.stop()
-            grid.close()
-            del run_id
+            try:
+                client.PushTaskOutput(
+                    PushTaskOutputRequest(context=None, sub_status=status, details=details)
+                )
+            finally:
+                heartbeat.stop()
+                grid.close()
+                del run_id
 
     def _start(self) -> int:
         content = stub()
@@ -205,6 +216,16 @@ class SuperLinkClient:
             raise SuperLinkError("the SuperLink must answer", f"{type(error).__name__}") from error
         finally:
             control.close()
+
+
+def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:
+    """Let calls to a SuperLink that is gone end once nobody needs their answer.
+
+    Flower's try for ever, in threads that keep the process from ending.
+    """
+    flowers = invoker.should_giveup
+    invoker.should_giveup = lambda error: is_over() or (flowers is not None and flowers(error))
+    invoker.wait_gen_factory = lambda: exponential(max_delay=_LONGEST_PAUSE_S)
 
 
 def _retry_soon() -> None:

@@ -185,7 +185,8 @@ class Service:
 
     @contextmanager
     def _open_transport(self, nodes: int) -> Iterator[Transport]:
-        with self._coordinator.superlink().grid() as grid:
+        superlink = self._coordinator.superlink()
+        with superlink.grid(is_over=self._stopped.is_set) as grid:
             yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
 
     def _wait(self, seconds: float) -> None:

@@ -116,6 +116,32 @@ def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
     assert "Traceback" not in said
 
 
+def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a service that is told to end in the middle of an exchange never would."""
+    home = make_home(tmp_path / "federation")
+    child = SuperLinkChild(home)
+    child.start()
+    assert child.wait_until_ready(180)
+    client = client_at(home, home.settings.admin_port, monkeypatch)
+    asked, is_over, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(httpx.HTTPError), client.grid(is_over=is_over.is_set) as grid:
+            while True:
+                list(grid.get_node_ids())
+                asked.set()
+        ended.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert asked.wait(60)
+    child.stop()
+    assert not ended.wait(2)  # it may come back
+    is_over.set()
+    assert ended.wait(20)
+
+
 def test_nobody_is_answered_by_the_fleet_without_a_nodes_key(public: httpx.Client) -> None:
     for path in ("activate-node", "pull-messages", "register-node"):
         assert public.post(f"/v1/fleet/{path}", content=b"").status_code >= 400
