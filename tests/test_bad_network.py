@@ -231,6 +231,15 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
             ["batch: PF", "batch: PF", "closing: "],
             id="an exchange longer than the run",
         ),
+        pytest.param(
+            [
+                replace(fault(Kind.DROP), to_party=True),
+                replace(fault(Kind.OLDER, exchange=1, b=1), to_party=True),
+                replace(fault(Kind.REORDER, exchange=1), to_party=True),
+            ],
+            ["batch: PF", "batch: PF", "closing: done"],
+            id="a lost plan, found again in front of its settlement",
+        ),
     ],
 )
 @pytest.mark.parametrize("make", [Sums, Runs])

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from coordinator.transport import Silence, Transport
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity
-from tests.support.bad_network_witness import Witness
+from tests.support.bad_network_witness import Door, Witness
 from tests.support.marker import reachable
 
 T = TypeVar("T")
@@ -95,15 +95,6 @@ def schedules(
     return st.lists(fault, min_size=1, max_size=most)
 
 
-class Door(Protocol):
-    """A party: packet in, packet out."""
-
-    @property
-    def transcript_head(self) -> bytes: ...
-
-    def receive(self, packet: bytes) -> bytes: ...
-
-
 class Clock:
     """Unix time in the test's hands."""
 
@@ -166,6 +157,7 @@ class BadNetwork(Transport):
         self.doors = list(doors)
         self.clock = clock
         self.witness = witness
+        self.witness.doors = self.doors
         self.trace: list[tuple[object, ...]] = []
         self.applied: set[Kind] = set()
         self._faults: dict[tuple[int, int, bool], list[Fault]] = {}
@@ -209,7 +201,7 @@ class BadNetwork(Transport):
         door = self.doors[arrival.node]
         answer = door.receive(arrival.packet)
         self._note("answered", [(arrival.node, answer)])
-        self.witness.answered(arrival.node, _frames(answer), head=door.transcript_head)
+        self.witness.answered(arrival.node, _frames(answer))
         if arrival.pick is not None and arrival.node in slots:
             slots[arrival.node].pick = arrival.pick
         for back in self._bent(arrival.node, answer, to_party=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,15 @@ from protocols.secure_sum import SecureSum
 LEAST_PARTIES = 3
 Seen = tuple[bytes, bytes]
 """Fingerprint of a party, and digest of a plan."""
+
+
+class Door(Protocol):
+    """A party: packet in, packet out."""
+
+    @property
+    def transcript_head(self) -> bytes: ...
+
+    def receive(self, packet: bytes) -> bytes: ...
 
 
 class Opened:
@@ -54,9 +63,11 @@ class Witness:
             lambda: defaultdict(set)
         )
         self._last_plan: dict[int, bytes] = {}
+        self.doors: Sequence[Door] = ()  # by node, once there is a network
         self.heads: dict[bytes, set[bytes]] = defaultdict(set)
         self.complaints: list[str] = []
         self._vectors: dict[tuple[int, bytes], NDArray[np.int64]] = {}
+        self._heads: dict[tuple[int, bytes], bytes] = {}
         self._keys: set[tuple[int, bytes]] = set()
 
     # What it hears ----------------------------------------------------------------------------
@@ -66,6 +77,8 @@ class Witness:
     ) -> None:
         """A party put these keys on this vector; `body` came of it."""
         self._vectors[node, body] = vector
+        # As it is now: what comes behind the plan in one packet moves it on.
+        self._heads[node, body] = self.doors[node].transcript_head
         for key in keys:
             if (node, key) in self._keys:
                 self.complaints.append("a key met a second vector")
@@ -88,13 +101,12 @@ class Witness:
             self.complaints.append("a party failed with an error that has no code")
         return codes
 
-    def answered(self, node: int, frames: Sequence[bytes], *, head: bytes) -> None:
+    def answered(self, node: int, frames: Sequence[bytes]) -> None:
         """Hold what a party sent against what it may send.
 
         Args:
             node: Who.
             frames: What it sent.
-            head: Of its transcript, now.
         """
         me = self._fingerprints[node]
         for frame in frames:
@@ -104,8 +116,7 @@ class Witness:
                     assert (node, body) in self._vectors, "a y that nobody computed"
                     if not self.has_sent(me, plan):
                         self._last_plan[node] = plan  # a reveal does not name its plan
-                        if frame is frames[-1]:
-                            self.heads[plan].add(head)
+                        self.heads[plan].add(self._heads[node, body])
                     self.sent[MaskedVector][me, plan].add(body)
                 case ShareBundle(plan_digest=plan):
                     self.sent[Dealing][me, plan].add(frame)

@@ -186,7 +186,8 @@ def resident(child: SuperLinkChild) -> int:
 
 
 def test_the_bodies_of_all_strangers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(superlink_module, "MOST_HELD_BYTES", 100)
+    monkeypatch.setattr(superlink_module, "MOST_HELD_BYTES", 4 * 60)
+    assert superlink_module.ORIGIN_SHARE == 4  # each of them stays within its share
     told: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -199,11 +200,12 @@ def test_the_bodies_of_all_strangers_together_are_bounded(monkeypatch: pytest.Mo
     async def everybody() -> None:
         gate = superlink_module.Gate(app, admin_port=1)
         scope = {"type": "http", "path": "/v1/fleet/push-object", "server": ("", 2), "headers": []}
-        await asyncio.gather(*(gate(dict(scope), receive, lambda _: None) for _ in range(3)))
-        await gate(dict(scope), receive, lambda _: None)  # once they are gone there is room again
+        origins = [scope | {"client": (f"10.0.{number}.1", 1)} for number in range(6)]
+        await asyncio.gather(*(gate(each, receive, lambda _: None) for each in origins))
+        await gate(origins[0], receive, lambda _: None)  # once they are gone there is room again
 
     asyncio.run(everybody())
-    assert told == ["http.request", "http.disconnect", "http.disconnect", "http.request"]
+    assert told == ["http.request"] * 4 + ["http.disconnect"] * 2 + ["http.request"]
 
 
 def test_a_control_client_at_the_public_port_starts_nothing(
