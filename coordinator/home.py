@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
 from coordinator.connections import PortLimits
-from coordinator.errors import HomeError
+from coordinator.errors import DatabaseError, HomeError
 from pate_fed.nodes import VERSION_KEY, read_settings, write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
@@ -103,11 +104,12 @@ class FederationHome:
 
     @classmethod
     def create(cls, folder: Path, settings: FederationSettings, *, now: datetime) -> FederationHome:
-        """Make a federation: its CA, server certificate, identity and secrets.
+        """Make a federation: its CA, server certificate, identity, secrets and database.
 
         Raises:
             HomeError: the folder exists, or cannot be made; nothing is left behind.
             CertificateError: a host cannot be certified; nothing is left behind.
+            DatabaseError: its database cannot be reached, or is somebody's; nothing is left behind.
         """
         ca = make_ca(settings.name, now=now)
         server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
@@ -126,8 +128,11 @@ class FederationHome:
         home._write("server.key", server.private_key)
         home._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
         home._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
-        if not settings.database:
-            home._write(DATABASE_FILE, b"")  # its tables are made when it is first opened
+        try:
+            home._make_database()
+        except DatabaseError:
+            shutil.rmtree(folder)  # nobody has seen its words or keys
+            raise
         # Last: without it the folder is no federation.
         table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(settings)}
         home._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
@@ -218,6 +223,11 @@ class FederationHome:
         server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
         self._write("server.key", server.private_key)
         self._write("server.crt", server.certificate)
+
+    def _make_database(self) -> None:
+        from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
+
+        Database(self.database_url, is_new=True).close()
 
     def _read(self, name: str) -> bytes:
         try:

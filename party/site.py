@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from party.errors import SiteError, StorageError
+from party.errors import SiteError
 from party.guard import Policy
 from pate_fed.nodes import VERSION_KEY, of_kind, read_settings, write_file
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
@@ -179,7 +179,9 @@ class Site:
             node_key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
         )
         site._write("node.secret", secrets.token_bytes(_SECRET_BYTES))
-        _database_at(folder / DATABASE_FILE).close()
+        from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+        PartyDatabase.create(folder / DATABASE_FILE).close()
         site.save(settings)  # last: without it the folder is no site
         return site
 
@@ -236,12 +238,12 @@ class Site:
         """Open what the node remembers. It is made once: a new one would have forgotten all.
 
         Raises:
+            StorageDamagedError: it does not fit itself, or was emptied.
             StorageError: it is not there, or cannot be opened or written.
         """
-        path = self.path(DATABASE_FILE)
-        if not path.exists():
-            raise StorageError(f"{DATABASE_FILE} must be there: it was made with the site", "none")
-        return _database_at(path)
+        from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+        return PartyDatabase.at(self.path(DATABASE_FILE))
 
     def path(self, *parts: str) -> Path:
         """Return where something of it lies."""
@@ -296,10 +298,3 @@ class Site:
 
     def __repr__(self) -> str:
         return f"Site({self.settings.party})"
-
-
-def _database_at(path: Path) -> PartyDatabase:
-    """Open a database, or make it."""
-    from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
-
-    return PartyDatabase.at(path)

@@ -76,12 +76,7 @@ def init(  # noqa: PLR0917 - one argument per option
         database=_database_to_keep(database),
         hosts=names,
     )
-    from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
-
-    if settings.database:  # what is wrong with it shows before anything is made
-        Database(FederationHome(home.absolute(), settings).database_url).close()
     made = FederationHome.create(home.absolute(), settings, now=utc_now())
-    Database(made.database_url).close()
     words = spoken(made.fingerprint)
     if output_format is Format.JSON:
         print_json(

@@ -25,23 +25,26 @@ _TRANSACTION_LOCK = 0x66656431
 
 
 class Database:
-    """A database that is up to date.
+    """A federation's database, up to date.
 
     Args:
         url: As SQLAlchemy takes it, "sqlite:///..." or "postgresql://...". Secret: it may hold a
             password, which is in no error.
+        is_new: Make its tables: once, with the federation. One without them was emptied, and would
+            know no member, and nothing that was answered or charged.
 
     Raises:
         DatabaseVersionError: it was written by a newer version of this program.
-        DatabaseError: it cannot be opened or written.
+        DatabaseError: it cannot be opened or written; it holds nothing, or holds something and is
+            to be new.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, is_new: bool = False) -> None:
         self._engine = _open(url)
         try:
             there = _reported("the database must be there and writable")
             with there, self._engine.begin() as connection:
-                _bring_up_to_date(connection)
+                _bring_up_to_date(connection, is_new=is_new)
         except BaseException:
             self.close()
             raise
@@ -129,18 +132,33 @@ def _lock_for_others(connection: Connection) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")
 
 
-def _bring_up_to_date(connection: Connection) -> None:
+def _bring_up_to_date(connection: Connection, *, is_new: bool) -> None:
     if connection.dialect.name == "postgresql":  # SQLite's transactions wait for each other
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
-    found = None
-    if inspect(connection).has_table("alembic_version"):
-        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    found = _version_of(connection, is_new=is_new)
     if found != NEWEST:
         from coordinator.database.upgrade import (  # noqa: PLC0415 - every command would wait for it
             upgrade,
         )
 
         upgrade(connection, found=found)
+
+
+def _version_of(connection: Connection, *, is_new: bool) -> str | None:
+    """Return a database's newest migration; None of one that is to be new."""
+    tables = inspect(connection).get_table_names()
+    if is_new:
+        if tables:
+            raise DatabaseError("a new federation's database must be empty", "one with tables")
+        return None
+    if "alembic_version" not in tables:
+        raise DatabaseError(
+            "the database must hold what it held: put a backup of it back", "an empty one"
+        )
+    versions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
+    if len(versions) != 1:
+        raise DatabaseError("the database must be of one version", f"{len(versions)} versions")
+    return str(versions[0])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -40,26 +40,30 @@ class PartyDatabase:
 
     Args:
         url: "sqlite:///..." with the path of its file, on a disk of this machine.
+        is_new: Make it: once, with the site. A second one would have forgotten all.
 
     Raises:
         StorageVersionError: it was written by a newer version of this program.
-        StorageDamagedError: it does not fit itself.
-        StorageError: it cannot be opened or written.
+        StorageDamagedError: it does not fit itself, or holds nothing.
+        StorageError: it is not there, or cannot be opened or written; it is there, and is to be
+            new.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, is_new: bool = False) -> None:
         self._path = _file_of(url)
         self._process = os.getpid()
         self._node_lock = -1
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         try:
             # Made here, so that it and the files beside it are its owner's alone.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+            os.close(os.open(self._path, flags, _OWNER_ONLY))
         except OSError as error:
-            raise StorageError("the database must be writable", error.strerror) from error
+            must = f"{self._path.name} must be {'made' if is_new else 'there, and writable'}"
+            raise StorageError(must, error.strerror) from error
         self._engine = _engine(url)
         try:
             with _reported(), self._engine.begin() as connection:
-                _bring_up_to_date(connection)
+                _bring_up_to_date(connection, is_new=is_new)
                 _require_whole(connection)
         except BaseException:
             self.close()
@@ -69,6 +73,11 @@ class PartyDatabase:
     def at(cls, path: Path) -> PartyDatabase:
         """Open the database in a file; see `PartyDatabase`."""
         return cls(f"sqlite:///{path}")
+
+    @classmethod
+    def create(cls, path: Path) -> PartyDatabase:
+        """Make one in a new file; see `PartyDatabase`."""
+        return cls(f"sqlite:///{path}", is_new=True)
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -189,14 +198,24 @@ def _lock_at_once(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _bring_up_to_date(connection: Connection) -> None:
-    found = None
-    if inspect(connection).has_table("alembic_version"):
-        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+def _bring_up_to_date(connection: Connection, *, is_new: bool) -> None:
+    found = None if is_new else _version_of(connection)
     if found != NEWEST:
         from party.storage.upgrade import upgrade  # noqa: PLC0415 - every command would wait for it
 
         upgrade(connection, found=found)
+
+
+def _version_of(connection: Connection) -> str:
+    versions: Sequence[str] = ()
+    if inspect(connection).has_table("alembic_version"):
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
+        versions = found.scalars().all()
+    if len(versions) != 1:  # emptied, or written by another's hand
+        raise StorageDamagedError(
+            "the database must hold what was made with the site", f"{len(versions)} versions of it"
+        )
+    return versions[0]
 
 
 def _require_whole(connection: Connection) -> None:

@@ -74,7 +74,7 @@ class MortalFederation(Federation):
     """A federation whose coordinator keeps its run in a database.
 
     Attributes:
-        url: Of its database; in its folder if not said.
+        url: Of its database, if there is one; else it makes one in its folder.
         passed: Every stage that any life of the coordinator passed.
         is_fatal: Given the number of stages passed since the last start and the stage, tells
             whether the coordinator dies there.
@@ -101,6 +101,7 @@ class MortalFederation(Federation):
         super().__init__(form=form, terms=terms, **{**named, **changed})
         self.folder = folder
         self.url = url or f"sqlite:///{folder / 'coordinator.db'}"
+        self._is_new = not url
         self.passed: list[Stage] = []
         self.lives = 1
         self.is_fatal: Callable[[int, Stage], bool] = lambda number, stage: False
@@ -111,7 +112,7 @@ class MortalFederation(Federation):
 
     def open(self) -> None:
         """Begin the run."""
-        self._connect().add("run", "{}")
+        self._connect(is_new=self._is_new).add("run", "{}")
         self._take_up()
         self.run = LabelingRun(random_bytes=secrets.token_bytes, **self._arguments)
 
@@ -132,9 +133,9 @@ class MortalFederation(Federation):
             "on_stage": self._note,
         }
 
-    def _connect(self) -> RunQueue:
+    def _connect(self, *, is_new: bool = False) -> RunQueue:
         """Open the database as a process does that starts."""
-        self.database = Database(self.url)
+        self.database = Database(self.url, is_new=is_new)
         weakref.finalize(self, self.database.close)
         self.runs = RunQueue(self.database, clock=lambda: NOON)
         return self.runs

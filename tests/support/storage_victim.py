@@ -46,7 +46,7 @@ def y_of(number: int) -> bytes:
 def charge_for_ever(folder: Path) -> None:
     """Charge, claim, begin and keep as a node does, until somebody stops it."""
     say = acknowledging(folder / "acknowledged")
-    with PartyDatabase.at(folder / "party.db") as database:
+    with PartyDatabase.create(folder / "party.db") as database:
         journal, ledger = SqlJournal(database), SqlLedgerStore(database, budget=BUDGET)
         for number in count(1):
             plan = plan_of(number)
@@ -62,7 +62,7 @@ def charge_for_ever(folder: Path) -> None:
 def run_out_of_disk(folder: Path) -> None:
     """Keep y's until a file may not grow any more; then erase some and go on."""
     say = acknowledging(folder / "acknowledged")
-    with PartyDatabase.at(folder / "party.db") as database:
+    with PartyDatabase.create(folder / "party.db") as database:
         journal = SqlJournal(database)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, hard))

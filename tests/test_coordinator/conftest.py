@@ -17,6 +17,9 @@ NEEDS_POSTGRES = "PATE_FED_NEEDS_POSTGRES"
 """Where it is set, a machine without PostgreSQL fails: else CI could skip it, and nobody know."""
 
 
+OpenDatabase = Callable[..., Database]
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[postgres.Cluster]:
     folder = postgres.binaries()
@@ -40,12 +43,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def open_database() -> Iterator[Callable[[str], Database]]:
+def open_database() -> Iterator[OpenDatabase]:
     """Opens databases, and closes them when the test is over."""
     with ExitStack() as stack:
 
-        def open_one(url: str) -> Database:
-            database = Database(url)
+        def open_one(url: str, *, is_new: bool = False) -> Database:
+            database = Database(url, is_new=is_new)
             stack.callback(database.close)
             return database
 
@@ -53,5 +56,5 @@ def open_database() -> Iterator[Callable[[str], Database]]:
 
 
 @pytest.fixture
-def database(database_url: str, open_database: Callable[[str], Database]) -> Database:
-    return open_database(database_url)
+def database(database_url: str, open_database: OpenDatabase) -> Database:
+    return open_database(database_url, is_new=True)

@@ -68,7 +68,7 @@ from tests.test_coordinator.test_resume import check
 
 ROOT = Path(__file__).parents[2]
 STEPS = [PlanOpened(b"p" * 40), SumOpened((Contribution(b"d" * 32), None)), RunClosed(b"c" * 99)]
-OpenDatabase = Callable[[str], Database]
+OpenDatabase = Callable[..., Database]
 
 
 @pytest.fixture
@@ -102,6 +102,8 @@ class TestOpening:
     def test_many_that_open_it_at_once_upgrade_it_once(
         self, database_url: str, open_database: OpenDatabase
     ) -> None:
+        with as_it_was(database_url, "0001"):
+            pass
         with ThreadPoolExecutor(4) as threads:
             opened_ones = list(threads.map(open_database, [database_url] * 4))
         for each in opened_ones:
@@ -114,6 +116,41 @@ class TestOpening:
         with pytest.raises(DatabaseVersionError) as caught:
             Database(database_url)
         assert (caught.value.code, caught.value.got) == ("PF-441", "version 9999")
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            pytest.param("DROP TABLE alembic_version", id="without its version"),
+            pytest.param("DELETE FROM alembic_version", id="with no version"),
+            pytest.param("INSERT INTO alembic_version VALUES ('0001')", id="with two"),
+        ],
+    )
+    def test_one_that_was_emptied_is_not_taken_for_a_new_one(
+        self, database: Database, database_url: str, statement: str
+    ) -> None:
+        """It would know no member, and nothing that was answered or charged."""
+        database.close()
+        engine = create_engine(database_url)
+        with engine.begin() as connection:
+            connection.execute(text(statement))
+        engine.dispose()
+        for _ in range(2):  # nor is it at the second try
+            with pytest.raises(DatabaseError) as caught:
+                Database(database_url)
+            assert caught.value.code == "PF-440"
+
+    def test_one_without_tables_is_not_taken_for_a_new_one(self, database_url: str) -> None:
+        for _ in range(2):
+            with pytest.raises(DatabaseError, match="must hold what it held"):
+                Database(database_url)
+
+    def test_a_new_federation_takes_nobodys_database(
+        self, database: Database, database_url: str
+    ) -> None:
+        RunQueue(database, clock=lambda: NOON).add("run", "{}")
+        with pytest.raises(DatabaseError, match="must be empty"):
+            Database(database_url, is_new=True)
+        assert [run.name for run in RunQueue(database, clock=lambda: NOON).all()] == ["run"]
 
     def test_an_older_version_is_brought_up_to_date_with_what_it_holds(
         self, database_url: str, open_database: OpenDatabase
@@ -152,7 +189,7 @@ class TestOpening:
         assert "an older version began it" in lost.reason
 
     def test_a_file_is_its_owners_alone(self, tmp_path: Path, open_database: OpenDatabase) -> None:
-        open_database(f"sqlite:///{tmp_path / 'c.db'}")
+        open_database(f"sqlite:///{tmp_path / 'c.db'}", is_new=True)
         modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
         assert modes == {0o600}
 
@@ -458,7 +495,7 @@ class TestKilled:
         self, tmp_path: Path, open_database: OpenDatabase
     ) -> None:
         url = f"sqlite:///{tmp_path / 'coordinator.db'}"
-        database = open_database(url)
+        database = open_database(url, is_new=True)
         RunQueue(database, clock=lambda: NOON).add("run", "{}")
         subprocess.run(victim("run_out_of_disk", url, tmp_path), cwd=ROOT, check=True)
         *steps, failed = told(tmp_path)
@@ -473,7 +510,7 @@ class TestKilled:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             file = folder / "coordinator.db"
-            Database(f"sqlite:///{file}").close()
+            Database(f"sqlite:///{file}", is_new=True).close()
             file.chmod(0o444)
             folder.chmod(0o555)
             ended = subprocess.run(
@@ -495,7 +532,8 @@ class TestFederation:
     def test_a_coordinator_that_dies_at_each_stage_goes_on(
         self, tmp_path: Path, open_database: OpenDatabase, stage: Stage
     ) -> None:
-        self._live(open_database(f"sqlite:///{tmp_path / 'coordinator.db'}"), tmp_path, stage)
+        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
+        self._live(open_database(url, is_new=True), tmp_path, stage)
 
     def test_a_coordinator_on_postgresql_goes_on(self, database: Database, tmp_path: Path) -> None:
         self._live(database, tmp_path, Stage.RESERVED)

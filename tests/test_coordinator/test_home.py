@@ -20,7 +20,7 @@ from coordinator.certificates import (
     read_certificate,
 )
 from coordinator.connections import PortLimits
-from coordinator.errors import CertificateError, HomeError
+from coordinator.errors import CertificateError, DatabaseError, HomeError
 from coordinator.home import (
     FederationHome,
     FederationSettings,
@@ -79,6 +79,15 @@ class TestAFederationIsMade:
     ) -> None:
         settings = FederationSettings("lung study", "h.example.org:8443", hosts=(host,))
         with pytest.raises(CertificateError, match=re.escape(repr(host))):
+            FederationHome.create(tmp_path / "fed", settings, now=NOW)
+        assert not (tmp_path / "fed").exists()
+
+    def test_a_database_that_cannot_be_made_is_said_and_leaves_nothing(
+        self, tmp_path: Path
+    ) -> None:
+        nobody = f"postgresql://pate@/none?host={tmp_path}"
+        settings = FederationSettings("lung study", "h.example.org:8443", database=nobody)
+        with pytest.raises(DatabaseError):
             FederationHome.create(tmp_path / "fed", settings, now=NOW)
         assert not (tmp_path / "fed").exists()
 

@@ -61,7 +61,7 @@ def marked_federation(kind: Kind, folder: Path) -> Federation:
         terms=terms,
     )
     for place, node in enumerate(federation.nodes):
-        node._journal = SqlJournal(PartyDatabase.at(folder / f"{place}.db"))
+        node._journal = SqlJournal(PartyDatabase.create(folder / f"{place}.db"))
         node._round = node._new_round()
     federation.run.set_up()
     return federation

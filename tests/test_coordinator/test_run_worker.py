@@ -681,7 +681,7 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
 
 
 def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+    database = Database(f"sqlite:///{tmp_path / 'coordinator.db'}", is_new=True)
     times = iter([datetime(2026, 11, 21, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)])
     queue = RunQueue(database, clock=lambda: next(times))
     for name in ("first", "second"):

@@ -32,7 +32,7 @@ Tamper = Callable[[sqlite3.Connection], object]
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[PartyDatabase]:
-    with PartyDatabase.at(tmp_path / "party.db") as opened:
+    with PartyDatabase.create(tmp_path / "party.db") as opened:
         yield opened
 
 
@@ -303,7 +303,7 @@ class TestNode:
         [refused] = log.records()
         assert (refused.kind, refused.detail["code"]) == (AuditKind.RUN_REFUSED, "PF-310")
 
-        another = stack.enter_context(PartyDatabase.at(tmp_path / "another.db"))
+        another = stack.enter_context(PartyDatabase.create(tmp_path / "another.db"))
         federation, log = self.federation(another, budgets={0: 0.2})
         federation.run.set_up()
 
@@ -340,7 +340,7 @@ class TestNode:
         """Two hospitals' teachers vote otherwise; their logs say the same until the release."""
         logs = []
         for name, label in (("one", 0), ("other", 1)):
-            with PartyDatabase.at(tmp_path / name) as database:
+            with PartyDatabase.create(tmp_path / name) as database:
                 votes = {0: lambda batch, label=label: np.full((TEACHERS, len(batch)), label)}
                 federation, log = self.federation(database, votes=votes)
                 federation.run.set_up()

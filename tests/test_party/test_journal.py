@@ -116,7 +116,8 @@ class ForgetfulParty(Journal):
 
 @contextmanager
 def in_database(path: Path) -> Iterator[SqlJournal]:
-    with PartyDatabase.at(path) as database:
+    kept = PartyDatabase.at(path) if path.exists() else PartyDatabase.create(path)
+    with kept as database:
         yield SqlJournal(database)
 
 

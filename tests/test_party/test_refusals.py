@@ -18,7 +18,7 @@ NOON = 20_000 * DAY_S + 43_200
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[AuditLog]:
-    with PartyDatabase.at(tmp_path / "party.db") as database:
+    with PartyDatabase.create(tmp_path / "party.db") as database:
         yield AuditLog(database)
 
 

@@ -37,7 +37,7 @@ def run_on_disk(folder: Path) -> MemoryRun:
 
 def opened(path: Path) -> SqlJournal:
     """A journal in a database of its own, closed once nobody has it any more."""
-    database = PartyDatabase.at(path)
+    database = PartyDatabase.at(path) if path.exists() else PartyDatabase.create(path)
     journal = SqlJournal(database)
     weakref.finalize(journal, database.close)
     return journal

@@ -33,7 +33,7 @@ TERMS, SEATS = b"terms", (bytes([1]) * 32, bytes([2]) * 32)
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[PartyDatabase]:
-    with PartyDatabase.at(tmp_path / "party.db") as opened:
+    with PartyDatabase.create(tmp_path / "party.db") as opened:
         yield opened
 
 

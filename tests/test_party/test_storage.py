@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(path: Path) -> Iterator[PartyDatabase]:
-    with PartyDatabase.at(path) as opened:
+    with PartyDatabase.create(path) as opened:
         yield opened
 
 
@@ -69,7 +69,7 @@ def told(folder: Path) -> list[list[str]]:
 
 class TestOpening:
     def test_the_tables_are_those_that_the_program_expects(self, path: Path) -> None:
-        PartyDatabase.at(path).close()
+        PartyDatabase.create(path).close()
         with create_engine(f"sqlite:///{path}").connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
@@ -113,7 +113,7 @@ class TestOpening:
         assert str(tmp_path) not in str(caught.value)
 
     def test_a_newer_version_is_refused_and_left_as_it_is(self, path: Path) -> None:
-        PartyDatabase.at(path).close()
+        PartyDatabase.create(path).close()
         engine = create_engine(f"sqlite:///{path}")
         with engine.begin() as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -124,6 +124,35 @@ class TestOpening:
         assert (caught.value.code, caught.value.got) == ("PF-351", "version 9999")
         assert path.read_bytes() == before
 
+    @pytest.mark.parametrize(
+        "statements",
+        [
+            pytest.param([], id="a file of no length"),
+            pytest.param(["DROP TABLE alembic_version"], id="without its version"),
+            pytest.param(["DELETE FROM alembic_version"], id="with no version"),
+            pytest.param(["INSERT INTO alembic_version VALUES ('0000')"], id="with two"),
+        ],
+    )
+    def test_one_that_was_emptied_is_not_made_anew(self, path: Path, statements: list[str]) -> None:
+        """It would have forgotten what was answered, and answer it again."""
+        PartyDatabase.create(path).close()
+        engine = create_engine(f"sqlite:///{path}")
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+        engine.dispose()
+        if not statements:
+            path.write_bytes(b"")
+        for _ in range(2):  # nor is it at the second try
+            with pytest.raises(StorageDamagedError) as caught:
+                PartyDatabase.at(path)
+            assert caught.value.code == "PF-352"
+
+    def test_a_new_one_takes_nobodys_place(self, database: PartyDatabase, path: Path) -> None:
+        with pytest.raises(StorageError) as caught:
+            PartyDatabase.create(path)
+        assert str(caught.value).startswith("party.db must be made, got File exists")
+
     def test_a_file_of_something_else_is_refused(self, path: Path) -> None:
         path.write_bytes(b"name,age\n" * 2_000)
         with pytest.raises(StorageDamagedError) as caught:
@@ -131,7 +160,7 @@ class TestOpening:
         assert caught.value.code == "PF-352"
 
     def test_damage_is_found_when_it_is_opened(self, path: Path) -> None:
-        with PartyDatabase.at(path) as opened:
+        with PartyDatabase.create(path) as opened:
             SqlJournal(opened).claim([plan_of(n) for n in range(2_000)], plan_digest=PLAN)
         content = bytearray(path.read_bytes())
         middle = len(content) // 2 // 4096 * 4096
@@ -213,7 +242,7 @@ class TestJournal:
             SqlJournal(other)
 
     def test_a_closed_journal_writes_nothing(self, path: Path) -> None:
-        with PartyDatabase.at(path) as opened:
+        with PartyDatabase.create(path) as opened:
             journal = SqlJournal(opened)
         with pytest.raises(JournalStorageError):
             journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
@@ -363,7 +392,7 @@ class TestKilled:
 
     def _die_at(self, number: int, path: Path, *, stores_it: bool) -> tuple[bool, bool]:
         federation = Federation()
-        mortal = MortalDatabase(f"sqlite:///{path}")
+        mortal = MortalDatabase.create(path)
         move_in(federation, 0, mortal)
         federation.run.set_up()
         plans: list[bytes] = []
@@ -435,7 +464,7 @@ class TestKilled:
             assert journal.find(last) in (None, (y_of(len({number for _, number in steps}) + 1),))
 
     def test_a_second_process_may_look_but_not_be_the_node(self, tmp_path: Path) -> None:
-        with PartyDatabase.at(tmp_path / "party.db") as database:
+        with PartyDatabase.create(tmp_path / "party.db") as database:
             SqlJournal(database)
             store = SqlLedgerStore(database, budget=BUDGET)
             store.save(store.load().reserve("one", CHARGE))
@@ -466,7 +495,7 @@ class TestKilled:
         # A folder that everybody may enter: who may write everything becomes somebody else.
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            PartyDatabase.at(folder / "party.db").close()
+            PartyDatabase.create(folder / "party.db").close()
             for file in (*files_beside(folder / "party.db"), folder):
                 file.chmod(0o555 if file.is_dir() else 0o444)
             ended = subprocess.run(
@@ -488,7 +517,7 @@ class TestRestored:
         databases: dict[int, PartyDatabase] = {}
 
         def open_journal(place: int) -> SqlJournal:
-            databases[place] = PartyDatabase.at(tmp_path / f"{place}.db")
+            databases[place] = PartyDatabase.create(tmp_path / f"{place}.db")
             return SqlJournal(databases[place])
 
         run = MemoryRun(3, journal=open_journal)
