@@ -160,7 +160,6 @@ def verify(
         (
             f"{count} records, each bound to those before it: nothing was changed.",
             f"Head        {count}:{link.hex()}",
-            f"Signed      {signed or 'not: there are no keys'}",
             f"Coordinator holds {compared}",
         ),
     )
