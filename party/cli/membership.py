@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import CoordinatorDoor
+from party.enrollment import CoordinatorDoor, ask_membership, require_way_out
 from party.errors import (
     EnrollmentError,
     JournalLockedError,
@@ -65,10 +66,18 @@ def join(
     Compare the words by telephone first: they show that nobody changed the invitation.
     """
     invitation = _read_invitation(invite)
+    require_way_out(invitation.address)
     _compare(invitation, compared)
-    made = _site_for(site.absolute(), invitation)
-    with closing(CoordinatorDoor(made, clock=time.time)) as door:
-        answer = door.join(invitation.token)
+    folder = site.absolute()
+    is_new = not folder.exists()
+    made = _site_for(folder, invitation)
+    try:
+        with closing(CoordinatorDoor(made, clock=time.time)) as door:
+            answer = door.join(invitation.token)
+    except EnrollmentError as error:
+        if is_new and error.is_refusal:
+            _remove_unused(folder)
+        raise
     with opened_records(made) as opened:
         opened.records.note_joined(
             federation=made.fingerprint_of_federation, identity=made.identity.public
@@ -96,10 +105,12 @@ def join(
 def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
     """Show how this hospital stands: membership, data, teachers, peers, node."""
     opened = open_site(site)
-    membership, reason = _ask_if_possible(opened)
+    answer = _ask(opened)
+    membership = answer if isinstance(answer, Membership) else None
+    reason = _reason(answer)
     settings = opened.settings
     checked = _checked_peers(opened)
-    troubles = _troubles(opened)
+    troubles = _troubles(opened, answer)
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
@@ -144,8 +155,7 @@ def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.
     Nothing secret is fetched. The exit code is 1 where a certificate soon ends.
     """
     opened = open_site(site)
-    with closing(CoordinatorDoor(opened, clock=time.time)) as door:
-        membership = door.membership()
+    membership = ask_membership(opened)
     ca = _ends(opened)
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
     tls = _tls_check(opened)
@@ -249,8 +259,23 @@ def _site_for(folder: Path, invitation: Invitation) -> Site:
         and known.has_keys
     )
     if not is_same_one:
-        raise SiteError("a site is of one invitation: take another --site", "another's folder")
+        raise SiteError(
+            "a site is of one hospital in one federation: take another --site, or remove the "
+            "folder first if it was never approved there",
+            f"the folder of {known.settings.party} in {known.settings.federation}, at "
+            f"{known.settings.address}: {folder}",
+        )
     return known
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder that we made just now: the coordinator knows none of its keys."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        tell(f"Remove {folder} by hand ({error.strerror}): its keys are nobody's.")
+    else:
+        tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
 
 
 def _node_state(node: Status) -> str:
@@ -282,14 +307,23 @@ def _node_lines(node: Status | None) -> tuple[str, ...]:
 # Standing ---------------------------------------------------------------------------------------
 
 
-def _ask_if_possible(site: Site) -> tuple[Membership | None, str]:
+def _ask(site: Site) -> Membership | EnrollmentError | None:
+    """Ask the coordinator, if there is a key to ask with."""
     if not site.has_keys:
-        return None, "left: there are no keys"
+        return None
     try:
-        with closing(CoordinatorDoor(site, clock=time.time)) as door:
-            return door.membership(), ""
+        return ask_membership(site)
     except EnrollmentError as error:
-        return None, f"not known: {error.code}: {one_line(str(error))}"
+        return error
+
+
+def _reason(answer: Membership | EnrollmentError | None) -> str:
+    """Say why the membership is not known; empty if it is."""
+    if answer is None:
+        return "left: there are no keys"
+    if isinstance(answer, EnrollmentError):
+        return f"not known: {answer.code}: {one_line(str(answer))}"
+    return ""
 
 
 def _checked_peers(site: Site) -> int | None:
@@ -300,10 +334,16 @@ def _checked_peers(site: Site) -> int | None:
         return None
 
 
-def _troubles(site: Site) -> list[Check]:
+def _troubles(site: Site, answer: Membership | EnrollmentError | None) -> list[Check]:
     from party.doctor import OK, Surroundings, examine_standing  # noqa: PLC0415 - see _tls_check
 
-    return [check for check in examine_standing(site, Surroundings()) if check.state != OK]
+    def answered(_: Site) -> Membership:
+        if isinstance(answer, Membership):
+            return answer
+        raise answer or EnrollmentError("a site must have keys to ask", "none")
+
+    around = Surroundings(membership=answered)
+    return [check for check in examine_standing(site, around) if check.state != OK]
 
 
 def _tls_check(site: Site) -> Check:

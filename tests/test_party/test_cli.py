@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.errors import DatabaseError
 from party import cli
 from party.audit import AuditKind
 from party.site import KEYS, Site
@@ -25,6 +26,7 @@ from protocols.identity import SigningIdentity
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
+from tests.support.loopback_tls import proxy_server
 from tests.support.served_federation import ServedFederation, served_federation
 
 LINE = re.compile(r"pate-party: (PF-\d{3}): [^\n]+, got [^\n]+\n")
@@ -285,6 +287,84 @@ class TestJoin:
         ended = pate_party("join", path, "--site", tmp_path / "site", typed="y\n")
         assert (ended.code, error_code(ended)) == (5, "PF-250")
 
+    def test_a_request_that_is_refused_leaves_nothing_and_the_next_invitation_is_used(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> None:
+        folder, other = tmp_path / "site", tmp_path / "used.json"
+        used = replace(federation.enrollment.invite(name), token=bytes(16))
+        other.write_text(used.to_json(), encoding="utf-8")
+        words = spoken(federation.home.fingerprint)
+        ended = pate_party("join", other, "--site", folder, "--compared", words)
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert f"{folder} is removed" in ended.err
+        assert not folder.exists()
+        renamed = federation.invite(tmp_path, f"{name} two")
+        assert pate_party("join", renamed, "--site", folder, "--compared", words).code == 0
+
+    def test_a_folder_that_was_there_is_kept_whatever_is_answered(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        folder, path = tmp_path / "site", tmp_path / "used.json"
+        used = replace(federation.enrollment.invite(name), token=bytes(16))
+        path.write_text(used.to_json(), encoding="utf-8")
+        line = ("join", path, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+        with monkeypatch.context() as offline:
+            go_offline(offline)
+            assert error_code(pate_party(*line)) == "PF-341"
+        key = (folder / "identity.key").read_bytes()
+        assert error_code(pate_party(*line)) == "PF-341"
+        assert (folder / "identity.key").read_bytes() == key
+
+    def test_a_request_that_the_coordinator_could_not_work_on_is_not_taken_for_refused(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
+        line = ("join", invite, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+
+        def full(*_: object, **__: object) -> bytes:
+            raise DatabaseError("a database must be writable", "a full disk")
+
+        with monkeypatch.context() as broken:  # after the request was written down
+            broken.setattr(federation.enrollment, "_membership", full)
+            ended = pate_party(*line)
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert "status 503" in ended.err
+        assert pate_party(*line).code == 0
+
+    @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+    @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
+    def test_what_is_no_proxy_is_said_before_anything_is_made(  # noqa: PLR0917
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+        variable: str,
+        address: str,
+    ) -> None:
+        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
+        go_offline(monkeypatch)
+        monkeypatch.delenv("HTTPS_PROXY")
+        monkeypatch.setenv(variable, address)
+        ended = pate_party(
+            *("join", invite, "--site", folder),
+            *("--compared", spoken(federation.home.fingerprint)),
+        )
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert f"{variable} must be http://host:port" in ended.err
+        assert not folder.exists()
+
     def test_another_server_under_the_coordinators_address_is_refused(
         self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
     ) -> None:
@@ -321,6 +401,42 @@ class TestStatus:
         shown = pate_party("status", "--site", joined, "--format", "json").json
         assert shown["state"] is None
         assert "PF-341" in shown["reason"]
+
+    @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
+    def test_what_is_no_proxy_is_the_reason(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch, address: str
+    ) -> None:
+        go_offline(monkeypatch)
+        monkeypatch.setenv("HTTPS_PROXY", address)
+        shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert "HTTPS_PROXY must be http://host:port" in shown["reason"]
+
+    def test_a_proxy_for_plain_http_is_none_of_ours(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:1")
+        assert pate_party("status", "--site", joined, "--format", "json").json["reason"] == ""
+
+    def test_the_proxy_that_is_set_is_used(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        heads: list[bytes] = []
+        go_offline(monkeypatch)
+        with proxy_server(heads=heads) as port:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://us:pa%20ssword@127.0.0.1:{port}")
+            shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert shown["state"] == "requested"
+        assert heads[0].startswith(f"CONNECT {shown['coordinator']} HTTP/1.1\r\n".encode())
+        assert b"Basic dXM6cGEgc3N3b3Jk" in heads[0]
+
+    def test_a_revoked_hospital_whose_node_never_started_is_in_trouble(
+        self, federation: ServedFederation, pate_party: PateParty, member: Path, name: str
+    ) -> None:
+        assert "Trouble         membership" not in pate_party("status", "--site", member).out
+        federation.enrollment.revoke(name, door=federation.door)
+        shown = pate_party("status", "--site", member).out
+        assert "never started" in shown
+        assert "Trouble         membership: The coordinator revoked" in shown
 
 
 class TestData:
@@ -450,6 +566,31 @@ class TestMachine:
         for name in ("name", "connection", "tls", "clock", "data", "teacher", "file rights"):
             assert states[name] == "ok", name
         assert ended.code == ended.json["exit"]
+
+    def test_the_doctor_asks_whether_the_hospital_was_let_in(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        joined: Path,
+        tmp_path: Path,
+        name: str,
+    ) -> None:
+        def membership() -> tuple[str, str]:
+            checks = pate_party("doctor", "--site", joined, "--format", "json").json["checks"]
+            [found] = [one for one in checks if one["name"] == "membership"]
+            return found["state"], found["said"]
+
+        assert membership()[0] == "warn"
+        assert "did not approve" in membership()[1]
+        federation.approve(name, Site.open(joined).identity.public.fingerprint)
+        assert membership() == ("ok", "This hospital is a member.")
+        federation.enrollment.revoke(name, door=federation.door)
+        assert membership()[0] == "fail"
+        # Another identity is one that nobody enrolled.
+        stranger = SigningIdentity.generate().private_bytes.hex()
+        (joined / "identity.key").write_text(stranger, encoding="ascii")
+        assert membership()[0] == "fail"
+        assert "does not know this hospital" in membership()[1]
 
     def test_the_doctor_fails_where_something_does(
         self, pate_party: PateParty, member: Path
