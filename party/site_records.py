@@ -392,6 +392,23 @@ class SiteRecords:
             digest = bytes.fromhex(table)
             self._note_change(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
 
+    def note_rule(self, rule: str, value: str, *, file: bytes, by: str) -> None:
+        """Put on record that somebody set a rule in the settings.
+
+        Args:
+            rule: Its name.
+            value: Its value, as it was typed.
+            file: Digest of the settings' file that has it.
+            by: Who of our people did.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
+        self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by)
+
     def note_joined(self, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom.
 

@@ -104,7 +104,7 @@ def check_port(site: Site, around: Surroundings) -> Check:
         "port",
         FAIL,
         f"Port {port} on loopback is taken.",
-        "Choose another node_port in party.toml, or end the program that has it.",
+        "Choose another (`pate-party policy set node_port`), or end the program that has it.",
     )
 
 

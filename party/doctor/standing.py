@@ -110,7 +110,8 @@ def check_peers(site: Site, around: Surroundings) -> Check:
     if bodies < least:
         advice = (
             f"Telephone peers, then `pate-party peers add`: else runs are refused "
-            f"({Reason.UNCHECKED_PEERS.value}). The number is least_checked_peers in party.toml."
+            f"({Reason.UNCHECKED_PEERS.value}). Your owner changes the number by "
+            "`pate-party policy set least_checked_peers`."
         )
         return Check("peers", WARN, said, advice)
     return Check("peers", OK, said)

@@ -613,37 +613,6 @@ class TestMachine:
         ended = pate_party("service", "install", "--print", "--site", joined, "--user", "root")
         assert (ended.code, error_code(ended)) == (5, "PF-347")
 
-    def test_the_policy_is_shown_with_what_was_set_here(
-        self, pate_party: PateParty, joined: Path
-    ) -> None:
-        site = Site.open(joined)
-        site.save(replace(site.settings, policy={"least_parties": 7, "most_epsilon": 2}))
-        shown = pate_party("policy", "show", "--site", joined, "--format", "json").json
-        assert (shown["policy"]["least_parties"], shown["policy"]["most_epsilon"]) == (7, 2.0)
-        assert shown["set_here"] == ["least_parties", "most_epsilon"]
-        assert "approved_pools" not in shown["policy"]
-        assert "(default)" in pate_party("policy", "show", "--site", joined).out
-
-    @pytest.mark.parametrize(
-        "slip",
-        [
-            pytest.param(b"\n[policy]\nleast_checked_peers = 2\n", id="a section twice"),
-            pytest.param(b"least_checked_peers\n", id="no value"),
-            pytest.param(b"# \xff\n", id="not UTF-8"),
-        ],
-    )
-    def test_a_slip_in_the_settings_is_named_and_nobody_is_told_to_join_again(
-        self, pate_party: PateParty, joined: Path, slip: bytes
-    ) -> None:
-        site = Site.open(joined)
-        site.save(replace(site.settings, policy={"least_parties": 3}))
-        path = joined / "party.toml"
-        path.write_bytes(path.read_bytes() + slip)
-        ended = pate_party("policy", "show", "--site", joined)
-        assert (ended.code, error_code(ended)) == (5, "PF-340")
-        assert "party.toml must be TOML" in ended.err
-        assert "pate-party join" not in ended.err
-
 
 class TestLeaving:
     def test_keys_go_and_memory_stays(self, pate_party: PateParty, member: Path) -> None:
