@@ -377,6 +377,16 @@ class SiteRecords:
         _require_somebody(by)
         self._note_change(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
 
+    def paused(self) -> tuple[str, float] | None:
+        """Return who paused the site, and when in Unix seconds; None where it is not paused.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, _PAUSE)
+            return (row.changed_by, row.changed_at) if row and _is_paused(session) else None
+
     def note_settings(self, *, file: bytes, table: str) -> None:
         """Put on record which settings hold, if they are others than before.
 

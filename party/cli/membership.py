@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from party.doctor import Check
 
 FEW_DAYS: Final = 30
+SILENT_S: Final = 150.0
+"""A node hears the coordinator every minute; after twice that and what an answer may take, it does
+not any more."""
 
 
 def join(
@@ -109,12 +112,13 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     membership = answer if isinstance(answer, Membership) else None
     reason = _reason(answer)
     settings = opened.settings
-    checked = _checked_peers(opened)
+    checked, pause = _decided(opened)
     troubles = _troubles(opened, answer)
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
     node = read_status(opened.path(STATUS_FILE))
+    state = "" if node is None else _node_state(node, answer)
     show(
         output_format,
         {
@@ -133,7 +137,8 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "troubles": [
                 {"name": one.name, "state": one.state, "said": one.said} for one in troubles
             ],
-            "node": None if node is None else {**node.as_record(), "state": _node_state(node)},
+            "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
+            "node": None if node is None else {**node.as_record(), "state": state},
         },
         (
             f"Federation      {settings.federation}, at {settings.address}",
@@ -143,7 +148,8 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked} of "
             f"{'?' if peers is None else peers}",
-            *_node_lines(node),
+            *_node_lines(node, state),
+            *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),
             *(f"Trouble         {one.name}: {one.said} {one.advice}" for one in troubles),
         ),
     )
@@ -245,10 +251,9 @@ def _site_for(folder: Path, invitation: Invitation) -> Site:
     """Make the site, or go on with one whose request did not get through."""
     if not (folder / SETTINGS_FILE).exists():
         if invitation.expires_at <= time.time():
-            ended = datetime.fromtimestamp(invitation.expires_at, UTC)
             raise EnrollmentError(
                 "an invitation must be used in time: ask for another",
-                f"one that ended on {ended:%Y-%m-%d %H:%M} UTC",
+                f"one that ended on {_minute(invitation.expires_at)}",
             )
         return Site.create(folder, invitation)
     known = Site.open(folder)
@@ -278,15 +283,32 @@ def _remove_unused(folder: Path) -> None:
         tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
 
 
-def _node_state(node: Status) -> str:
-    """Whoever was killed could not say so."""
-    return node.state if node.is_alive(now=time.time()) else "stopped"
+def _node_state(node: Status, answer: Membership | EnrollmentError | None) -> str:
+    """Say how the node stands: itself it knows no more than that its SuperNode runs."""
+    now = time.time()
+    if not node.is_alive(now=now):  # whoever was killed could not say so
+        return "stopped"
+    if node.state not in ("ready", "paused"):
+        return node.state
+    if isinstance(answer, Membership) and answer.state != "member":
+        return "not let in"
+    if isinstance(answer, EnrollmentError):
+        return "not let in" if answer.is_refusal else "not connected"
+    return "not connected" if now - node.heard_at > SILENT_S else node.state
 
 
-def _node_lines(node: Status | None) -> tuple[str, ...]:
+def _node_lines(node: Status | None, state: str) -> tuple[str, ...]:
     if node is None:
         return ("Node            never started: pate-party start",)
-    lines = [f"Node            {_node_state(node)}, {node.tasks} task(s) ready"]
+    lines = [f"Node            {state}, {node.tasks} task(s) ready"]
+    if state == "not connected":
+        heard = f"{_minute(node.heard_at)}" if node.heard_at else "not since the start"
+        lines.append(f"Last heard      {heard}")
+    if state not in ("ready", "stopped") and node.supernode_starts > 1:
+        lines.append(
+            f"SuperNode       started {node.supernode_starts} times: log/supernode.log says why it "
+            "ended"
+        )
     if node.run:
         lines.append(
             f"Run             {node.run[:16]}: {node.batches_answered} batch(es) answered, "
@@ -297,11 +319,18 @@ def _node_lines(node: Status | None) -> tuple[str, ...]:
     if node.last_refusal:
         lines.append(f"Last refusal    {node.last_refusal}")
     if node.last_fault:
-        at = datetime.fromtimestamp(node.last_fault_at, UTC)
-        lines.append(f"Last fault      {node.last_fault}, {at:%Y-%m-%d %H:%M} UTC")
+        lines.append(f"Last fault      {node.last_fault}, {_minute(node.last_fault_at)}")
     if node.trouble:
         lines.append(f"Trouble         {node.trouble}")
     return tuple(lines)
+
+
+def _pause_words(by: str, at: float) -> str:
+    return f"since {_minute(at)}, by {by}: pate-party resume goes on"
+
+
+def _minute(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 # Standing ---------------------------------------------------------------------------------------
@@ -326,12 +355,13 @@ def _reason(answer: Membership | EnrollmentError | None) -> str:
     return ""
 
 
-def _checked_peers(site: Site) -> int | None:
+def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
+    """Return how many peers were checked, and who paused the site and when."""
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins())
+            return len(opened.records.pins()), opened.records.paused()
     except PartyError:  # what is wrong with the database, the troubles say
-        return None
+        return None, None
 
 
 def _troubles(site: Site, answer: Membership | EnrollmentError | None) -> list[Check]:

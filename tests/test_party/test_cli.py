@@ -7,9 +7,10 @@ import json
 import re
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from coordinator.errors import DatabaseError
 from party import cli
 from party.audit import AuditKind
 from party.site import KEYS, Site
+from party.status_file import Status, write_status
 from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
@@ -401,6 +403,77 @@ class TestStatus:
         shown = pate_party("status", "--site", joined, "--format", "json").json
         assert shown["state"] is None
         assert "PF-341" in shown["reason"]
+
+    def node(self, pate_party: PateParty, folder: Path) -> tuple[str, str]:
+        """The node's state as programs read it, and its line."""
+        state = pate_party("status", "--site", folder, "--format", "json").json["node"]["state"]
+        [line] = [
+            line
+            for line in pate_party("status", "--site", folder).out.splitlines()
+            if line.startswith("Node ")
+        ]
+        return state, line
+
+    def test_a_node_is_ready_while_it_is_heard_and_let_in(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        joined: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        now = time.time()
+        running = Status("ready", now, 7, tasks=1, membership="requested", heard_at=now)
+        write_status(joined / "status.json", running)
+        assert self.node(pate_party, joined)[0] == "not let in"
+        federation.approve(name, Site.open(joined).identity.public.fingerprint)
+        assert self.node(pate_party, joined)[0] == "ready"
+        federation.enrollment.revoke(name, door=federation.door)
+        assert self.node(pate_party, joined) == (
+            "not let in",
+            "Node            not let in, 1 task(s) ready",
+        )
+
+    @pytest.mark.parametrize("state", ["ready", "paused"])
+    def test_a_node_whose_coordinator_is_gone_is_not_connected(
+        self, pate_party: PateParty, member: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    ) -> None:
+        now = time.time()
+        running = Status(state, now, 7, membership="member", heard_at=now - 45, supernode_starts=3)
+        write_status(member / "status.json", running)
+        assert self.node(pate_party, member)[0] == state
+        go_offline(monkeypatch)
+        assert self.node(pate_party, member)[0] == "not connected"
+        shown = pate_party("status", "--site", member).out
+        assert (
+            f"Last heard      {datetime.fromtimestamp(now - 45, UTC):%Y-%m-%d %H:%M} UTC" in shown
+        )
+        assert "SuperNode       started 3 times" in shown
+
+    def test_a_node_that_does_not_hear_though_others_do_is_not_connected(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        now = time.time()
+        running = Status("ready", now, 7, membership="member", heard_at=now - 600)
+        write_status(member / "status.json", running)
+        assert self.node(pate_party, member)[0] == "not connected"
+        write_status(member / "status.json", replace(running, heard_at=0.0))
+        assert "Last heard      not since the start" in pate_party("status", "--site", member).out
+
+    def test_a_pause_is_shown_whether_a_node_runs_or_not(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        assert "Paused" not in pate_party("status", "--site", member).out
+        assert pate_party("pause", "--by", "M. Curie", "--site", member).code == 0
+        shown = pate_party("status", "--site", member).out
+        assert "Node            never started" in shown
+        assert "by M. Curie: pate-party resume" in shown
+        paused = pate_party("status", "--site", member, "--format", "json").json["paused"]
+        assert paused["by"] == "M. Curie"
+        write_status(member / "status.json", Status("stopped", 1.0, 7))
+        assert "Paused          since" in pate_party("status", "--site", member).out
+        assert pate_party("resume", "--by", "M. Curie", "--site", member).code == 0
+        assert "Paused" not in pate_party("status", "--site", member).out
 
     @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
     def test_what_is_no_proxy_is_the_reason(
