@@ -71,6 +71,7 @@ def install(
     if print_only:
         show(output_format, {"unit": made.text}, made.text.splitlines())
         return
+    made.require_user()
     made.install(unit)
     show(
         output_format,

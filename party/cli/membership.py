@@ -156,9 +156,11 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
 
 
 def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Ask again how this hospital stands, and how long certificates hold.
+    """Look whether a certificate has to be renewed, and tell by whom; nothing is changed here.
 
-    Nothing secret is fetched. The exit code is 1 where a certificate soon ends.
+    A hospital has no certificate of its own, and its keys do not end: what ends are the server's
+    certificate and the federation's CA, which the operator renews. The membership is asked for too.
+    The exit code is 1 where a certificate ends within 30 days, or this hospital is no member.
     """
     opened = open_site(site)
     membership = ask_membership(opened)
@@ -179,8 +181,12 @@ def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.
             f"Server          {tls.said}",
         ),
     )
-    if tls.state != "ok" or left < FEW_DAYS:
+    is_member, ends_soon = membership.state == "member", tls.state != "ok" or left < FEW_DAYS
+    if ends_soon:
         tell("Tell the operator: a certificate must be renewed soon.")
+    if not is_member:
+        tell("Ask the operator: this hospital is no member.")
+    if ends_soon or not is_member:
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -673,14 +674,31 @@ class TestMachine:
         assert "FAIL  data" in ended.out
 
     def test_the_unit_is_shown_and_written(
-        self, pate_party: PateParty, joined: Path, tmp_path: Path
+        self,
+        pate_party: PateParty,
+        joined: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        owner = SimpleNamespace(pw_uid=4242)
+        monkeypatch.setattr("pwd.getpwnam", lambda _: owner)
+        monkeypatch.setattr("party.systemd.owner_of", lambda _: 4242)
         line = ("service", "install", "--site", joined, "--user", "pate")
         shown = pate_party(*line, "--print")
         assert f'ReadWritePaths="{joined}"' in shown.out
         unit = tmp_path / "pate-party.service"
         assert pate_party(*line, "--unit", unit).code == 0
         assert unit.read_text("utf-8") == shown.out
+
+    def test_no_unit_is_written_for_a_user_that_is_not_there(
+        self, pate_party: PateParty, joined: Path, tmp_path: Path
+    ) -> None:
+        unit = tmp_path / "pate-party.service"
+        ended = pate_party(
+            *("service", "install", "--site", joined, "--user", "no-such-user", "--unit", unit)
+        )
+        assert (ended.code, error_code(ended)) == (5, "PF-347")
+        assert not unit.exists()
 
     def test_root_runs_no_node(self, pate_party: PateParty, joined: Path) -> None:
         ended = pate_party("service", "install", "--print", "--site", joined, "--user", "root")
@@ -736,3 +754,12 @@ class TestLeaving:
         assert ended.json["state"] == "member"
         assert ended.json["ca_days_left"] >= 3648
         assert ended.json["server"]["state"] == "ok"
+
+    def test_renew_says_who_is_no_member(self, pate_party: PateParty, joined: Path) -> None:
+        ended = pate_party("renew", "--site", joined)
+        assert ended.code == 1
+        assert "this hospital is no member" in ended.err
+        assert "certificate must be renewed" not in ended.err
+
+    def test_renew_says_what_it_does(self, pate_party: PateParty) -> None:
+        assert "nothing is changed here" in " ".join(pate_party("renew", "--help").out.split())
