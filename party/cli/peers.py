@@ -23,6 +23,7 @@ from party.peers import Standing, named_by, require_compared, standings
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
+from protocols.party_names import normalized
 
 peers_app = typer.Typer(
     help="The other hospitals, and who checked them.",
@@ -74,6 +75,7 @@ def add(  # noqa: PLR0917 - one argument per option
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Pin a peer whose words were compared with its own people, not with the coordinator."""
+    name = normalized(name)
     with open_records(site) as opened:
         identity = named_by(ask_membership(opened.site), name)
         require_compared(identity, compared)
@@ -94,7 +96,7 @@ def remove(
 ) -> None:
     """Drop a pin: from the next run on the peer counts for nothing."""
     with open_records(site) as opened:
-        pin = opened.records.remove_pin(name, by=decider(by))
+        pin = opened.records.remove_pin(normalized(name), by=decider(by))
     show(
         output_format,
         {"removed": name, "fingerprint": pin.identity.fingerprint.hex()},
