@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -184,7 +184,7 @@ class Service:
                 self._stopped.wait(_FIRST_PAUSE_S)
 
     @contextmanager
-    def _open_transport(self, nodes: int) -> Iterator[Transport]:
+    def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
         superlink = self._coordinator.superlink()
         with superlink.grid(is_over=self._stopped.is_set) as grid:
             yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
