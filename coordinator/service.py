@@ -226,7 +226,7 @@ class Service:
         )
 
     def _is_working(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        return self.superlink.is_kept and all(thread.is_alive() for thread in self._threads)
 
 
 class _EndedError(Exception):
