@@ -179,8 +179,8 @@ class Service:
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
                     is_due = False
-            except CoordinatorError as error:
-                _log.warning("nodes could not be let in or put out: %s", error.code)
+            except Exception as error:
+                _log.warning("nodes could not be let in or put out: %s", _reason(error))
                 self._stopped.wait(_FIRST_PAUSE_S)
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -48,3 +49,26 @@ def test_a_service_that_keeps_its_superlink_no_more_is_not_alive(serving: Servin
     serving.keeper_ends.set()
     serving.service.superlink._thread.join(20)
     assert serving.health() == 503
+
+
+def test_letting_in_goes_on_after_whatever_failed(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else no hospital would be let in or put out until the next start."""
+    caplog.set_level(logging.WARNING)
+    failed, went_on = threading.Event(), threading.Event()
+
+    def settle(door: object) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise KeyError("a word that nobody needs")
+        went_on.set()
+
+    monkeypatch.setattr(serving.coordinator, "superlink", object)
+    monkeypatch.setattr(serving.coordinator.enrollment, "settle", settle)
+    monkeypatch.setattr(SuperLinkChild, "is_ready", True)
+    assert failed.wait(20)
+    assert went_on.wait(20)
+    assert serving.health() == 200
+    assert "PF-490: a KeyError at " in caplog.text
+    assert "nobody needs" not in caplog.text
