@@ -119,7 +119,9 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        with self._with.open_transport(len(run.members)) as carrier:
+        # Who was approved later is at the SuperLink, too: this run is none of its business.
+        nodes = [one.node for one in run.members if one.node is not None]
+        with self._with.open_transport(nodes) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
             labeling = self._opened(run, transport)
             if labeling is None:

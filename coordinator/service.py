@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -179,12 +179,12 @@ class Service:
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
                     is_due = False
-            except CoordinatorError as error:
-                _log.warning("nodes could not be let in or put out: %s", error.code)
+            except Exception as error:
+                _log.warning("nodes could not be let in or put out: %s", _reason(error))
                 self._stopped.wait(_FIRST_PAUSE_S)
 
     @contextmanager
-    def _open_transport(self, nodes: int) -> Iterator[Transport]:
+    def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
         superlink = self._coordinator.superlink()
         with superlink.grid(is_over=self._stopped.is_set) as grid:
             yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
@@ -226,7 +226,7 @@ class Service:
         )
 
     def _is_working(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        return self.superlink.is_kept and all(thread.is_alive() for thread in self._threads)
 
 
 class _EndedError(Exception):

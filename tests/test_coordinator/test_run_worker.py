@@ -349,6 +349,55 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
     assert charges(federation) == [[EntryState.FORFEITED]] * 3
 
 
+def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    newcomer = federation.enroll("Newcomer")
+    federation.approve_pool(True)
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert newcomer.exchanges == []
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff" * 99, id="garbage"),
+        pytest.param(wire.pack([b"\xff" * 99]), id="a packet of garbage"),
+    ],
+)
+def test_a_node_that_is_nobodys_of_a_run_cannot_stop_it_even_if_it_is_asked(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """As by a way to nodes that knows no bounds."""
+    federation.ask()
+    stranger = federation.enroll("Stranger")
+    monkeypatch.setattr(stranger, "receive", lambda packet: answer)
+    everybody = range(len(federation.hospitals))
+    opened = federation._open_transport
+    monkeypatch.setattr(federation, "_open_transport", lambda nodes: opened(everybody))
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Worked) -> None:
+    """Its number is unknown until then: nobody else is asked in its place."""
+    west = federation.hospitals[2].site.identity.fingerprint
+    federation.ask()
+    federation.coordinator.enrollment._note_node(west, None)
+    run = federation.work()
+    assert (run.state, "no word of West" in run.reason) == (RunState.WAITING, True)
+    federation.coordinator.enrollment.settle(federation.door)
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
+
+
 def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -> None:
     federation.ask()
 
