@@ -133,6 +133,7 @@ class Service:
         pause = _FIRST_PAUSE_S
         queue = self._coordinator.queue
         while not self._stopped.is_set():
+            run = None
             try:
                 run = queue.next()
                 if run is None or not self.superlink.is_ready:
@@ -147,7 +148,8 @@ class Service:
                     return
                 reason = _reason(error)
                 _log.exception("a run is interrupted and will go on: %s", reason)
-                self._note_interruption(reason)
+                if run is not None:
+                    self._note_interruption(run, reason)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -159,13 +161,10 @@ class Service:
         if run.reason != reason:
             self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
 
-    def _note_interruption(self, reason: str) -> None:
+    def _note_interruption(self, run: Run, reason: str) -> None:
+        queue = self._coordinator.queue
         try:
-            run = self._coordinator.queue.next()
-            if run is not None and run.state is not RunState.QUEUED:
-                self._coordinator.queue.enter(
-                    run.name, RunState.WAITING, f"interrupted, will go on: {reason}"
-                )
+            queue.enter(run.name, RunState.WAITING, f"interrupted, will go on: {reason}")
         except CoordinatorError as error:
             _log.warning("the database does not answer: %s", error.code)
 
