@@ -36,6 +36,7 @@ from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.votes import TeacherWeights
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
+from protocols.rounds import CoordinatorState
 
 OFFER_AGAIN_S: Final = 10.0
 """Between two offers of a run that waits for hospitals."""
@@ -88,11 +89,7 @@ class RunWorker:
                 disk with the next call.
         """
         try:
-            request = RunRequest.from_json(run.request)
-            task = self._task(request)
-            members, gone = self._members(request)
-            rows = self._queue.take_up(run.name)
-            open_run = OpenRun(self._home, self._identity, request, task, members, rows)
+            open_run, gone = self._taken_up(run)
             if gone is None:
                 self._go_on(open_run)
             else:
@@ -104,6 +101,29 @@ class RunWorker:
             _log.warning("run %s was taken over by another service", run.name)
         except (RunStateError, RunRequestError, BrokenJournalError) as error:
             self._fail(run.name, error)
+
+    def give_up(self, run: Run, reason: str) -> None:
+        """End a run that nobody can go on with, and keep what it gave, if that can be read.
+
+        Args:
+            run: It.
+            reason: Why, for people; no secret.
+
+        Raises:
+            DatabaseError: the database does not answer: the run is where it was.
+        """
+        state = RunState.FAILED
+        try:
+            open_run, _ = self._taken_up(run)
+            self._read_out(open_run, reason)
+            if self._queue.find(run.name).state is RunState.STOPPING:
+                state = RunState.STOPPED
+        except DatabaseError:
+            raise
+        except Exception:
+            _log.exception("what run %s gave could not be written", run.name)
+        _log.error("run %s is given up: %s", run.name, reason)
+        self._queue.enter(run.name, state, reason)
 
     # Steps ------------------------------------------------------------------------------------
 
@@ -147,10 +167,10 @@ class RunWorker:
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
-        self._read_out(run, reason)
+        self._read_out(run, str(reason))
         self._fail(run.request.name, reason)
 
-    def _read_out(self, run: OpenRun, reason: Exception) -> None:
+    def _read_out(self, run: OpenRun, reason: str) -> None:
         """Keep what a run gave that nobody closes."""
         if run.is_unbegun:
             return
@@ -160,7 +180,8 @@ class RunWorker:
         except UnfinishedSetupError:
             run.give_up("the setup was cut off")
             return
-        run.warnings.append(f"The run was not closed: {reason}")
+        if labeling.round.state is not CoordinatorState.DONE:
+            run.warnings.append(f"The run was not closed: {reason}")
         self._note(run, labeling, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
@@ -189,7 +210,7 @@ class RunWorker:
             self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
             if stopping:
-                self._read_out(run, error)
+                self._read_out(run, str(error))
                 self._queue.enter(name, RunState.STOPPED, f"by the operator: {said(error)}")
             else:
                 self._wait_for_hospitals(run, said(error))
@@ -205,8 +226,8 @@ class RunWorker:
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
         """Offer a run to all its hospitals."""
-        labeling = run.begun(self._with, transport, sleep)
         try:
+            labeling = run.begun(self._with, transport, sleep)
             labeling.set_up()
         except PartyRefusedError as error:
             run.give_up(said(error))
@@ -369,6 +390,14 @@ class RunWorker:
         self._queue.enter(name, RunState.FAILED, said(error))
 
     # What it works on -------------------------------------------------------------------------
+
+    def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
+        """Become the one who works on a run; say, too, which of its hospitals is gone."""
+        request = RunRequest.from_json(run.request)
+        task = self._task(request)
+        members, gone = self._members(request)
+        rows = self._queue.take_up(run.name)
+        return OpenRun(self._home, self._identity, request, task, members, rows), gone
 
     def _task(self, request: RunRequest) -> LearningTask:
         try:

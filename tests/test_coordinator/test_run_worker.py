@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from coordinator import labeling
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
@@ -27,7 +28,8 @@ from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import NO_TASK
+from pate_fed.errors import InvalidTermsError
+from pate_fed.federation import NO_TASK, RunTerms
 from protocols import wire
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.worked import QUERIES, KilledError, Worked
@@ -114,6 +116,21 @@ def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital
     assert "PF-413" in run.reason
     assert "PF-315" in run.reason
     assert any(name in run.reason for name in NAMES)
+    assert not any(one.asked for one in federation.hospitals.values())
+
+
+def test_a_run_that_cannot_be_begun_fails_at_once(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of this program asked for it: terms that this one does not know."""
+    federation.ask()
+
+    def refuse(terms: RunTerms) -> None:
+        raise InvalidTermsError("terms must be of a kind that is known", "another")
+
+    monkeypatch.setattr(labeling, "rule_of", refuse)
+    run = federation.work()
+    assert (run.state, "must be of a kind" in run.reason) == (RunState.FAILED, True)
     assert not any(one.asked for one in federation.hospitals.values())
 
 

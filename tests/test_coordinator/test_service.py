@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +13,14 @@ import pytest
 from coordinator import service as service_module
 from coordinator.enrollment import NodeInside
 from coordinator.errors import SuperLinkError
+from coordinator.open_run import OpenRun, results_of
+from coordinator.results import Answers
 from coordinator.run_queue import RunState
-from coordinator.service import Service
+from coordinator.service import _MOST_FAILURES, Service
+from coordinator.stages import Stage
+from pate_fed.errors import RunDirectoryError
+from pate_fed.report.run_directory import _writing
+from pate_fed.students import Student
 from tests.support.deployed import NAMES
 from tests.support.loopback_home import make_home
 from tests.support.worked import Worked
@@ -147,3 +154,120 @@ def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
     served.link.is_ready = True
     served.wait_for(lambda: len(served.link.inside) == len(NAMES))
     assert sorted(served.link.inside.values()) == sorted(NAMES)
+
+
+# Runs that fail ----------------------------------------------------------------------------------
+
+
+def fail_training(
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
+) -> list[str]:
+    """Let the student of the run "first" never be trained; return where each try is noted."""
+    tries: list[str] = []
+    trains = OpenRun._student
+
+    def train(self: OpenRun, outcomes: Answers, seed: bytes) -> Student | None:
+        if self.request.name == "first":
+            tries.append(self.request.name)
+            raise error()
+        return trains(self, outcomes, seed)
+
+    monkeypatch.setattr(OpenRun, "_student", train)
+    return tries
+
+
+def unwritable() -> Exception:
+    """What the run directory says where the disk is full."""
+    try:
+        with _writing(Path("results")):
+            raise OSError(28, "No space left on device")
+    except RunDirectoryError as error:
+        return error
+    raise AssertionError
+
+
+def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = fail_training(served, monkeypatch, lambda: ValueError("a secret"))
+    served.federation.ask(queries=4)
+    served.federation.ask("second", queries=8)
+    served.start()
+    served.wait_until("first", RunState.FAILED)
+    run = served.queue.find("first")
+    assert run.reason.startswith("PF-490: a ValueError at ")
+    assert "secret" not in run.reason
+    assert 1 < len(tries) < 10
+    assert run.progress["answered"] == 4  # what was released is known: see the second run
+    served.wait_until("second", RunState.DONE)
+    assert served.queue.find("second").progress["from_store"] > 0
+
+
+def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        tries = fail_training(served, patch, unwritable)
+        served.federation.ask(queries=4)
+        served.start()
+        served.wait_for(lambda: len(tries) > 12)
+        assert served.queue.find("first").state in (RunState.WAITING, RunState.RUNNING)
+    served.wait_until("first", RunState.DONE)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [pytest.param(lambda: ValueError("x"), id="ours"), pytest.param(unwritable, id="full disk")],
+)
+def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
+) -> None:
+    tries = fail_training(served, monkeypatch, error)
+    served.federation.ask(queries=4)
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            served.queue.stop("first")
+
+    served.federation.on_stage = stop
+    served.start()
+    served.wait_until("first", RunState.FAILED)
+    assert tries
+
+
+def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_answers_again(
+    served: Served,
+) -> None:
+    served.federation.ask(batch_size=4)
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            served.queue.stop("first")
+
+    def break_down(number: int) -> None:
+        if served.queue.find("first").state is RunState.STOPPING:
+            raise ConnectionError
+
+    served.federation.on_stage, served.federation.on_exchange = stop, break_down
+    served.start()
+    served.wait_until("first", RunState.STOPPED)
+    run = served.queue.find("first")
+    assert (run.progress["answered"], "ConnectionError" in run.reason) == (4, True)
+    assert results_of(served.service.home, "first").is_dir()
+
+
+def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> None:
+    """Each batch fails a few times: it is slow, and no run that fails for ever."""
+    served.federation.ask(queries=12, batch_size=4)
+    failures: Counter[int] = Counter()
+
+    def break_down(number: int) -> None:
+        batch = int(served.queue.find("first").progress.get("batches", 0))
+        if batch and failures[batch] < 3:
+            failures[batch] += 1
+            raise RuntimeError
+
+    served.federation.on_exchange = break_down
+    served.start()
+    served.wait_until("first", RunState.DONE)
+    assert sum(failures.values()) > _MOST_FAILURES
