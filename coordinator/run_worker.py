@@ -281,6 +281,8 @@ class RunWorker:
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
+            if self._has_waited_for_people(run, labeling):
+                continue
             try:
                 labeling.ask(batch)
             except BudgetExhaustedError as error:
@@ -289,6 +291,23 @@ class RunWorker:
                 stopped_by = error
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
+
+    def _has_waited_for_people(self, run: OpenRun, labeling: LabelingRun) -> bool:
+        """Wait while hospitals' people keep a batch back; return whether that was so.
+
+        Another batch would be void for the same reason, at the charge of everybody else.
+        """
+        has_waited = False
+        while refusing := labeling.refusing(_UP_TO_PEOPLE):
+            who = ", ".join(f"{name} [{code}]" for name, code in refusing.items())
+            if not self._wait_for_hospitals(run, f"waits for the people of {who}"):
+                raise _HaltedError
+            self._require_members(run.request)
+            labeling.ask_refusing()
+            has_waited = True
+        if has_waited:
+            self._waiting_since.pop(run.request.name, None)
+        return has_waited
 
     def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
@@ -323,20 +342,25 @@ class RunWorker:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> None:
-        """Wait until a run is offered or taken up again, or give up once its patience is over."""
+    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> bool:
+        """Wait until a run is tried again, or give up once its patience is over.
+
+        Returns:
+            Whether it goes on; else it has ended, or rests.
+        """
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
-            return
+            return False
         since = self._waiting_since.setdefault(name, self._with.clock())
         if self._with.clock() - since > run.request.patience_s:
             del self._waiting_since[name]
             # What was begun may be taken up once hospitals are back.
             state = RunState.FAILED if run.is_unbegun else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")
-            return
+            return False
         self._wait(name, reason, OFFER_AGAIN_S)
+        return True
 
     def _wait(self, name: str, reason: str, seconds: float) -> None:
         _log.info("run %s waits: %s", name, reason)

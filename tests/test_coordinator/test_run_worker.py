@@ -206,6 +206,101 @@ def test_a_batch_that_waits_for_a_silent_hospital_says_for_whom(federation: Work
     require_sound(federation)
 
 
+def pause_hospital(federation: Worked, place: int, *, paused: bool) -> None:
+    """Do what `pate-party pause` and `resume` do at a hospital."""
+    node = federation.hospitals[place].node
+    assert node is not None
+    consent = replace(node._guard.consent, is_paused=paused)
+    guard = replace(node._guard, consent=consent)
+    node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+
+
+def pause_after_a_batch(federation: Worked, place: int) -> None:
+    has_paused: list[bool] = []
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.SETTLED and not has_paused:
+            has_paused.append(True)
+            pause_hospital(federation, place, paused=True)
+
+    federation.on_stage = pause
+
+
+def test_a_hospital_that_pauses_under_way_is_waited_for_at_the_charge_of_one_batch(
+    federation: Worked,
+) -> None:
+    """Batch after batch would be void for the same reason, and charged to everybody else."""
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+    said: list[tuple[RunState, str]] = []
+
+    def resume(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        said.append((run.state, run.reason))
+        if len(said) == 100:
+            pause_hospital(federation, 0, paused=False)
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert set(said) == {(RunState.WAITING, f"waits for the people of {NAMES[0]} [PF-323]")}
+    assert len(said) >= 100
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+    assert run.progress["void"] == 1
+    assert charges(federation) == [
+        [EntryState.COMMITTED] * 2,
+        *[[EntryState.COMMITTED, EntryState.FORFEITED, EntryState.COMMITTED]] * 2,
+    ]
+    assert len(labels(federation)) == QUERIES - 4  # a void batch counts against the caps
+
+
+def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def die(seconds: float) -> None:
+        raise KilledError
+
+    federation.on_wait = die
+    with pytest.raises(KilledError):
+        federation.work()
+    before = charges(federation)
+    with pytest.raises(KilledError):
+        federation.work()
+    assert charges(federation) == before
+    pause_hospital(federation, 0, paused=False)
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+    assert run.progress["void"] == 1
+
+
+def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
+    federation: Worked,
+) -> None:
+    federation.ask(patience_s=3 * OFFER_AGAIN_S)
+    pause_after_a_batch(federation, 0)
+    run = federation.work()
+    assert run.state is RunState.PAUSED
+    assert run.reason.startswith(f"its patience is over: waits for the people of {NAMES[0]}")
+    assert [len(one) for one in charges(federation)] == [1, 2, 2]
+    pause_hospital(federation, 0, paused=False)
+    federation.coordinator.queue.resume("first")
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+
+
+def test_a_run_that_can_do_without_a_paused_hospital_waits_for_nobody(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
+    federation.ask(form="masked")
+    pause_after_a_batch(federation, 0)
+    federation.on_wait = lambda seconds: pytest.fail("nobody is to be waited for")
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES), run.reason
+    assert run.progress["void"] == 0
+    federation.coordinator.close()
+
+
 def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) -> None:
     federation.ask(patience_s=0.0)
 
