@@ -417,7 +417,7 @@ class RunWorker:
 
     def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
         """Become the one who works on a run; say, too, which of its hospitals is gone."""
-        request = RunRequest.from_json(run.request)
+        request = RunRequest.from_json(self._queue.request(run.name))
         task = self._task(request)
         members, gone = self._members(request)
         rows = self._queue.take_up(run.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
 from coordinator.database import Database
 from coordinator.errors import RunQueueError, RunRequestError
@@ -35,7 +36,8 @@ def state(queue: RunQueue, name: str) -> RunState:
 def test_a_new_run_is_queued_and_keeps_what_was_asked(queue: RunQueue) -> None:
     queue.add("first", '{"a":1}')
     run = queue.find("first")
-    assert (run.state, run.request, run.reason) == (RunState.QUEUED, '{"a":1}', "")
+    assert (run.state, run.reason, run.is_begun) == (RunState.QUEUED, "", False)
+    assert queue.request("first") == '{"a":1}'
     assert run.created_at == NOW + timedelta(seconds=1)
 
 
@@ -46,7 +48,7 @@ def test_a_name_is_taken_once(queue: RunQueue) -> None:
 
 
 def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
-    for call in (queue.find, queue.pause, queue.resume, queue.stop, queue.take_up):
+    for call in (queue.find, queue.request, queue.pause, queue.resume, queue.stop, queue.take_up):
         with pytest.raises(RunQueueError, match="none called nobody"):
             call("nobody")
 
@@ -102,6 +104,30 @@ def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
     assert state(queue, "first") is RunState.STOPPING
     assert queue.find("first").reason == "South does not answer"
     assert queue.enter("first", RunState.STOPPED).state is RunState.STOPPED
+
+
+def test_what_was_asked_is_not_read_where_runs_are_looked_at(
+    queue: RunQueue, database: Database
+) -> None:
+    """That is done several times a second, and requests are as long as their queries are many."""
+    queue.add("first", "{}")
+    read: list[str] = []
+    event.listen(
+        database._engine,
+        "before_cursor_execute",
+        lambda connection, cursor, statement, *rest: read.append(statement),
+    )
+    for look in (
+        queue.all,
+        queue.next,
+        lambda: queue.find("first"),
+        lambda: queue.note("first", {}),
+    ):
+        look()
+    assert len(read) >= 4
+    assert not any("request" in statement for statement in read)
+    queue.request("first")
+    assert any("request" in statement for statement in read)
 
 
 def test_progress_is_kept_as_it_was_noted(queue: RunQueue) -> None:

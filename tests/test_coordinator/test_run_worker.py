@@ -650,8 +650,7 @@ def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:
     """What three hospitals answered is no answer of two of them and another."""
     federation.ask()
     federation.work()
-    row = federation.coordinator.queue.find("first")
-    request = RunRequest.from_json(row.request)
+    request = federation.request()
     digests = federation.task.pool.ask(request.queries).digests
     answers = ReleasedAnswers(federation.coordinator._database)
     same = {"pool_digest": federation.task.pool.digest, "task_digest": federation.task.digest}
@@ -715,7 +714,7 @@ def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     assert run.state is RunState.FAILED
     assert f"{NAMES[told_otherwise]} [PF-324]" in run.reason
     # The coordinator turns to the other task: now the others refuse.
-    home, request = federation.coordinator.home, RunRequest.from_json(run.request)
+    home, request = federation.coordinator.home, federation.request()
     home.path("pools", request.pool.hex()).write_bytes(swapped.to_bytes())
     turned = replace(request, name="second", task=swapped.digest, class_names=swapped.class_names)
     federation.coordinator.queue.add("second", turned.to_json())
