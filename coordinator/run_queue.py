@@ -136,6 +136,7 @@ class RunQueue:
                 request=request,
                 progress="{}",
                 fence=0,
+                waiting_since=None,
                 created_at=now,
                 updated_at=now,
             )
@@ -171,6 +172,7 @@ class RunQueue:
         """
 
         def change(row: RunRow) -> None:
+            row.waiting_since = None  # its patience begins anew
             if row.wanted == PAUSE:
                 row.wanted = ""
             elif row.state == RunState.PAUSED.value:
@@ -232,9 +234,30 @@ class RunQueue:
                 return
             row.state, row.reason = state.value, reason
             if state in ENDED or state is RunState.PAUSED:
-                row.wanted = ""
+                row.wanted, row.waiting_since = "", None
 
         return self._change(name, change)
+
+    def wait_since(self, name: str, *, now: datetime) -> datetime:
+        """Note that a run waits for its hospitals; return since when it does, over all restarts.
+
+        Args:
+            name: The run.
+            now: The time, with its zone.
+        """
+        with self._database.transaction() as session:
+            row = _row(session, name)
+            if row.waiting_since is None:
+                row.waiting_since = now
+            return _utc(row.waiting_since)
+
+    def end_wait(self, name: str) -> None:
+        """Note that a run waits for nobody any more."""
+
+        def change(row: RunRow) -> None:
+            row.waiting_since = None
+
+        self._change(name, change)
 
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
         """Note how far a run is: counts and released values alone."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from coordinator.enrollment import EnrolledParty
@@ -79,7 +80,6 @@ class RunWorker:
         self._parties = parties
         self._with = surroundings
         self._identity: SigningIdentity = home.identity
-        self._waiting_since: dict[str, float] = {}
 
     def work(self, run: Run) -> None:
         """Work on a run until it ends, rests, or has to wait; its state says which.
@@ -143,7 +143,7 @@ class RunWorker:
             labeling = self._opened(run, transport)
             if labeling is None:
                 return
-            self._waiting_since.pop(name, None)
+            self._queue.end_wait(name)
             self._enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
@@ -306,7 +306,7 @@ class RunWorker:
             labeling.ask_refusing()
             has_waited = True
         if has_waited:
-            self._waiting_since.pop(run.request.name, None)
+            self._queue.end_wait(run.request.name)
         return has_waited
 
     def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
@@ -352,9 +352,9 @@ class RunWorker:
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
             return False
-        since = self._waiting_since.setdefault(name, self._with.clock())
-        if self._with.clock() - since > run.request.patience_s:
-            del self._waiting_since[name]
+        now = datetime.fromtimestamp(self._with.clock(), UTC)
+        since = self._queue.wait_since(name, now=now)
+        if (now - since).total_seconds() > run.request.patience_s:
             # What was begun may be taken up once hospitals are back.
             state = RunState.FAILED if run.is_unbegun else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")

@@ -92,6 +92,27 @@ def test_a_run_under_way_is_asked_to_pause_and_may_be_told_otherwise(queue: RunQ
     assert queue.resume("first").state is RunState.QUEUED
 
 
+def test_a_run_waits_since_it_began_to_until_it_goes_on_rests_or_is_resumed(
+    queue: RunQueue,
+) -> None:
+    queue.add("first", "{}")
+    later = [NOW + timedelta(days=day) for day in range(9)]
+    assert queue.wait_since("first", now=later[0]) == later[0]
+    assert queue.wait_since("first", now=later[1]) == later[0]
+    queue.enter("first", RunState.WAITING, "for North")
+    queue.enter("first", RunState.RUNNING)
+    assert queue.wait_since("first", now=later[2]) == later[0]
+    queue.end_wait("first")
+    assert queue.wait_since("first", now=later[3]) == later[3]
+    queue.enter("first", RunState.PAUSED, "its patience is over")
+    queue.resume("first")
+    assert queue.wait_since("first", now=later[4]) == later[4]
+    queue.enter("first", RunState.WAITING)
+    queue.pause("first")
+    queue.resume("first")
+    assert queue.wait_since("first", now=later[5]) == later[5]
+
+
 def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
     """The service read the run before, and writes after."""
     queue.add("first", "{}")

@@ -95,16 +95,44 @@ def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     federation.coordinator.close()
 
 
-def test_patience_has_an_end(tmp_path: Path) -> None:
+def test_patience_has_an_end_over_all_restarts(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
     federation.ask(patience_s=1.5 * OFFER_AGAIN_S)
-    worker = federation.worker()  # how long it waited is in its memory
     for _ in range(2):
-        assert federation.work(worker=worker).state is RunState.WAITING
-    run = federation.work(worker=worker)
+        assert federation.work().state is RunState.WAITING  # each time a fresh worker
+    run = federation.work()
     assert run.state is RunState.FAILED
     assert run.reason.startswith("its patience is over: waits for the people of")
     federation.coordinator.close()
+
+
+def test_a_pause_is_no_waiting(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask(patience_s=24 * 3600.0)
+    queue, worker = federation.coordinator.queue, federation.worker()
+    assert federation.work(worker=worker).state is RunState.WAITING
+    queue.pause("first")
+    assert federation.work(worker=worker).state is RunState.PAUSED
+    federation.now += 3 * 24 * 3600
+    queue.resume("first")
+    assert federation.work(worker=worker).state is RunState.WAITING
+    federation.now += 2 * 24 * 3600
+    assert federation.work(worker=worker).state is RunState.FAILED
+    federation.coordinator.close()
+
+
+def test_a_run_that_went_on_has_all_its_patience_again(federation: Worked) -> None:
+    federation.ask(patience_s=3600.0)
+    for lost in (Stage.STORED, None):
+        federation.away.add(1)
+        assert federation.work().state is RunState.WAITING
+        federation.now += 3000.0
+        federation.away.clear()
+        federation.on_stage = die_at(lost) if lost else lambda stage: None
+        if lost:
+            with pytest.raises(KilledError):
+                federation.work()
+    assert federation.work().state is RunState.DONE
 
 
 def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital(
