@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from coordinator.errors import DatabaseError
 
-NEWEST: Final = "0005"
+NEWEST: Final = "0006"
 """The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600

@@ -15,7 +15,7 @@ from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run
-from coordinator.run_request import source_of
+from coordinator.run_request import RunRequest, source_of
 from coordinator.run_worker import RunWorker
 from coordinator.stages import Stage
 from coordinator.surroundings import Surroundings
@@ -165,6 +165,10 @@ class Worked:
             select=select,
             patience_s=patience_s,
         )
+
+    def request(self, name: str = "first") -> RunRequest:
+        """What was asked of a run."""
+        return RunRequest.from_json(self.coordinator.queue.request(name))
 
     def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:
         """Let a worker work on a run: a fresh one, as after a start, unless one is given."""
