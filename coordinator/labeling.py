@@ -80,6 +80,7 @@ from protocols.errors import (
     UnexpectedMessageError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Refusal
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
 from protocols.secure_sum import SecureSum
@@ -114,7 +115,8 @@ class Member:
         name: What people call it.
         identity: Its pinned identity.
         weights: Votes that each of its teachers casts per query.
-        node: Number of its node, where it is known before it signs: to name it if it never does.
+        node: Number of its node; None where nobody knows it before it signs, or nobody let it in
+            yet. To name it if it never signs.
     """
 
     name: str
@@ -316,6 +318,7 @@ class LabelingRun:
             if party in self._members
         }
         self._nodes: dict[bytes, int] = {}
+        self._refusals: dict[bytes, str] = {}
         self._settlement: bytes | None = None
         self._batch = 0
         self._words = 0
@@ -383,6 +386,23 @@ class LabelingRun:
     def voids(self) -> int:
         """Void batches so far."""
         return self._voids
+
+    def refusing(self, codes: Collection[str]) -> dict[str, str]:
+        """Return the parties that refused for now when they were asked last, each with its code.
+
+        Args:
+            codes: Those of refusals that may pass.
+
+        Returns:
+            Codes by name, in seat order; empty where a batch can do without these parties.
+        """
+        refusing = {
+            member.name: self._refusals[seat]
+            for seat, member in self._members.items()
+            if self._refusals.get(seat) in codes
+        }
+        seats = len(self._round.seats)
+        return refusing if seats - len(refusing) < self._form.threshold(seats) else {}
 
     @property
     def is_over(self) -> bool:
@@ -463,6 +483,15 @@ class LabelingRun:
         self._asked.update(indices)
         self._on_stage(Stage.RESERVED)
         return self._answer(asked)
+
+    def ask_refusing(self) -> None:
+        """Ask parties that refused whether they still would; one exchange, nothing is charged.
+
+        They are sent the run's record once more: it changes nothing there.
+        """
+        packet = wire.pack([self._round.record_frame])
+        nodes = [self._nodes[seat] for seat in self._refusals if seat in self._nodes]
+        self._recognize(self._transport.exchange(dict.fromkeys(nodes, packet)))
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
         """Bring the last batch to its end, after `resume`; as many exchanges as that needs.
@@ -683,11 +712,14 @@ class LabelingRun:
         return self.mechanism.with_predictions(predictions, total_votes=self.terms.total_votes)
 
     def _find_nodes(self) -> None:
-        """Offer the run to every node; who signs tells which party a node is."""
+        """Offer the run to the nodes; who signs tells which party a node is.
+
+        A node that is nobody's of the run may answer what it likes.
+        """
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.offer()])
         names = {member.node: member.name for member in self.members}
-        failures: list[str] = []
+        failures: dict[int, str] = {}
         restored: dict[int, bytes] = {}
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
             who = names.get(node, f"node {node}")
@@ -695,20 +727,22 @@ class LabelingRun:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
             except RefusedError as error:
-                failures.append(f"{who}: a refusal [{_cause_of(error)}]")
+                failures[node] = f"{who}: a refusal [{_cause_of(error)}]"
             except ProtocolError as error:
-                failures.append(f"{who}: {error} [{error.code}]")
+                failures[node] = f"{who}: {error} [{error.code}]"
                 if isinstance(error, HistoryError):
                     restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
-                failures.append(f"{who}: {error.code}")
+                failures[node] = f"{who}: {error.code}"
         self._store.save_statements(self._round.statements)
         if restored:  # a journal below what its party signed: the party is told, and stops
             shown = {node: wire.pack(self._said_by(party)) for node, party in restored.items()}
             self._transport.exchange(shown)
         missing = self._round.missing
-        if failures or missing:
-            first = failures[0] if failures else f"no word of {self._members[missing[0]].name}"
+        seated = [failure for node, failure in failures.items() if node in self._nodes.values()]
+        if missing or seated:
+            no_word = [f"no word of {self._members[seat].name}" for seat in missing]
+            first = [*seated, *failures.values(), *no_word][0]
             raise SetupError(
                 f"all {len(self._round.seats)} parties must take part",
                 f"{len(self._round.seats) - len(missing)} of them ({first})",
@@ -733,10 +767,19 @@ class LabelingRun:
         waiting = [node for node in self._transport.nodes() if node not in known]
         if len(known) == len(self._round.seats) or not waiting:
             return
-        for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
+        self._recognize(self._transport.exchange(dict.fromkeys(waiting, packet)))
+
+    def _recognize(self, answers: Mapping[int, bytes | Silence]) -> None:
+        """Note who answered the run's record, and who would refuse a batch for now."""
+        for node, answer in answers.items():
             try:
                 for frame in self._frames(answer):
-                    self._nodes.setdefault(self._round.recognize(frame), node)
+                    seat = self._round.recognize(frame)
+                    self._nodes.setdefault(seat, node)
+                    self._refusals.pop(seat, None)
+                    message = wire.decode(frame).message
+                    if isinstance(message, Refusal):
+                        self._refusals[seat] = message.reason
             except (ProtocolError, SilenceError):
                 continue
 
@@ -772,12 +815,21 @@ class LabelingRun:
         if self._was_resumed and failures:
             failures = self._tell_bare(plan, failures)
         failures = self._wait(plan, failures)
+        self._note_refusals(failures)
         self._on_stage(Stage.ANSWERED)
         self._reveal(failures)
         self._on_stage(Stage.REVEALED)
         opened = self._round.open_total()
         self._on_stage(Stage.OPENED)
         return opened
+
+    def _note_refusals(self, failures: list[PartyFailedError]) -> None:
+        refused = {one.party: one.cause for one in failures if isinstance(one, PartyRefusedError)}
+        self._refusals = {
+            seat: refused[member.name]
+            for seat, member in self._members.items()
+            if member.name in refused
+        }
 
     def _plan(self, batch: int, terms: bytes, *, words: int, phase: int) -> bytes:
         """Return the plan of a vector: the very one that was made before a restart, if any."""

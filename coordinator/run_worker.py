@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from coordinator.enrollment import EnrolledParty
@@ -33,9 +34,11 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.report import forget_unfinished
 from pate_fed.votes import TeacherWeights
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
+from protocols.rounds import CoordinatorState
 
 OFFER_AGAIN_S: Final = 10.0
 """Between two offers of a run that waits for hospitals."""
@@ -78,7 +81,6 @@ class RunWorker:
         self._parties = parties
         self._with = surroundings
         self._identity: SigningIdentity = home.identity
-        self._waiting_since: dict[str, float] = {}
 
     def work(self, run: Run) -> None:
         """Work on a run until it ends, rests, or has to wait; its state says which.
@@ -88,11 +90,7 @@ class RunWorker:
                 disk with the next call.
         """
         try:
-            request = RunRequest.from_json(run.request)
-            task = self._task(request)
-            members, gone = self._members(request)
-            rows = self._queue.take_up(run.name)
-            open_run = OpenRun(self._home, self._identity, request, task, members, rows)
+            open_run, gone = self._taken_up(run)
             if gone is None:
                 self._go_on(open_run)
             else:
@@ -104,6 +102,29 @@ class RunWorker:
             _log.warning("run %s was taken over by another service", run.name)
         except (RunStateError, RunRequestError, BrokenJournalError) as error:
             self._fail(run.name, error)
+
+    def give_up(self, run: Run, reason: str) -> None:
+        """End a run that nobody can go on with, and keep what it gave, if that can be read.
+
+        Args:
+            run: It.
+            reason: Why, for people; no secret.
+
+        Raises:
+            DatabaseError: the database does not answer: the run is where it was.
+        """
+        state = RunState.FAILED
+        try:
+            open_run, _ = self._taken_up(run)
+            self._read_out(open_run, reason)
+            if self._queue.find(run.name).state is RunState.STOPPING:
+                state = RunState.STOPPED
+        except DatabaseError:
+            raise
+        except Exception:
+            _log.exception("what run %s gave could not be written", run.name)
+        _log.error("run %s is given up: %s", run.name, reason)
+        self._queue.enter(run.name, state, reason)
 
     # Steps ------------------------------------------------------------------------------------
 
@@ -118,12 +139,14 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        with self._with.open_transport(len(run.members)) as carrier:
+        # Who was approved later is at the SuperLink, too: this run is none of its business.
+        nodes = [one.node for one in run.members if one.node is not None]
+        with self._with.open_transport(nodes) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
             labeling = self._opened(run, transport)
             if labeling is None:
                 return
-            self._waiting_since.pop(name, None)
+            self._queue.end_wait(name)
             self._enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
@@ -147,10 +170,10 @@ class RunWorker:
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
-        self._read_out(run, reason)
+        self._read_out(run, str(reason))
         self._fail(run.request.name, reason)
 
-    def _read_out(self, run: OpenRun, reason: Exception) -> None:
+    def _read_out(self, run: OpenRun, reason: str) -> None:
         """Keep what a run gave that nobody closes."""
         if run.is_unbegun:
             return
@@ -160,7 +183,8 @@ class RunWorker:
         except UnfinishedSetupError:
             run.give_up("the setup was cut off")
             return
-        run.warnings.append(f"The run was not closed: {reason}")
+        if labeling.round.state is not CoordinatorState.DONE:
+            run.warnings.append(f"The run was not closed: {reason}")
         self._note(run, labeling, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
@@ -189,7 +213,7 @@ class RunWorker:
             self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
             if stopping:
-                self._read_out(run, error)
+                self._read_out(run, str(error))
                 self._queue.enter(name, RunState.STOPPED, f"by the operator: {said(error)}")
             else:
                 self._wait_for_hospitals(run, said(error))
@@ -205,8 +229,8 @@ class RunWorker:
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
         """Offer a run to all its hospitals."""
-        labeling = run.begun(self._with, transport, sleep)
         try:
+            labeling = run.begun(self._with, transport, sleep)
             labeling.set_up()
         except PartyRefusedError as error:
             run.give_up(said(error))
@@ -260,6 +284,8 @@ class RunWorker:
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
+            if self._has_waited_for_people(run, labeling):
+                continue
             try:
                 labeling.ask(batch)
             except BudgetExhaustedError as error:
@@ -268,6 +294,23 @@ class RunWorker:
                 stopped_by = error
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
+
+    def _has_waited_for_people(self, run: OpenRun, labeling: LabelingRun) -> bool:
+        """Wait while hospitals' people keep a batch back; return whether that was so.
+
+        Another batch would be void for the same reason, at the charge of everybody else.
+        """
+        has_waited = False
+        while refusing := labeling.refusing(_UP_TO_PEOPLE):
+            who = ", ".join(f"{name} [{code}]" for name, code in refusing.items())
+            if not self._wait_for_hospitals(run, f"waits for the people of {who}"):
+                raise _HaltedError
+            self._require_members(run.request)
+            labeling.ask_refusing()
+            has_waited = True
+        if has_waited:
+            self._queue.end_wait(run.request.name)
+        return has_waited
 
     def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
@@ -289,7 +332,10 @@ class RunWorker:
         seconds: float,
     ) -> None:
         """Train the student and write the run directory; nothing if it was written before."""
-        if not run.has_answers or run.results.exists():
+        if not run.has_answers:
+            return
+        forget_unfinished(run.results)  # of a life that ended while it wrote
+        if run.results.exists():
             return
         run.results.parent.mkdir(mode=0o700, exist_ok=True)
         run.write_results(
@@ -302,20 +348,25 @@ class RunWorker:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> None:
-        """Wait until a run is offered or taken up again, or give up once its patience is over."""
+    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> bool:
+        """Wait until a run is tried again, or give up once its patience is over.
+
+        Returns:
+            Whether it goes on; else it has ended, or rests.
+        """
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
-            return
-        since = self._waiting_since.setdefault(name, self._with.clock())
-        if self._with.clock() - since > run.request.patience_s:
-            del self._waiting_since[name]
+            return False
+        now = datetime.fromtimestamp(self._with.clock(), UTC)
+        since = self._queue.wait_since(name, now=now)
+        if (now - since).total_seconds() > run.request.patience_s:
             # What was begun may be taken up once hospitals are back.
             state = RunState.FAILED if run.is_unbegun else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")
-            return
+            return False
         self._wait(name, reason, OFFER_AGAIN_S)
+        return True
 
     def _wait(self, name: str, reason: str, seconds: float) -> None:
         _log.info("run %s waits: %s", name, reason)
@@ -369,6 +420,14 @@ class RunWorker:
         self._queue.enter(name, RunState.FAILED, said(error))
 
     # What it works on -------------------------------------------------------------------------
+
+    def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
+        """Become the one who works on a run; say, too, which of its hospitals is gone."""
+        request = RunRequest.from_json(self._queue.request(run.name))
+        task = self._task(request)
+        members, gone = self._members(request)
+        rows = self._queue.take_up(run.name)
+        return OpenRun(self._home, self._identity, request, task, members, rows), gone
 
     def _task(self, request: RunRequest) -> LearningTask:
         try:

@@ -12,17 +12,22 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.certificates import days_left
+import httpx
+
+from coordinator.certificates import days_left, is_pair
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
+    DatabaseError,
     ServiceError,
+    SuperLinkError,
 )
 from coordinator.flower_app import GridTransport
 from coordinator.home import FederationHome, utc_now
@@ -49,6 +54,12 @@ _POLL_S: Final = 0.5
 _READY_S: Final = 180.0
 _FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
+_MOST_FAILURES: Final = 5
+"""Times that a run may fail where it stands, without coming further, before it is ended."""
+
+_PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
+"""What passes by itself, or once somebody mends it: a full disk, a database or Flower away."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -104,6 +115,7 @@ class Service:
             threading.Thread(target=target, name=name, daemon=True)
             for name, target in (("worker", self._work), ("members", self._let_in))
         ]
+        self._failures: Counter[tuple[str, int]] = Counter()
 
     @property
     def home(self) -> FederationHome:
@@ -133,6 +145,7 @@ class Service:
         pause = _FIRST_PAUSE_S
         queue = self._coordinator.queue
         while not self._stopped.is_set():
+            run = None
             try:
                 run = queue.next()
                 if run is None or not self.superlink.is_ready:
@@ -145,9 +158,9 @@ class Service:
             except Exception as error:
                 if self._stopped.is_set():
                     return
-                reason = _reason(error)
-                _log.exception("a run is interrupted and will go on: %s", reason)
-                self._note_interruption(reason)
+                _log.exception("work is interrupted: %s", _reason(error))
+                if run is not None:
+                    self._note_interruption(run, error)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -159,15 +172,28 @@ class Service:
         if run.reason != reason:
             self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
 
-    def _note_interruption(self, reason: str) -> None:
+    def _note_interruption(self, run: Run, error: Exception) -> None:
+        """Say that a run will go on, or end one that comes no further."""
+        queue, reason = self._coordinator.queue, _reason(error)
         try:
-            run = self._coordinator.queue.next()
-            if run is not None and run.state is not RunState.QUEUED:
-                self._coordinator.queue.enter(
-                    run.name, RunState.WAITING, f"interrupted, will go on: {reason}"
-                )
-        except CoordinatorError as error:
-            _log.warning("the database does not answer: %s", error.code)
+            if self._is_hopeless(queue.find(run.name), error):
+                self._worker.give_up(run, reason)
+            else:
+                queue.enter(run.name, RunState.WAITING, f"interrupted, will go on: {reason}")
+        except CoordinatorError as again:
+            _log.warning("the database does not answer: %s", again.code)
+
+    def _is_hopeless(self, run: Run, error: Exception) -> bool:
+        """Whether a run, as it is now, would fail for ever, and keep all others back.
+
+        What passes is no fault of the run's. One that is told to stop ends all the same.
+        """
+        is_stopping, passes = run.state is RunState.STOPPING, _passes(error)
+        if passes and not is_stopping:
+            return False
+        place = run.name, int(run.progress.get("batches", 0))
+        self._failures[place] += 1
+        return (is_stopping and not passes) or self._failures[place] >= _MOST_FAILURES
 
     def _let_in(self) -> None:
         """Let members' nodes in and put others out, at the start and whenever one is due."""
@@ -179,12 +205,12 @@ class Service:
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
                     is_due = False
-            except CoordinatorError as error:
-                _log.warning("nodes could not be let in or put out: %s", error.code)
+            except Exception as error:
+                _log.warning("nodes could not be let in or put out: %s", _reason(error))
                 self._stopped.wait(_FIRST_PAUSE_S)
 
     @contextmanager
-    def _open_transport(self, nodes: int) -> Iterator[Transport]:
+    def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
         superlink = self._coordinator.superlink()
         with superlink.grid(is_over=self._stopped.is_set) as grid:
             yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
@@ -226,7 +252,7 @@ class Service:
         )
 
     def _is_working(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        return self.superlink.is_kept and all(thread.is_alive() for thread in self._threads)
 
 
 class _EndedError(Exception):
@@ -285,11 +311,16 @@ def serve(
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
-    """Refuse a certificate that has ended, and warn of one that soon will.
+    """Refuse a certificate that has ended or is of another key; warn of one that soon will end.
 
     Raises:
-        CertificateError: it has ended, or cannot be read.
+        CertificateError: it has ended, cannot be read, or does not fit its key.
     """
+    if not is_pair(home.server_certificate, home.server_key):
+        raise CertificateError(
+            "the server's certificate must be that of its key: `pate-fed renew` makes both anew",
+            "another key's",
+        )
     left = days_left(home.server_certificate, now=now)
     if left <= 0:
         raise CertificateError(
@@ -309,6 +340,15 @@ def _lock(home: FederationHome) -> int:
         os.close(descriptor)
         raise ServiceError("one service must have the folder", "another one has it") from error
     return descriptor
+
+
+def _passes(error: BaseException | None) -> bool:
+    """Whether an error came of what passes by itself."""
+    while error is not None:
+        if isinstance(error, _PASSING):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _reason(error: Exception) -> str:

@@ -244,7 +244,22 @@ class PartyNode:
                 self._settle(received.event)
             case BlameRequest():
                 return self._judge_row()
+            case None if isinstance(wire.decode(frame).message, RunRecord):
+                return self._say_again(received.replies, of=frame)
         return received.replies
+
+    def _say_again(self, replies: tuple[bytes, ...], *, of: bytes) -> tuple[bytes, ...]:
+        """Answer the record of our run as before, unless a batch of it would be refused for now.
+
+        So a coordinator learns, at nobody's charge, when our people let the run go on.
+        """
+        run = self._run
+        if run is not None:
+            try:
+                self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
+            except RefusalError as error:
+                return (self._refusal(error.reason.value, of=of),)
+        return replies
 
     def _receive(self, frame: bytes) -> Received:
         """Hand a frame to its run. A run makes room for another that is truly offered, once.

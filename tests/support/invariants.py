@@ -95,14 +95,10 @@ class RunSeen:
     """
 
     run: Run
+    request: RunRequest
     labels: Mapping[int, int] | None = None
     batches: tuple[str, ...] = ()
     transcript: str = ""
-
-    @property
-    def request(self) -> RunRequest:
-        """What was asked for."""
-        return RunRequest.from_json(self.run.request)
 
 
 @dataclass(frozen=True)
@@ -199,15 +195,17 @@ def runs_seen(coordinator: Coordinator) -> tuple[RunSeen, ...]:
 
 def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     folder = results_of(coordinator.home, run.name)
+    request = RunRequest.from_json(coordinator.queue.request(run.name))
     if not folder.is_dir():
-        return RunSeen(run)
-    names = RunRequest.from_json(run.request).class_names
+        return RunSeen(run, request)
+    names = request.class_names
     with (folder / "labels.csv").open() as file:
         rows = [(int(row["query_id"]), row["label"]) for row in csv.DictReader(file)]
     labels = {index: names.index(label) for index, label in rows if label in names}
     privacy = json.loads((folder / "privacy.json").read_text())
     return RunSeen(
         run,
+        request,
         labels,
         tuple(entry["state"] for entry in privacy["ledger"]),
         (folder / "transcript.jsonl").read_text(),

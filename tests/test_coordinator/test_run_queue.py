@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
 from coordinator.database import Database
 from coordinator.errors import RunQueueError, RunRequestError
@@ -35,7 +36,8 @@ def state(queue: RunQueue, name: str) -> RunState:
 def test_a_new_run_is_queued_and_keeps_what_was_asked(queue: RunQueue) -> None:
     queue.add("first", '{"a":1}')
     run = queue.find("first")
-    assert (run.state, run.request, run.reason) == (RunState.QUEUED, '{"a":1}', "")
+    assert (run.state, run.reason, run.is_begun) == (RunState.QUEUED, "", False)
+    assert queue.request("first") == '{"a":1}'
     assert run.created_at == NOW + timedelta(seconds=1)
 
 
@@ -46,7 +48,7 @@ def test_a_name_is_taken_once(queue: RunQueue) -> None:
 
 
 def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
-    for call in (queue.find, queue.pause, queue.resume, queue.stop, queue.take_up):
+    for call in (queue.find, queue.request, queue.pause, queue.resume, queue.stop, queue.take_up):
         with pytest.raises(RunQueueError, match="none called nobody"):
             call("nobody")
 
@@ -90,6 +92,27 @@ def test_a_run_under_way_is_asked_to_pause_and_may_be_told_otherwise(queue: RunQ
     assert queue.resume("first").state is RunState.QUEUED
 
 
+def test_a_run_waits_since_it_began_to_until_it_goes_on_rests_or_is_resumed(
+    queue: RunQueue,
+) -> None:
+    queue.add("first", "{}")
+    later = [NOW + timedelta(days=day) for day in range(9)]
+    assert queue.wait_since("first", now=later[0]) == later[0]
+    assert queue.wait_since("first", now=later[1]) == later[0]
+    queue.enter("first", RunState.WAITING, "for North")
+    queue.enter("first", RunState.RUNNING)
+    assert queue.wait_since("first", now=later[2]) == later[0]
+    queue.end_wait("first")
+    assert queue.wait_since("first", now=later[3]) == later[3]
+    queue.enter("first", RunState.PAUSED, "its patience is over")
+    queue.resume("first")
+    assert queue.wait_since("first", now=later[4]) == later[4]
+    queue.enter("first", RunState.WAITING)
+    queue.pause("first")
+    queue.resume("first")
+    assert queue.wait_since("first", now=later[5]) == later[5]
+
+
 def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
     """The service read the run before, and writes after."""
     queue.add("first", "{}")
@@ -102,6 +125,30 @@ def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
     assert state(queue, "first") is RunState.STOPPING
     assert queue.find("first").reason == "South does not answer"
     assert queue.enter("first", RunState.STOPPED).state is RunState.STOPPED
+
+
+def test_what_was_asked_is_not_read_where_runs_are_looked_at(
+    queue: RunQueue, database: Database
+) -> None:
+    """That is done several times a second, and requests are as long as their queries are many."""
+    queue.add("first", "{}")
+    read: list[str] = []
+    event.listen(
+        database._engine,
+        "before_cursor_execute",
+        lambda connection, cursor, statement, *rest: read.append(statement),
+    )
+    for look in (
+        queue.all,
+        queue.next,
+        lambda: queue.find("first"),
+        lambda: queue.note("first", {}),
+    ):
+        look()
+    assert len(read) >= 4
+    assert not any("request" in statement for statement in read)
+    queue.request("first")
+    assert any("request" in statement for statement in read)
 
 
 def test_progress_is_kept_as_it_was_noted(queue: RunQueue) -> None:

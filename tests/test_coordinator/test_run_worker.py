@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from coordinator import labeling
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
@@ -27,7 +28,8 @@ from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import NO_TASK
+from pate_fed.errors import InvalidTermsError
+from pate_fed.federation import NO_TASK, RunTerms
 from protocols import wire
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.worked import QUERIES, KilledError, Worked
@@ -79,6 +81,25 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert not any("simulated" in line.lower() for line in privacy["not_protected"])
 
 
+def test_results_that_a_killed_life_left_half_written_are_written_anew(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    place = results_of(federation.coordinator.home, "first")
+    place.mkdir(parents=True)  # as it is between the name and what takes its place
+    left = place.with_name(f".{place.name}.partial-abc")
+    left.mkdir()
+    (left / "labels.csv").write_text("half a")
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+    assert not left.exists()
+    again = place.stat()
+    federation.work()
+    assert place.stat() == again  # what is finished stays
+
+
 def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
     federation.ask()
@@ -93,16 +114,44 @@ def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     federation.coordinator.close()
 
 
-def test_patience_has_an_end(tmp_path: Path) -> None:
+def test_patience_has_an_end_over_all_restarts(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
     federation.ask(patience_s=1.5 * OFFER_AGAIN_S)
-    worker = federation.worker()  # how long it waited is in its memory
     for _ in range(2):
-        assert federation.work(worker=worker).state is RunState.WAITING
-    run = federation.work(worker=worker)
+        assert federation.work().state is RunState.WAITING  # each time a fresh worker
+    run = federation.work()
     assert run.state is RunState.FAILED
     assert run.reason.startswith("its patience is over: waits for the people of")
     federation.coordinator.close()
+
+
+def test_a_pause_is_no_waiting(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask(patience_s=24 * 3600.0)
+    queue, worker = federation.coordinator.queue, federation.worker()
+    assert federation.work(worker=worker).state is RunState.WAITING
+    queue.pause("first")
+    assert federation.work(worker=worker).state is RunState.PAUSED
+    federation.now += 3 * 24 * 3600
+    queue.resume("first")
+    assert federation.work(worker=worker).state is RunState.WAITING
+    federation.now += 2 * 24 * 3600
+    assert federation.work(worker=worker).state is RunState.FAILED
+    federation.coordinator.close()
+
+
+def test_a_run_that_went_on_has_all_its_patience_again(federation: Worked) -> None:
+    federation.ask(patience_s=3600.0)
+    for lost in (Stage.STORED, None):
+        federation.away.add(1)
+        assert federation.work().state is RunState.WAITING
+        federation.now += 3000.0
+        federation.away.clear()
+        federation.on_stage = die_at(lost) if lost else lambda stage: None
+        if lost:
+            with pytest.raises(KilledError):
+                federation.work()
+    assert federation.work().state is RunState.DONE
 
 
 def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital(
@@ -114,6 +163,21 @@ def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital
     assert "PF-413" in run.reason
     assert "PF-315" in run.reason
     assert any(name in run.reason for name in NAMES)
+    assert not any(one.asked for one in federation.hospitals.values())
+
+
+def test_a_run_that_cannot_be_begun_fails_at_once(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of this program asked for it: terms that this one does not know."""
+    federation.ask()
+
+    def refuse(terms: RunTerms) -> None:
+        raise InvalidTermsError("terms must be of a kind that is known", "another")
+
+    monkeypatch.setattr(labeling, "rule_of", refuse)
+    run = federation.work()
+    assert (run.state, "must be of a kind" in run.reason) == (RunState.FAILED, True)
     assert not any(one.asked for one in federation.hospitals.values())
 
 
@@ -187,6 +251,101 @@ def test_a_batch_that_waits_for_a_silent_hospital_says_for_whom(federation: Work
     assert said[0] == (RunState.WAITING, f"waits for {NAMES[1]}")
     assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
     require_sound(federation)
+
+
+def pause_hospital(federation: Worked, place: int, *, paused: bool) -> None:
+    """Do what `pate-party pause` and `resume` do at a hospital."""
+    node = federation.hospitals[place].node
+    assert node is not None
+    consent = replace(node._guard.consent, is_paused=paused)
+    guard = replace(node._guard, consent=consent)
+    node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+
+
+def pause_after_a_batch(federation: Worked, place: int) -> None:
+    has_paused: list[bool] = []
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.SETTLED and not has_paused:
+            has_paused.append(True)
+            pause_hospital(federation, place, paused=True)
+
+    federation.on_stage = pause
+
+
+def test_a_hospital_that_pauses_under_way_is_waited_for_at_the_charge_of_one_batch(
+    federation: Worked,
+) -> None:
+    """Batch after batch would be void for the same reason, and charged to everybody else."""
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+    said: list[tuple[RunState, str]] = []
+
+    def resume(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        said.append((run.state, run.reason))
+        if len(said) == 100:
+            pause_hospital(federation, 0, paused=False)
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert set(said) == {(RunState.WAITING, f"waits for the people of {NAMES[0]} [PF-323]")}
+    assert len(said) >= 100
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+    assert run.progress["void"] == 1
+    assert charges(federation) == [
+        [EntryState.COMMITTED] * 2,
+        *[[EntryState.COMMITTED, EntryState.FORFEITED, EntryState.COMMITTED]] * 2,
+    ]
+    assert len(labels(federation)) == QUERIES - 4  # a void batch counts against the caps
+
+
+def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def die(seconds: float) -> None:
+        raise KilledError
+
+    federation.on_wait = die
+    with pytest.raises(KilledError):
+        federation.work()
+    before = charges(federation)
+    with pytest.raises(KilledError):
+        federation.work()
+    assert charges(federation) == before
+    pause_hospital(federation, 0, paused=False)
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+    assert run.progress["void"] == 1
+
+
+def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
+    federation: Worked,
+) -> None:
+    federation.ask(patience_s=3 * OFFER_AGAIN_S)
+    pause_after_a_batch(federation, 0)
+    run = federation.work()
+    assert run.state is RunState.PAUSED
+    assert run.reason.startswith(f"its patience is over: waits for the people of {NAMES[0]}")
+    assert [len(one) for one in charges(federation)] == [1, 2, 2]
+    pause_hospital(federation, 0, paused=False)
+    federation.coordinator.queue.resume("first")
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+
+
+def test_a_run_that_can_do_without_a_paused_hospital_waits_for_nobody(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
+    federation.ask(form="masked")
+    pause_after_a_batch(federation, 0)
+    federation.on_wait = lambda seconds: pytest.fail("nobody is to be waited for")
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES), run.reason
+    assert run.progress["void"] == 0
+    federation.coordinator.close()
 
 
 def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) -> None:
@@ -328,6 +487,55 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
     assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1)
     assert (run.progress["answered"], run.progress["epsilon"] > 0) == (0, True)
     assert charges(federation) == [[EntryState.FORFEITED]] * 3
+
+
+def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    newcomer = federation.enroll("Newcomer")
+    federation.approve_pool(True)
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert newcomer.exchanges == []
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff" * 99, id="garbage"),
+        pytest.param(wire.pack([b"\xff" * 99]), id="a packet of garbage"),
+    ],
+)
+def test_a_node_that_is_nobodys_of_a_run_cannot_stop_it_even_if_it_is_asked(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """As by a way to nodes that knows no bounds."""
+    federation.ask()
+    stranger = federation.enroll("Stranger")
+    monkeypatch.setattr(stranger, "receive", lambda packet: answer)
+    everybody = range(len(federation.hospitals))
+    opened = federation._open_transport
+    monkeypatch.setattr(federation, "_open_transport", lambda nodes: opened(everybody))
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Worked) -> None:
+    """Its number is unknown until then: nobody else is asked in its place."""
+    west = federation.hospitals[2].site.identity.fingerprint
+    federation.ask()
+    federation.coordinator.enrollment._note_node(west, None)
+    run = federation.work()
+    assert (run.state, "no word of West" in run.reason) == (RunState.WAITING, True)
+    federation.coordinator.enrollment.settle(federation.door)
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
 
 
 def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -> None:
@@ -538,8 +746,7 @@ def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:
     """What three hospitals answered is no answer of two of them and another."""
     federation.ask()
     federation.work()
-    row = federation.coordinator.queue.find("first")
-    request = RunRequest.from_json(row.request)
+    request = federation.request()
     digests = federation.task.pool.ask(request.queries).digests
     answers = ReleasedAnswers(federation.coordinator._database)
     same = {"pool_digest": federation.task.pool.digest, "task_digest": federation.task.digest}
@@ -603,7 +810,7 @@ def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     assert run.state is RunState.FAILED
     assert f"{NAMES[told_otherwise]} [PF-324]" in run.reason
     # The coordinator turns to the other task: now the others refuse.
-    home, request = federation.coordinator.home, RunRequest.from_json(run.request)
+    home, request = federation.coordinator.home, federation.request()
     home.path("pools", request.pool.hex()).write_bytes(swapped.to_bytes())
     turned = replace(request, name="second", task=swapped.digest, class_names=swapped.class_names)
     federation.coordinator.queue.add("second", turned.to_json())

@@ -98,6 +98,32 @@ class TestOrder:
         assert kinds(answer) == ["Refusal"]
 
 
+class TestRecordOnceMore:
+    """The coordinator asks who is there, and whether a batch would be refused for now."""
+
+    def test_a_paused_party_says_so_and_nothing_changes_there(self) -> None:
+        federation = ready()
+        federation.ask(0)
+        node, packet = federation.nodes[0], wire.pack([federation.run.round.record_frame])
+        before, guard, state = node.receive(packet), node._guard, node.state
+        assert kinds(before) == ["EnvelopeBundle"]
+        steps, ledger = list(federation.steps[0]), node.ledger
+        decided = {"pins": node._pins, "tasks": node._tasks}
+        for consent, reason in (
+            (Consent(is_paused=True), Reason.PAUSED),
+            (Consent(approved_runs={}), Reason.APPROVAL),
+        ):
+            node.adopt(guard=replace(guard, consent=consent), **decided)
+            [said] = messages(node.receive(packet))
+            assert isinstance(said, Refusal)
+            assert said.reason == reason.value
+            assert said.subject == federation.run.round.run_id  # of no plan: it promises nothing
+        node.adopt(guard=guard, **decided)
+        assert node.receive(packet) == before
+        assert (federation.steps[0], node.ledger, node.state) == (steps, ledger, state)
+        assert federation.ask(1).answered == 1
+
+
 BROKEN_TEACHERS = [
     pytest.param(lambda batch: 1 / 0, id="raise"),
     pytest.param(lambda batch: np.full((TEACHERS, len(batch)), np.nan), id="no numbers"),
