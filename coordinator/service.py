@@ -22,6 +22,7 @@ from typing import Final
 import httpx
 
 from coordinator.certificates import days_left, is_pair
+from coordinator.connections import listen
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -30,7 +31,7 @@ from coordinator.errors import (
     SuperLinkError,
 )
 from coordinator.flower_app import GridTransport
-from coordinator.home import FederationHome, utc_now
+from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.run_queue import Run, RunState
@@ -293,9 +294,7 @@ def serve(
         try:
             if not service.superlink.wait_until_ready(_READY_S):
                 if service.superlink.lacks_port:
-                    raise ServiceError(
-                        "the ports of federation.toml must be free", "one that is not: see the log"
-                    )
+                    require_ports(home)
                 raise ServiceError("the SuperLink must start", "no answer in time")
             on_ready(service)
             while True:
@@ -308,6 +307,17 @@ def serve(
     finally:
         coordinator.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_ports(home: FederationHome) -> None:
+    """Say which port the SuperLink lacks.
+
+    Raises:
+        ServiceError: a port is somebody else's.
+    """
+    settings = home.settings
+    for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
+        listen(host, port).close()
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
