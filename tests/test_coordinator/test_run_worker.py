@@ -22,7 +22,7 @@ from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
 from coordinator.open_run import results_of
 from coordinator.operator import Coordinator
-from coordinator.run_queue import RunQueue, RunState
+from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.stages import Stage
@@ -401,6 +401,44 @@ def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Wor
     assert federation.work().state is RunState.DONE
     require_sound(federation)
     assert len(labels(federation)) == QUERIES
+
+
+def test_a_run_that_is_resumed_in_the_moment_before_it_rests_goes_on(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.ask()
+    queue, has_paused = federation.coordinator.queue, []
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.STORED and not has_paused:
+            has_paused.append(queue.pause("first"))
+
+    look = queue.find
+
+    def look_then_resume(name: str) -> Run:
+        run = look(name)
+        if run.wanted == PAUSE:
+            queue.resume(name)
+        return run
+
+    federation.on_stage = pause
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "find", look_then_resume)
+        run = federation.work()
+    assert has_paused
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+
+
+def test_a_pause_of_a_run_that_waits_is_heard_before_anybody_is_offered_it(tmp_path: Path) -> None:
+    """The service was away when the operator said so, and the hospitals' people approved."""
+    federation = Worked(tmp_path, approved=False)
+    federation.ask()
+    assert federation.work().state is RunState.WAITING
+    federation.coordinator.queue.pause("first")
+    federation.approve_pool(True)
+    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
+    assert federation.work().state is RunState.PAUSED
+    federation.coordinator.close()
 
 
 def test_what_a_stopped_run_released_is_kept(federation: Worked, tmp_path: Path) -> None:
