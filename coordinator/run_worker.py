@@ -19,6 +19,7 @@ from coordinator.errors import (
     DatabaseError,
     PartyFailedError,
     PartyRefusedError,
+    RunEndedError,
     RunLockedError,
     RunRequestError,
     RunStateError,
@@ -284,6 +285,9 @@ class RunWorker:
             try:
                 labeling.ask(batch)
             except BudgetExhaustedError as error:
+                return error
+            except RunEndedError as error:
+                run.warnings.append(f"The run ended before all was asked: {error}")
                 return error
             except VoidBatchError as error:
                 stopped_by = error
