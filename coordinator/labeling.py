@@ -461,6 +461,7 @@ class LabelingRun:
         Raises:
             InvalidParameterError: a query was asked before, or is not in the pool; or predictions
                 came that do not fit.
+            RunEndedError: the run has expired; nothing happened.
             OutcomeCapError: a cap of the run is reached; nothing happened.
             BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
@@ -473,6 +474,8 @@ class LabelingRun:
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
         self._rule_for(indices, predictions)
+        if self._clock() >= self._expires_at:  # every hospital would refuse
+            raise RunEndedError("a run must be asked before it expires", "one that expired")
         self._look_for_missing()
         ledger = self._store.ledger()
         asked = AskedBatch(self._batch, indices, ledger.left, predictions)

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from coordinator.errors import CoordinatorError, InternalError, ServiceError
@@ -160,13 +160,17 @@ def _json(content: dict[str, bool]) -> bytes:
 
 def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             status, kind, content = monitor.answer(self.path)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Say nothing: monitoring asks often."""
@@ -196,7 +200,7 @@ class _Collector:
         for known, count in sorted(self._probe.members().items()):
             members.add_metric([known], count)
         yield members
-        yield GaugeMetricFamily(
+        yield CounterMetricFamily(
             "pate_fed_superlink_restarts",
             "How often the SuperLink had to be started again.",
             value=self._probe.restarts(),

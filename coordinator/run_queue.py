@@ -238,6 +238,19 @@ class RunQueue:
 
         return self._change(name, change)
 
+    def rest(self, name: str) -> bool:
+        """Pause a run if that is wanted still; return whether it rests.
+
+        Decided here, in one transaction: the operator may have resumed it since it was looked at.
+        """
+
+        def change(row: RunRow) -> None:
+            if row.wanted == PAUSE:
+                row.state, row.reason = RunState.PAUSED.value, _BY_OPERATOR
+                row.wanted, row.waiting_since = "", None
+
+        return self._change(name, change).state is RunState.PAUSED
+
     def wait_since(self, name: str, *, now: datetime) -> datetime:
         """Note that a run waits for its hospitals; return since when it does, over all restarts.
 

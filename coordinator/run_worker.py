@@ -19,6 +19,7 @@ from coordinator.errors import (
     DatabaseError,
     PartyFailedError,
     PartyRefusedError,
+    RunEndedError,
     RunLockedError,
     RunRequestError,
     RunStateError,
@@ -134,6 +135,7 @@ class RunWorker:
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
             return
+        self._rest_if_wanted(name)
         self._enter(name, RunState.RUNNING)
         start = time.monotonic()
         if run.is_unbegun and not run.left:
@@ -271,13 +273,10 @@ class RunWorker:
         while True:
             self._note(run, labeling, transport)
             self._require_members(run.request)
-            wanted = self._queue.find(name)
-            if wanted.state is RunState.STOPPING:
+            state = self._rest_if_wanted(name)
+            if state is RunState.STOPPING:
                 return _HaltedError()
-            if wanted.wanted == PAUSE:
-                self._queue.enter(name, RunState.PAUSED, "by the operator")
-                raise _HaltedError
-            if wanted.state is RunState.WAITING:  # nobody is waited for any more
+            if state is RunState.WAITING:  # nobody is waited for any more
                 self._enter(name, RunState.RUNNING)
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
@@ -289,6 +288,9 @@ class RunWorker:
             try:
                 labeling.ask(batch)
             except BudgetExhaustedError as error:
+                return error
+            except RunEndedError as error:
+                run.warnings.append(f"The run ended before all was asked: {error}")
                 return error
             except VoidBatchError as error:
                 stopped_by = error
@@ -398,12 +400,17 @@ class RunWorker:
         return sleep_and_say
 
     def _require_wanted(self, name: str) -> None:
+        if self._rest_if_wanted(name) is RunState.STOPPING:
+            raise _HaltedError
+
+    def _rest_if_wanted(self, name: str) -> RunState:
+        """Rest where the operator wants a pause; else return where the run stands."""
         run = self._queue.find(name)
         if run.wanted == PAUSE:
-            self._queue.enter(name, RunState.PAUSED, "by the operator")
-            raise _HaltedError
-        if run.state is RunState.STOPPING:
-            raise _HaltedError
+            if self._queue.rest(name):
+                raise _HaltedError
+            run = self._queue.find(name)  # the operator said otherwise just now
+        return run.state
 
     def _require_members(self, request: RunRequest) -> None:
         """Rest where a hospital was put out since: taken up again, the run ends."""

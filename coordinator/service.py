@@ -22,6 +22,7 @@ from typing import Final
 import httpx
 
 from coordinator.certificates import days_left, is_pair
+from coordinator.connections import listen
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -30,10 +31,10 @@ from coordinator.errors import (
     SuperLinkError,
 )
 from coordinator.flower_app import GridTransport
-from coordinator.home import FederationHome, utc_now
+from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
-from coordinator.run_queue import Run, RunState
+from coordinator.run_queue import PAUSE, Run, RunState
 from coordinator.run_worker import RunWorker, said
 from coordinator.stages import OnStage, pass_by
 from coordinator.superlink_child import SuperLinkChild
@@ -147,10 +148,8 @@ class Service:
         while not self._stopped.is_set():
             run = None
             try:
-                run = queue.next()
-                if run is None or not self.superlink.is_ready:
-                    if run is not None:
-                        self._note_waiting(run)
+                run = queue.next() if self.superlink.is_ready else self._next_without_hospitals()
+                if run is None:
                     self._stopped.wait(_POLL_S)
                     continue
                 self._worker.work(run)
@@ -163,6 +162,22 @@ class Service:
                     self._note_interruption(run, error)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _next_without_hospitals(self) -> Run | None:
+        """Return a run that can be worked on though no hospital can be reached: one that ends.
+
+        Of the others those rest that the operator wants paused, and the next one says why it waits.
+        """
+        queue = self._coordinator.queue
+        for run in queue.all():
+            if run.wanted == PAUSE:
+                queue.rest(run.name)
+            elif run.state is RunState.STOPPING and not run.is_begun:
+                return run
+        waits = queue.next()
+        if waits is not None:
+            self._note_waiting(waits)
+        return None
 
     def _note_waiting(self, run: Run) -> None:
         """Say why nobody works on a run: its hospitals cannot be reached by anybody now."""
@@ -293,9 +308,7 @@ def serve(
         try:
             if not service.superlink.wait_until_ready(_READY_S):
                 if service.superlink.lacks_port:
-                    raise ServiceError(
-                        "the ports of federation.toml must be free", "one that is not: see the log"
-                    )
+                    require_ports(home)
                 raise ServiceError("the SuperLink must start", "no answer in time")
             on_ready(service)
             while True:
@@ -308,6 +321,17 @@ def serve(
     finally:
         coordinator.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_ports(home: FederationHome) -> None:
+    """Say which port the SuperLink lacks.
+
+    Raises:
+        ServiceError: a port is somebody else's.
+    """
+    settings = home.settings
+    for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
+        listen(host, port).close()
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:

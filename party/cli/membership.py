@@ -30,6 +30,7 @@ from party.errors import (
     JournalLockedError,
     NotConfirmedError,
     PartyError,
+    ServiceError,
     SiteError,
     UsageError,
     WordsDifferError,
@@ -117,7 +118,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
-    node = read_status(opened.path(STATUS_FILE))
+    node, unread = _node(opened)
     state = "" if node is None else _node_state(node, answer)
     show(
         output_format,
@@ -139,6 +140,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             ],
             "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
             "node": None if node is None else {**node.as_record(), "state": state},
+            "node_unread": unread,
         },
         (
             f"Federation      {settings.federation}, at {settings.address}",
@@ -148,7 +150,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked} of "
             f"{'?' if peers is None else peers}",
-            *_node_lines(node, state),
+            *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),
             *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),
             *(f"Trouble         {one.name}: {one.said} {one.advice}" for one in troubles),
         ),
@@ -287,6 +289,14 @@ def _remove_unused(folder: Path) -> None:
         tell(f"Remove {folder} by hand ({error.strerror}): its keys are nobody's.")
     else:
         tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
+
+
+def _node(site: Site) -> tuple[Status | None, str]:
+    """Return how the node stands; else why that cannot be read: the node may be of another age."""
+    try:
+        return read_status(site.path(STATUS_FILE)), ""
+    except ServiceError as error:
+        return None, f"not known ({error.code}): {error}; the node writes it anew"
 
 
 def _node_state(node: Status, answer: Membership | EnrollmentError | None) -> str:

@@ -11,7 +11,7 @@ from party.doctor.surroundings import Surroundings
 from party.errors import BrokenAuditLogError, EnrollmentError, PartyError, Reason, RecordError
 from party.site import SETTINGS_FILE, Site
 from party.site_records import SiteRecords
-from party.status_file import FILE, read_status
+from party.status_file import FILE, known_status
 from party.storage import AuditLog, read_ledger
 from party.tasks import read_task
 from pate_fed.accounting import PrivacyLedger
@@ -74,7 +74,7 @@ def check_membership(site: Site, around: Surroundings) -> Check:
                 "invitation, to be used with another --site."
             )
             return Check("membership", FAIL, said, advice)
-    status = read_status(site.path(FILE))
+    status = known_status(site.path(FILE))
     state = "" if status is None else status.membership
     if not state:
         said = "The coordinator could not be asked whether this hospital is a member."

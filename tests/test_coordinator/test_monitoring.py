@@ -99,6 +99,8 @@ def test_alive_and_ready_are_told_apart(watched: Watched) -> None:
     assert watched.get("/healthz").status_code == 200
     watched.asked.alive = False
     assert watched.get("/healthz").status_code == 503
+    asked = httpx.head(f"http://127.0.0.1:{watched.metrics_port}/healthz", trust_env=False)
+    assert (asked.status_code, asked.content) == (503, b"")
 
 
 def test_a_database_that_is_gone_is_not_ready_and_no_traceback(watched: Watched) -> None:
@@ -122,7 +124,7 @@ def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
         'pate_fed_run_epsilon{run="first"} 1.5',
         'pate_fed_run_answered{run="second"} 0.0',
         'pate_fed_members{state="member"} 3.0',
-        "pate_fed_superlink_restarts 2.0",
+        "pate_fed_superlink_restarts_total 2.0",
         "pate_fed_certificate_days 41.5",
         "pate_fed_exchange_seconds_count 1.0",
         "pate_fed_exchange_seconds_sum 4.2",

@@ -92,6 +92,22 @@ def test_a_run_under_way_is_asked_to_pause_and_may_be_told_otherwise(queue: RunQ
     assert queue.resume("first").state is RunState.QUEUED
 
 
+def test_a_run_rests_only_if_that_is_wanted_still(queue: RunQueue) -> None:
+    """The service looked, and rests it; in between the operator resumes it."""
+    queue.add("first", "{}")
+    queue.enter("first", RunState.RUNNING)
+    queue.pause("first")
+    queue.resume("first")
+    assert not queue.rest("first")
+    assert state(queue, "first") is RunState.RUNNING
+    queue.pause("first")
+    assert queue.rest("first")
+    run = queue.find("first")
+    assert (run.state, run.wanted, run.reason) == (RunState.PAUSED, "", "by the operator")
+    assert queue.rest("first")  # it does
+    assert queue.resume("first").state is RunState.QUEUED
+
+
 def test_a_run_waits_since_it_began_to_until_it_goes_on_rests_or_is_resumed(
     queue: RunQueue,
 ) -> None:

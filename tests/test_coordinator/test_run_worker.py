@@ -20,9 +20,9 @@ from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
-from coordinator.open_run import results_of
+from coordinator.open_run import RUN_LIFETIME_S, results_of
 from coordinator.operator import Coordinator
-from coordinator.run_queue import RunQueue, RunState
+from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.stages import Stage
@@ -420,6 +420,44 @@ def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Wor
     assert federation.work().state is RunState.DONE
     require_sound(federation)
     assert len(labels(federation)) == QUERIES
+
+
+def test_a_run_that_is_resumed_in_the_moment_before_it_rests_goes_on(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.ask()
+    queue, has_paused = federation.coordinator.queue, []
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.STORED and not has_paused:
+            has_paused.append(queue.pause("first"))
+
+    look = queue.find
+
+    def look_then_resume(name: str) -> Run:
+        run = look(name)
+        if run.wanted == PAUSE:
+            queue.resume(name)
+        return run
+
+    federation.on_stage = pause
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "find", look_then_resume)
+        run = federation.work()
+    assert has_paused
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+
+
+def test_a_pause_of_a_run_that_waits_is_heard_before_anybody_is_offered_it(tmp_path: Path) -> None:
+    """The service was away when the operator said so, and the hospitals' people approved."""
+    federation = Worked(tmp_path, approved=False)
+    federation.ask()
+    assert federation.work().state is RunState.WAITING
+    federation.coordinator.queue.pause("first")
+    federation.approve_pool(True)
+    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
+    assert federation.work().state is RunState.PAUSED
+    federation.coordinator.close()
 
 
 def test_what_a_stopped_run_released_is_kept(federation: Worked, tmp_path: Path) -> None:
@@ -885,6 +923,34 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
     assert len(labels(federation)) == QUERIES
+
+
+@pytest.mark.parametrize("batches", [0, 1], ids=["with nothing", "with what it gave"])
+def test_a_run_that_has_expired_ends_and_spends_nothing_more(
+    federation: Worked, batches: int
+) -> None:
+    """Every hospital would refuse its batches, and be charged for what the others refused."""
+    federation.ask()
+    federation.on_stage = die_at(Stage.SETTLED if batches else Stage.RESERVED)
+    with pytest.raises(KilledError):
+        federation.work()
+    before = [list(one.asked) for one in federation.hospitals.values()]
+    federation.on_stage = lambda stage: None
+    late = federation.now = federation.now + RUN_LIFETIME_S
+    for one in federation.hospitals.values():
+        assert one.node is not None
+        one.node._clock = lambda: late
+    run = federation.work()
+    assert run.state is (RunState.DONE if batches else RunState.FAILED)
+    assert run.reason.startswith("PF-447: ")
+    assert "expired" in run.reason
+    assert run.progress["void"] == 0
+    assert charges(federation) == [[EntryState.COMMITTED] * batches] * 3
+    assert [list(one.asked) for one in federation.hospitals.values()] == before
+    if batches:
+        folder = results_of(federation.coordinator.home, "first")
+        warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
+        assert any(line.startswith("The run ended before all was asked") for line in warnings)
 
 
 def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Path) -> None:

@@ -146,6 +146,45 @@ def test_while_the_superlink_is_silent_a_run_says_that_it_waits_for_it(served: S
     served.wait_until("first", RunState.DONE)
 
 
+def test_what_the_operator_wants_is_heard_while_the_superlink_is_silent(served: Served) -> None:
+    for name in ("stopped", "paused", "waiting"):
+        served.federation.ask(name)
+    served.queue.enter("paused", RunState.WAITING, "for North")
+    served.queue.stop("stopped")
+    served.queue.pause("paused")
+    served.link.is_ready = False
+    served.start()
+    served.wait_until("stopped", RunState.STOPPED)
+    served.wait_until("paused", RunState.PAUSED)
+    served.wait_until("waiting", RunState.WAITING)
+    served.queue.stop("waiting")
+    served.wait_until("waiting", RunState.STOPPED)
+    assert not any(one.exchanges for one in served.federation.hospitals.values())
+
+
+def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_be_reached(
+    served: Served,
+) -> None:
+    served.federation.ask()
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            served.link.is_ready = False
+            raise ConnectionError
+
+    served.federation.on_stage = stop
+    served.start()
+    served.wait_for(lambda: "SuperLink" in served.queue.find("first").reason)
+    served.queue.stop("first")
+    time.sleep(0.2)
+    assert served.queue.find("first").state is RunState.STOPPING
+    served.federation.on_stage = lambda stage: None
+    served.link.is_ready = True
+    served.wait_until("first", RunState.STOPPED)
+    assert served.queue.find("first").reason == "by the operator"
+    assert served.queue.find("first").progress["answered"] == 4
+
+
 def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
     served.link.is_ready = False
     served.start()

@@ -29,9 +29,10 @@ from flwr.supernode.fleet_http_connection import http_request_response
 
 from coordinator import superlink as superlink_module
 from coordinator import superlink_child
-from coordinator.errors import SuperLinkError
+from coordinator.errors import ServiceError, SuperLinkError
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome
+from coordinator.service import require_ports
 from coordinator.superlink_child import SuperLinkChild, flower_variables
 from protocols import wire
 from tests.support.loopback_home import make_home
@@ -113,6 +114,9 @@ def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
         child.start()
         is_ready = child.wait_until_ready(180)
         child.stop()
+        with pytest.raises(ServiceError, match=f"port {home.settings.port} of 127.0.0.1 must be"):
+            require_ports(home)
+    require_ports(home)
     said = capfd.readouterr().err
     assert (is_ready, child.lacks_port) == (False, True)
     assert f"[PF-448] port {home.settings.port} of 127.0.0.1 must be ours to have" in said
