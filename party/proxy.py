@@ -6,14 +6,19 @@ what is connected to must be one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # no stub of it
 
 from party.errors import EnrollmentError
 
 _USUAL_PORT = 8080
+_MOST_LETTERS = 253
+_PART = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"{_PART}(?:\.{_PART})*\.?")
 # Of two that are set, the first counts; what is set for plain HTTP alone is not ours.
 _VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -71,7 +76,14 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
 def _split(address: str) -> SplitResult | None:
     try:
         found = urlsplit(address)
-        is_good = found.scheme == "http" and bool(found.hostname) and found.port != 0
+        is_good = found.scheme == "http" and found.port != 0 and _is_host(found.hostname or "")
     except ValueError:
         return None
     return found if is_good else None
+
+
+def _is_host(host: str) -> bool:
+    """Tell whether it can be looked up at all: libraries fail on others each in its own way."""
+    if ":" in host or host.replace(".", "").isdigit():
+        return bool(ip_address(host))
+    return len(host) <= _MOST_LETTERS and _HOST.fullmatch(host) is not None
