@@ -25,7 +25,7 @@ from tests.support.deployed import NAMES
 from tests.support.loopback_home import make_home
 from tests.support.worked import Worked
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 300.0
 
 
 class Link:
@@ -33,11 +33,12 @@ class Link:
 
     Attributes:
         is_ready: Whether it answers.
+        is_kept: Whether it would be started again.
         inside: Names of the nodes that were let in, by number.
     """
 
     def __init__(self) -> None:
-        self.is_ready = True
+        self.is_ready = self.is_kept = True
         self.restarts = 0
         self.inside: dict[int, str] = {}
 
