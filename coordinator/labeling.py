@@ -115,7 +115,8 @@ class Member:
         name: What people call it.
         identity: Its pinned identity.
         weights: Votes that each of its teachers casts per query.
-        node: Number of its node, where it is known before it signs: to name it if it never does.
+        node: Number of its node; None where nobody knows it before it signs, or nobody let it in
+            yet. To name it if it never signs.
     """
 
     name: str
@@ -714,11 +715,14 @@ class LabelingRun:
         return self.mechanism.with_predictions(predictions, total_votes=self.terms.total_votes)
 
     def _find_nodes(self) -> None:
-        """Offer the run to every node; who signs tells which party a node is."""
+        """Offer the run to the nodes; who signs tells which party a node is.
+
+        A node that is nobody's of the run may answer what it likes.
+        """
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.offer()])
         names = {member.node: member.name for member in self.members}
-        failures: list[str] = []
+        failures: dict[int, str] = {}
         restored: dict[int, bytes] = {}
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
             who = names.get(node, f"node {node}")
@@ -726,20 +730,22 @@ class LabelingRun:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
             except RefusedError as error:
-                failures.append(f"{who}: a refusal [{_cause_of(error)}]")
+                failures[node] = f"{who}: a refusal [{_cause_of(error)}]"
             except ProtocolError as error:
-                failures.append(f"{who}: {error} [{error.code}]")
+                failures[node] = f"{who}: {error} [{error.code}]"
                 if isinstance(error, HistoryError):
                     restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
-                failures.append(f"{who}: {error.code}")
+                failures[node] = f"{who}: {error.code}"
         self._store.save_statements(self._round.statements)
         if restored:  # a journal below what its party signed: the party is told, and stops
             shown = {node: wire.pack(self._said_by(party)) for node, party in restored.items()}
             self._transport.exchange(shown)
         missing = self._round.missing
-        if failures or missing:
-            first = failures[0] if failures else f"no word of {self._members[missing[0]].name}"
+        seated = [failure for node, failure in failures.items() if node in self._nodes.values()]
+        if missing or seated:
+            no_word = [f"no word of {self._members[seat].name}" for seat in missing]
+            first = [*seated, *failures.values(), *no_word][0]
             raise SetupError(
                 f"all {len(self._round.seats)} parties must take part",
                 f"{len(self._round.seats) - len(missing)} of them ({first})",

@@ -35,6 +35,7 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.report import forget_unfinished
 from pate_fed.votes import TeacherWeights
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
@@ -140,7 +141,9 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        with self._with.open_transport(len(run.members)) as carrier:
+        # Who was approved later is at the SuperLink, too: this run is none of its business.
+        nodes = [one.node for one in run.members if one.node is not None]
+        with self._with.open_transport(nodes) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
             labeling = self._opened(run, transport)
             if labeling is None:
@@ -332,7 +335,10 @@ class RunWorker:
         seconds: float,
     ) -> None:
         """Train the student and write the run directory; nothing if it was written before."""
-        if not run.has_answers or run.results.exists():
+        if not run.has_answers:
+            return
+        forget_unfinished(run.results)  # of a life that ended while it wrote
+        if run.results.exists():
             return
         run.results.parent.mkdir(mode=0o700, exist_ok=True)
         run.write_results(

@@ -13,7 +13,7 @@ import secrets
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,8 @@ from typing import Final
 
 import httpx
 
-from coordinator.certificates import days_left
+from coordinator.certificates import days_left, is_pair
+from coordinator.connections import listen
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -30,7 +31,7 @@ from coordinator.errors import (
     SuperLinkError,
 )
 from coordinator.flower_app import GridTransport
-from coordinator.home import FederationHome, utc_now
+from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.run_queue import PAUSE, Run, RunState
@@ -219,12 +220,12 @@ class Service:
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
                     is_due = False
-            except CoordinatorError as error:
-                _log.warning("nodes could not be let in or put out: %s", error.code)
+            except Exception as error:
+                _log.warning("nodes could not be let in or put out: %s", _reason(error))
                 self._stopped.wait(_FIRST_PAUSE_S)
 
     @contextmanager
-    def _open_transport(self, nodes: int) -> Iterator[Transport]:
+    def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
         superlink = self._coordinator.superlink()
         with superlink.grid(is_over=self._stopped.is_set) as grid:
             yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
@@ -266,7 +267,7 @@ class Service:
         )
 
     def _is_working(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        return self.superlink.is_kept and all(thread.is_alive() for thread in self._threads)
 
 
 class _EndedError(Exception):
@@ -307,9 +308,7 @@ def serve(
         try:
             if not service.superlink.wait_until_ready(_READY_S):
                 if service.superlink.lacks_port:
-                    raise ServiceError(
-                        "the ports of federation.toml must be free", "one that is not: see the log"
-                    )
+                    require_ports(home)
                 raise ServiceError("the SuperLink must start", "no answer in time")
             on_ready(service)
             while True:
@@ -324,12 +323,28 @@ def serve(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def require_certificate(home: FederationHome, *, now: datetime) -> None:
-    """Refuse a certificate that has ended, and warn of one that soon will.
+def require_ports(home: FederationHome) -> None:
+    """Say which port the SuperLink lacks.
 
     Raises:
-        CertificateError: it has ended, or cannot be read.
+        ServiceError: a port is somebody else's.
     """
+    settings = home.settings
+    for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
+        listen(host, port).close()
+
+
+def require_certificate(home: FederationHome, *, now: datetime) -> None:
+    """Refuse a certificate that has ended or is of another key; warn of one that soon will end.
+
+    Raises:
+        CertificateError: it has ended, cannot be read, or does not fit its key.
+    """
+    if not is_pair(home.server_certificate, home.server_key):
+        raise CertificateError(
+            "the server's certificate must be that of its key: `pate-fed renew` makes both anew",
+            "another key's",
+        )
     left = days_left(home.server_certificate, now=now)
     if left <= 0:
         raise CertificateError(

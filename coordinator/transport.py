@@ -45,7 +45,7 @@ class Transport(ABC):
 
     @abstractmethod
     def nodes(self) -> list[int]:
-        """Return the nodes that can be reached."""
+        """Return the nodes that can be reached, of those that it was opened for."""
 
     def exchange(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         """Send one packet to each node and wait for the answers.

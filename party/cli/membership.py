@@ -29,6 +29,7 @@ from party.errors import (
     JournalLockedError,
     NotConfirmedError,
     PartyError,
+    ServiceError,
     SiteError,
     UsageError,
     WordsDifferError,
@@ -103,7 +104,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
-    node = read_status(opened.path(STATUS_FILE))
+    node, unread = _node(opened)
     show(
         output_format,
         {
@@ -123,6 +124,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
                 {"name": one.name, "state": one.state, "said": one.said} for one in troubles
             ],
             "node": None if node is None else {**node.as_record(), "state": _node_state(node)},
+            "node_unread": unread,
         },
         (
             f"Federation      {settings.federation}, at {settings.address}",
@@ -132,7 +134,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked} of "
             f"{'?' if peers is None else peers}",
-            *_node_lines(node),
+            *(_node_lines(node) if not unread else (f"Node            {unread}",)),
             *(f"Trouble         {one.name}: {one.said} {one.advice}" for one in troubles),
         ),
     )
@@ -251,6 +253,14 @@ def _site_for(folder: Path, invitation: Invitation) -> Site:
     if not is_same_one:
         raise SiteError("a site is of one invitation: take another --site", "another's folder")
     return known
+
+
+def _node(site: Site) -> tuple[Status | None, str]:
+    """Return how the node stands; else why that cannot be read: the node may be of another age."""
+    try:
+        return read_status(site.path(STATUS_FILE)), ""
+    except ServiceError as error:
+        return None, f"not known ({error.code}): {error}; the node writes it anew"
 
 
 def _node_state(node: Status) -> str:

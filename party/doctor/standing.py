@@ -11,7 +11,7 @@ from party.doctor.surroundings import Surroundings
 from party.errors import BrokenAuditLogError, PartyError, Reason, RecordError
 from party.site import SETTINGS_FILE, Site
 from party.site_records import SiteRecords
-from party.status_file import FILE, read_status
+from party.status_file import FILE, known_status
 from party.storage import AuditLog, read_ledger
 from party.tasks import read_task
 from pate_fed.accounting import PrivacyLedger
@@ -64,7 +64,7 @@ def check_membership(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
     if site.missing_keys:
         said = f"The site's folder has no {' and no '.join(site.missing_keys)}."
         return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
-    status = read_status(site.path(FILE))
+    status = known_status(site.path(FILE))
     state = "" if status is None else status.membership
     if state == "revoked":
         said = "The coordinator revoked this hospital's membership."

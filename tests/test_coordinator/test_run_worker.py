@@ -85,6 +85,25 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert not any("simulated" in line.lower() for line in privacy["not_protected"])
 
 
+def test_results_that_a_killed_life_left_half_written_are_written_anew(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    place = results_of(federation.coordinator.home, "first")
+    place.mkdir(parents=True)  # as it is between the name and what takes its place
+    left = place.with_name(f".{place.name}.partial-abc")
+    left.mkdir()
+    (left / "labels.csv").write_text("half a")
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+    assert not left.exists()
+    again = place.stat()
+    federation.work()
+    assert place.stat() == again  # what is finished stays
+
+
 def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
     federation.ask()
@@ -548,6 +567,55 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
     assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1)
     assert (run.progress["answered"], run.progress["epsilon"] > 0) == (0, True)
     assert charges(federation) == [[EntryState.FORFEITED]] * 3
+
+
+def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    newcomer = federation.enroll("Newcomer")
+    federation.approve_pool(True)
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert newcomer.exchanges == []
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff" * 99, id="garbage"),
+        pytest.param(wire.pack([b"\xff" * 99]), id="a packet of garbage"),
+    ],
+)
+def test_a_node_that_is_nobodys_of_a_run_cannot_stop_it_even_if_it_is_asked(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """As by a way to nodes that knows no bounds."""
+    federation.ask()
+    stranger = federation.enroll("Stranger")
+    monkeypatch.setattr(stranger, "receive", lambda packet: answer)
+    everybody = range(len(federation.hospitals))
+    opened = federation._open_transport
+    monkeypatch.setattr(federation, "_open_transport", lambda nodes: opened(everybody))
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Worked) -> None:
+    """Its number is unknown until then: nobody else is asked in its place."""
+    west = federation.hospitals[2].site.identity.fingerprint
+    federation.ask()
+    federation.coordinator.enrollment._note_node(west, None)
+    run = federation.work()
+    assert (run.state, "no word of West" in run.reason) == (RunState.WAITING, True)
+    federation.coordinator.enrollment.settle(federation.door)
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
 
 
 def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -> None:

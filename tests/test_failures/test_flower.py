@@ -85,7 +85,7 @@ def test_a_superlink_that_is_killed_in_the_middle_of_a_batch_loses_nothing(tmp_p
             assert states == [EntryState.COMMITTED] * 2
         metrics = f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics"
         shown = httpx.get(metrics, trust_env=False).text
-        assert "pate_fed_superlink_restarts 1.0" in shown
+        assert "pate_fed_superlink_restarts_total 1.0" in shown
 
 
 def test_a_service_that_is_told_to_end_within_an_exchange_ends_soon_and_its_run_is_taken_up(

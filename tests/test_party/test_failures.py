@@ -17,7 +17,7 @@ from sqlalchemy import event
 
 from coordinator.errors import CoordinatorError, VoidBatchError
 from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
-from party.errors import Reason, StorageError
+from party.errors import Reason, ServiceError, StorageError
 from party.site import DATABASE_FILE, Site
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import Status, read_status, write_status
@@ -215,6 +215,27 @@ class TestStanding:
         site = make_site(tmp_path / "site")
         write_status(site.path(STATUS_FILE), Status("ready", 1.0, 1, membership=membership))
         assert standing(site)["membership"][0] == state
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"heard_at": None}, id="a field of another version is not there"),
+            pytest.param({"more": 1}, id="one is new"),
+            pytest.param({"at": "noon"}, id="one is of another kind"),
+            pytest.param({"schema_version": 2}, id="another version"),
+        ],
+    )
+    def test_a_status_of_another_version_keeps_no_node_from_starting(
+        self, tmp_path: Path, change: dict[str, Any]
+    ) -> None:
+        path = make_site(tmp_path / "site").path(STATUS_FILE)
+        write_status(path, Status("stopped", 1.0, 1, membership="member"))
+        record = {**json.loads(path.read_text("utf-8")), **change}
+        kept = {name: value for name, value in record.items() if value is not None}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+        with pytest.raises(ServiceError):
+            read_status(path)
+        assert standing(Site.open(path.parent))["membership"][0] == OK
 
     @pytest.mark.parametrize(
         ("left_s", "state"),
