@@ -176,7 +176,7 @@ class RunWorker:
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
             state = RunState.DONE if run.has_answers else RunState.FAILED
-            self._queue.enter(name, state, said(stopped_by))
+            self._queue.enter(name, state, "; ".join((said(stopped_by), *_flaws(labeling))))
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
@@ -295,6 +295,7 @@ class RunWorker:
                 continue
             try:
                 labeling.ask(batch)
+                stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:
                 return error
             except RunEndedError as error:
