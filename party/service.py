@@ -205,6 +205,11 @@ class PartyService:
         """
         return bool(self._membership[0])
 
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the coordinator said last that it revoked this hospital."""
+        return self._membership[0] == "revoked"
+
     def signed_head(self) -> bytes:
         """Say where the audit log stands, for the coordinator to keep."""
         return sign_head(*self._audit.end, self._site.identity)
@@ -488,6 +493,7 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
         settings.command(),
         environment={**os.environ, "FLWR_HOME": str(site.path("flower"))},
         log=site.path("log", "supernode.log"),
+        is_revoked=lambda: service.is_revoked,
     )
     executor = Executor(
         build(lambda _: service),
