@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, defer
 
 from coordinator.database import AttemptRow, Database, RunAttempt, RunRow, RunStepRow
@@ -32,9 +32,6 @@ class RunState(StrEnum):
     STOPPED = "stopped"  # by the operator
 
 
-WORK_ORDER: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
-"""States of the runs that a service works on, the first of them first."""
-
 ENDED: Final = frozenset({RunState.DONE, RunState.FAILED, RunState.STOPPED})
 PAUSE: Final = "pause"
 
@@ -44,6 +41,7 @@ class Run:
     """A run as the database knows it.
 
     Attributes:
+        number: Its number among all.
         name: What the operator calls it.
         state: Where it stands.
         wanted: "pause" if it is to be paused after the exchange that is under way; else "".
@@ -54,6 +52,7 @@ class Run:
         updated_at: When that last changed.
     """
 
+    number: int
     name: str
     state: RunState
     wanted: str
@@ -137,6 +136,7 @@ class RunQueue:
                 progress="{}",
                 fence=0,
                 waiting_since=None,
+                turn=_last_turn(session),
                 created_at=now,
                 updated_at=now,
             )
@@ -199,13 +199,14 @@ class RunQueue:
     # The service ------------------------------------------------------------------------------
 
     def next(self) -> Run | None:
-        """Return the run to work on: one that was begun before one that was not."""
-        runs = self.all()
-        for state in WORK_ORDER:
-            for run in runs:
-                if run.state is state:
-                    return run
-        return None
+        """Return the run to work on: one that ends, then one that was begun, then one to begin.
+
+        Those that are to be begun take turns: one that waits for its hospitals keeps no other back.
+        One that was begun is worked on until it is over, or rests, before any other.
+        """
+        with self._database.transaction() as session:
+            found = _runs(session, _SHOWN.where(RunRow.state.in_(_OPEN)).order_by(RunRow.turn))
+        return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
         """Become the one who works on a run. Whoever took it up before can store nothing more.
@@ -216,6 +217,7 @@ class RunQueue:
         """
         with self._database.transaction() as session:
             row = _row(session, name)
+            row.turn = _last_turn(session)
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
@@ -292,6 +294,23 @@ class RunQueue:
 _BY_OPERATOR: Final = "by the operator"
 
 
+_OPEN: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
+"""States of the runs that a service works on."""
+
+
+def _rank(run: Run) -> tuple[int, int]:
+    """Order runs that are open; those of one rank stay in the order of their turns."""
+    if run.state is RunState.STOPPING:
+        return 0, 0
+    if run.is_begun:  # hospitals leave it where they are offered another one
+        return (2 if run.state is RunState.QUEUED else 1), run.number
+    return 3, 0
+
+
+def _last_turn(session: Session) -> int:
+    return (session.scalar(select(func.max(RunRow.turn))) or 0) + 1
+
+
 _IS_BEGUN: Final = (
     select(RunStepRow.attempt)
     .join(AttemptRow, AttemptRow.number == RunStepRow.attempt)
@@ -299,6 +318,7 @@ _IS_BEGUN: Final = (
     .exists()
 )
 _SHOWN: Final = select(
+    RunRow.number,
     RunRow.name,
     RunRow.state,
     RunRow.wanted,
@@ -334,6 +354,7 @@ def _unknown(name: str) -> RunQueueError:
 def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
     return [
         Run(
+            number=row.number,
             name=row.name,
             state=RunState(row.state),
             wanted=row.wanted,

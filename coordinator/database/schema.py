@@ -93,6 +93,7 @@ class RunRow(Base):
     progress: Mapped[str] = mapped_column(Text)
     fence: Mapped[int]
     waiting_since: Mapped[datetime | None] = mapped_column(Moment)
+    turn: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(Moment)
     updated_at: Mapped[datetime] = mapped_column(Moment)
 

@@ -88,7 +88,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 
 def run(name: str, state: RunState, **progress: float) -> Run:
-    return Run(name, state, "", "a secret", True, progress, NOW, NOW)
+    return Run(1, name, state, "", "a secret", True, progress, NOW, NOW)
 
 
 def test_alive_and_ready_are_told_apart(watched: Watched) -> None:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event
 
-from coordinator.database import Database
+from coordinator.database import Database, RunAttempt, SqlCoordinatorJournal
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.operator import follow
 from coordinator.run_queue import ENDED, PAUSE, Run, RunQueue, RunState
+from protocols.rounds.coordinator_journal import RunClosed
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -53,20 +54,55 @@ def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
             call("nobody")
 
 
+def begin(queue: RunQueue, name: str) -> RunAttempt:
+    """Let the hospitals of a run be offered it."""
+    attempt = queue.take_up(name)
+    SqlCoordinatorJournal(attempt).append(RunClosed(b"c"))
+    queue.enter(name, RunState.RUNNING)
+    return attempt
+
+
 def test_what_was_begun_comes_before_what_was_not_and_what_ends_before_that(
     queue: RunQueue,
 ) -> None:
-    for name in ("one", "two", "three"):
+    for name in ("one", "two", "three", "four"):
         queue.add(name, "{}")
-    queue.enter("two", RunState.WAITING, "for North")
-    assert queue.next() == queue.find("two")
-    queue.stop("three")
-    assert queue.next() == queue.find("three")
     for name in ("two", "three"):
+        begin(queue, name)
+        assert queue.find(name).is_begun
+    queue.pause("two")
+    queue.rest("two")
+    queue.resume("two")
+    queue.enter("three", RunState.WAITING, "for North")
+    for _ in range(3):  # between two batches of it there is none of another
+        assert queue.next() == queue.find("three")
+        queue.take_up("three")
+    queue.stop("four")
+    assert queue.next() == queue.find("four")
+    for name in ("three", "four"):
         queue.enter(name, RunState.DONE)
+    assert queue.next() == queue.find("two")
+    queue.enter("two", RunState.DONE)
     assert queue.next() == queue.find("one")
     queue.pause("one")
     assert queue.next() is None
+
+
+def test_runs_that_are_to_be_begun_take_turns(queue: RunQueue) -> None:
+    for name in ("one", "two"):
+        queue.add(name, "{}")
+    tried = []
+    for _ in range(5):
+        run = queue.next()
+        assert run is not None
+        tried.append(run.name)
+        attempt = queue.take_up(run.name)
+        SqlCoordinatorJournal(attempt).append(RunClosed(b"c"))
+        attempt.give_up("waits for North")
+        queue.enter(run.name, RunState.WAITING, "waits for North")
+        if len(tried) == 2:
+            queue.add("three", "{}")  # who comes later stands behind who was there
+    assert tried == ["one", "two", "one", "two", "three"]
 
 
 @pytest.mark.parametrize("ended", sorted(ENDED), ids=str)

@@ -26,12 +26,15 @@ from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.stages import Stage
+from party.guard import Consent
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from protocols import wire
+from protocols.messages import Plan
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
+from tests.support.invariants import messages_in
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -56,9 +59,10 @@ def charges(federation: Worked) -> list[list[EntryState]]:
     ]
 
 
-def require_sound(federation: Worked) -> None:
-    """Every label is right, every query was voted on once, every batch charged once."""
+def require_sound(federation: Worked, *, answered: int = QUERIES) -> None:
+    """So many labels are there, each is right, and every query was voted on once."""
     truth = true_class(federation.task.inputs)
+    assert len(labels(federation)) == answered
     assert labels(federation) == {index: CLASSES[truth[index]] for index in labels(federation)}
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) <= {1}
@@ -322,6 +326,47 @@ def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
     assert run.progress["void"] == 1
 
 
+def test_a_void_batch_is_no_reason_for_the_end_of_a_run_that_went_on(federation: Worked) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def resume(seconds: float) -> None:
+        pause_hospital(federation, 0, paused=False)
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "1 of its batches are void")
+
+
+def test_a_run_that_its_void_batches_ended_says_so_and_what_else_went_wrong(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def resume(seconds: float) -> None:
+        """It is ready once more, and paused again before the next batch comes."""
+        node = federation.hospitals[0].node
+        assert node is not None
+        pause_hospital(federation, 0, paused=False)
+        paused = replace(node._guard, consent=Consent(is_paused=True))
+        receive = node.receive
+        node.receive = lambda packet: (
+            (  # type: ignore[method-assign]
+                node.adopt(guard=paused, pins=node._pins, tasks=node._tasks)
+                if any(isinstance(one, Plan) for one in messages_in(packet))
+                else None
+            )
+            or receive(packet)
+        )
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 2)
+    assert run.reason.startswith("PF-411: ")
+    assert run.reason.endswith("; 2 of its batches are void")
+
+
 def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
     federation: Worked,
 ) -> None:
@@ -419,7 +464,6 @@ def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Wor
     federation.coordinator.queue.resume("first")
     assert federation.work().state is RunState.DONE
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
 
 
 def test_a_run_that_is_resumed_in_the_moment_before_it_rests_goes_on(
@@ -464,15 +508,13 @@ def test_what_a_stopped_run_released_is_kept(federation: Worked, tmp_path: Path)
     federation.ask()
 
     def stop(stage: Stage) -> None:
-        if stage is Stage.STORED and federation.coordinator.queue.find("first").state.value in (
-            "running"
-        ):
+        state = federation.coordinator.queue.find("first").state
+        if stage is Stage.STORED and state is RunState.RUNNING:
             federation.coordinator.queue.stop("first")
 
     federation.on_stage = stop
     assert federation.work().state is RunState.STOPPED
-    require_sound(federation)
-    assert len(labels(federation)) == 4
+    require_sound(federation, answered=4)
     federation.coordinator.export("first", tmp_path / "out")
     assert (tmp_path / "out" / "labels.csv").is_file()
     with pytest.raises(RunQueueError):
@@ -570,7 +612,7 @@ def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Wo
     federation.ask()
     federation.coordinator.enrollment._note_node(west, None)
     run = federation.work()
-    assert (run.state, "no word of West" in run.reason) == (RunState.WAITING, True)
+    assert (run.state, run.reason == "not connected: West") == (RunState.WAITING, True)
     federation.coordinator.enrollment.settle(federation.door)
     assert federation.work().state is RunState.DONE
     require_sound(federation)
@@ -648,7 +690,6 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
     after = charges(federation)
     assert after == [[EntryState.COMMITTED] * 3] * len(names)
     federation.coordinator.close()
@@ -905,7 +946,6 @@ def test_a_database_that_does_not_store_voids_no_batch(
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
 
 
@@ -922,7 +962,6 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
 
 
 @pytest.mark.parametrize("batches", [0, 1], ids=["with nothing", "with what it gave"])
@@ -1002,3 +1041,28 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) == {1}
     federation.coordinator.close()
+
+
+def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation: Worked) -> None:
+    """Those who are there would agree in vain, and each time put it on record."""
+    federation.ask()
+    federation.away |= {0, 2}
+    exchanges: list[int] = []
+    federation.on_exchange = exchanges.append
+    states = []
+
+    def look(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        states.append((run.state, run.reason))
+
+    federation.on_wait = look
+    worker = federation.worker()
+    for _ in range(3):
+        run = federation.work(worker=worker)
+        assert (run.state, run.reason) == (RunState.WAITING, "not connected: North, West")
+    assert set(states) == {(RunState.WAITING, "not connected: North, West")}  # never "running"
+    assert not exchanges
+    federation.away.clear()
+    run = federation.work(worker=worker)
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    require_sound(federation)

@@ -18,14 +18,17 @@ from coordinator.results import Answers
 from coordinator.run_queue import RunState
 from coordinator.service import _MOST_FAILURES, Service
 from coordinator.stages import Stage
+from party.errors import Reason, RefusalError
+from party.guard import Guard, RunScope
 from pate_fed.errors import RunDirectoryError
+from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing
 from pate_fed.students import Student
 from tests.support.deployed import NAMES
 from tests.support.loopback_home import make_home
 from tests.support.worked import Worked
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 300.0
 
 
 class Link:
@@ -33,11 +36,12 @@ class Link:
 
     Attributes:
         is_ready: Whether it answers.
+        is_kept: Whether it would be started again.
         inside: Names of the nodes that were let in, by number.
     """
 
     def __init__(self) -> None:
-        self.is_ready = True
+        self.is_ready = self.is_kept = True
         self.restarts = 0
         self.inside: dict[int, str] = {}
 
@@ -310,3 +314,40 @@ def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> N
     served.start()
     served.wait_until("first", RunState.DONE)
     assert sum(failures.values()) > _MOST_FAILURES
+
+
+# Turns --------------------------------------------------------------------------------------------
+
+
+class PickyGuard(Guard):
+    """A hospital whose people have approved every run but that of twelve queries."""
+
+    def review_consent(self, terms: RunTerms, *, scope: RunScope, run_id: bytes) -> None:
+        if terms.max_asks == 12:
+            raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
+
+
+def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> None:
+    served.federation.ask("first", queries=12)
+    served.federation.ask("second", queries=4)
+    node = served.federation.hospitals[0].node
+    assert node is not None
+    guard = node._guard
+    picky = PickyGuard(guard.policy, guard.weights, guard.checked_peers)
+    decided = {"pins": node._pins, "tasks": node._tasks}
+    node.adopt(guard=picky, **decided)
+    waits: list[str] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(served.queue.find("first").reason)
+        time.sleep(0.05)
+
+    served.federation.on_wait = wait
+    served.start()
+    served.wait_until("second", RunState.DONE)
+    assert any("PF-322" in reason for reason in waits)  # it came first, and was offered
+    assert served.queue.find("first").state in (RunState.WAITING, RunState.RUNNING)
+    assert not served.queue.find("first").progress
+    node.adopt(guard=guard, **decided)
+    served.wait_until("first", RunState.DONE)
+    assert served.queue.find("first").progress["void"] == 0

@@ -1,4 +1,4 @@
-"""Since when a run waits for its hospitals."""
+"""Since when a run waits for its hospitals, and whose turn it is."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; a run that waits now begins to wait with the next try."""
+    """Add the columns; a run that waits now begins to wait with the next try."""
     op.add_column("runs", sa.Column("waiting_since", sa.DateTime(timezone=True)))
+    op.add_column("runs", sa.Column("turn", sa.Integer, nullable=False, server_default="0"))
+    op.execute("UPDATE runs SET turn = number")
 
 
 def downgrade() -> None:
-    """Drop the column."""
+    """Drop the columns."""
+    op.drop_column("runs", "turn")
     op.drop_column("runs", "waiting_since")
