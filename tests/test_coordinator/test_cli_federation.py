@@ -241,4 +241,4 @@ class TestPostgresql:
         assert not any(self.PASSWORD.encode() in content for content in written)
         monkeypatch.setenv("PATE_FED_DATABASE_URL", cluster.new_database())
         ended = pate_fed("status", "--home", folder)
-        assert (ended.code, "PF-432" in ended.err) != (0, False)
+        assert (ended.code, ended.error_code) == (5, "PF-432")
