@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -89,9 +91,11 @@ def issue_server_certificate(
     issuer = read_certificate(ca.certificate)
     if issuer.not_valid_after_utc <= now:
         raise CertificateError("the CA must be valid", "one that has ended")
-    issuer_key = load_pem_private_key(ca.private_key, None)
+    issuer_key = _read_key(ca.private_key)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise CertificateError("the CA's key must be of an elliptic curve", "another")
+    if not is_pair(ca.certificate, ca.private_key):
+        raise CertificateError("the CA's key must be that of its certificate", "another's")
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         x509.CertificateBuilder()
@@ -129,6 +133,26 @@ def read_certificate(pem: bytes) -> x509.Certificate:
 def days_left(pem: bytes, *, now: datetime) -> float:
     """Return for how many days a certificate is valid still; negative once it has ended."""
     return (read_certificate(pem).not_valid_after_utc - now.astimezone(UTC)) / timedelta(days=1)
+
+
+def is_pair(certificate: bytes, private_key: bytes) -> bool:
+    """Tell whether a certificate is of a key: else no handshake would succeed with the two.
+
+    Args:
+        certificate: PEM.
+        private_key: PEM.
+
+    Raises:
+        CertificateError: one of them cannot be read.
+    """
+    return read_certificate(certificate).public_key() == _read_key(private_key).public_key()
+
+
+def _read_key(pem: bytes) -> PrivateKeyTypes:
+    try:
+        return load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a password
+        raise CertificateError("a private key must be readable", "another text") from error
 
 
 def _name(common_name: str) -> x509.Name:

@@ -124,7 +124,7 @@ class Enrollment:
                 repr(party),
             )
         if not timedelta(0) < lifetime <= timedelta(days=30):
-            raise EnrollmentError("an invitation must last up to 30 days", lifetime)
+            raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
         now, token = self._clock(), self._random_bytes(TOKEN_BYTES)
         with self._database.transaction() as session:
             if self._member_called(session, party) is not None:

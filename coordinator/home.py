@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
 from coordinator.connections import PortLimits
-from coordinator.errors import DatabaseError, HomeError
+from coordinator.errors import HomeError
 from pate_fed.nodes import VERSION_KEY, read_settings, write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
@@ -33,6 +33,7 @@ DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 
 _SECRET_BYTES = 32
 _FOLDERS = ("pools", "runs")
+_CA_KEY = "ca.key"
 _PORTS = ("port", "admin_port", "metrics_port", "health_port")
 _PASSWORDS = ("password", "sslpassword")
 """What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
@@ -107,10 +108,13 @@ class FederationHome:
         """Make a federation: its CA, server certificate, identity, secrets and database.
 
         Raises:
-            HomeError: the folder exists, or cannot be made; nothing is left behind.
+            HomeError: the folder exists, or cannot be made or filled, or the environment names
+                another database; nothing is left behind.
             CertificateError: a host cannot be certified; nothing is left behind.
             DatabaseError: its database cannot be reached, or is somebody's; nothing is left behind.
         """
+        home = cls(folder, settings)
+        _ = home.database_url  # another one in the environment is refused before anything is made
         ca = make_ca(settings.name, now=now)
         server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
         try:
@@ -119,23 +123,11 @@ class FederationHome:
             raise HomeError("a federation is made once, in a new folder", folder) from error
         except OSError as error:
             raise HomeError("the folder must be one that can be made", error.strerror) from error
-        home = cls(folder, settings)
-        for name in _FOLDERS:
-            (folder / name).mkdir(mode=0o700)
-        home._write("ca.crt", ca.certificate)
-        home._write("ca.key", ca.private_key)
-        home._write("server.crt", server.certificate)
-        home._write("server.key", server.private_key)
-        home._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
-        home._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
         try:
-            home._make_database()
-        except DatabaseError:
-            shutil.rmtree(folder)  # nobody has seen its words or keys
+            home._fill(ca, server)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # nobody has seen its words or keys
             raise
-        # Last: without it the folder is no federation.
-        table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(settings)}
-        home._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
         return home
 
     @classmethod
@@ -179,6 +171,11 @@ class FederationHome:
         return self._read("server.crt")
 
     @property
+    def server_key(self) -> bytes:
+        """The server's private key, PEM."""
+        return self._read("server.key")
+
+    @property
     def superlink_secret(self) -> bytes:
         """What whoever takes tasks from the SuperLink must know."""
         return self._read("superlink.secret")
@@ -219,15 +216,35 @@ class FederationHome:
             HomeError: the CA's key is not here.
             CertificateError: the CA has ended.
         """
-        ca = KeyedCertificate(self.ca_certificate, self._read("ca.key"))
+        if not self.path(_CA_KEY).exists():
+            raise HomeError(
+                f"{_CA_KEY} must be here while the certificate is renewed: put it back from where "
+                f"it is kept, and take it away again",
+                "none",
+            )
+        ca = KeyedCertificate(self.ca_certificate, self._read(_CA_KEY))
         server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
         self._write("server.key", server.private_key)
         self._write("server.crt", server.certificate)
 
-    def _make_database(self) -> None:
+    def _fill(self, ca: KeyedCertificate, server: KeyedCertificate) -> None:
         from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
+        for name in _FOLDERS:
+            try:
+                self.path(name).mkdir(mode=0o700)
+            except OSError as error:
+                raise HomeError(f"{name} must be writable", error.strerror) from error
+        self._write("ca.crt", ca.certificate)
+        self._write(_CA_KEY, ca.private_key)
+        self._write("server.crt", server.certificate)
+        self._write("server.key", server.private_key)
+        self._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
+        self._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
         Database(self.database_url, is_new=True).close()
+        # Last: without it the folder is no federation.
+        table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(self.settings)}
+        self._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
 
     def _read(self, name: str) -> bytes:
         try:

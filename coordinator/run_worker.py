@@ -33,6 +33,7 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.report import forget_unfinished
 from pate_fed.votes import TeacherWeights
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
@@ -289,7 +290,10 @@ class RunWorker:
         seconds: float,
     ) -> None:
         """Train the student and write the run directory; nothing if it was written before."""
-        if not run.has_answers or run.results.exists():
+        if not run.has_answers:
+            return
+        forget_unfinished(run.results)  # of a life that ended while it wrote
+        if run.results.exists():
             return
         run.results.parent.mkdir(mode=0o700, exist_ok=True)
         run.write_results(

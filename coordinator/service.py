@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.certificates import days_left
+from coordinator.certificates import days_left, is_pair
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -285,11 +285,16 @@ def serve(
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
-    """Refuse a certificate that has ended, and warn of one that soon will.
+    """Refuse a certificate that has ended or is of another key; warn of one that soon will end.
 
     Raises:
-        CertificateError: it has ended, or cannot be read.
+        CertificateError: it has ended, cannot be read, or does not fit its key.
     """
+    if not is_pair(home.server_certificate, home.server_key):
+        raise CertificateError(
+            "the server's certificate must be that of its key: `pate-fed renew` makes both anew",
+            "another key's",
+        )
     left = days_left(home.server_certificate, now=now)
     if left <= 0:
         raise CertificateError(

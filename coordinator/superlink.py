@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -230,26 +231,29 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
         certificate: Server certificate, PEM.
         key: Its key, PEM.
     """
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
-            access_log=False,
-            log_config=get_uvicorn_log_config(logging.WARNING),
-            lifespan="on",
-            # The one that accepts by the socket itself, which is where connections are counted.
-            loop="asyncio",
-            # The one that bounds a request's head.
-            http="h11",
-            ws="none",
-            # Who asks says no header: else everybody could ask in the name of others.
-            proxy_headers=False,
-            backlog=_BACKLOG,
-            # Who does not hang up in turn is not waited for: TLS would, for half a minute.
-            timeout_graceful_shutdown=_FAREWELL_S,
-        )
+    config = uvicorn.Config(
+        app,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        access_log=False,
+        log_config=get_uvicorn_log_config(logging.WARNING),
+        lifespan="on",
+        # The one that accepts by the socket itself, which is where connections are counted.
+        loop="asyncio",
+        # The one that bounds a request's head.
+        http="h11",
+        ws="none",
+        # Who asks says no header: else everybody could ask in the name of others.
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        # Who does not hang up in turn is not waited for: TLS would, for half a minute.
+        timeout_graceful_shutdown=_FAREWELL_S,
     )
+    config.load()
+    assert config.ssl is not None
+    # Whatever a machine's OpenSSL would still speak.
+    config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    return uvicorn.Server(config)
 
 
 def _wait_for_writers() -> None:

@@ -115,11 +115,15 @@ def invite(
         Path | None,
         typer.Option(metavar="FILE", help="Invitation to write. [default: NAME.invite.json]"),
     ] = None,
-    days: Annotated[float, typer.Option(help="Days for which it is good.")] = 7.0,
+    days: Annotated[
+        float, typer.Option(help="Days for which it is good; above 0, at most 30.")
+    ] = 7.0,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a one-time invitation for a hospital, as a file."""
+    if not 0 < days <= 30:  # what is no number is not, either
+        raise InvalidSettingError("--days must be above 0, and 30 at most", days)
     coordinator = open_coordinator(home)
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")
     # Making another ends the one that is out: not for a file that cannot be written.

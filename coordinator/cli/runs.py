@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
 
     Whatever ends it, the next one goes on with every open run.
     """
+    os.umask(0o077)  # what it and its SuperLink write is for their owner alone
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
     from coordinator.logs import write_logs_as_json  # noqa: PLC0415

@@ -5,6 +5,7 @@ from pate_fed.report.model_card import render_model_card
 from pate_fed.report.run_directory import (
     RunDirectory,
     RunRecord,
+    forget_unfinished,
     read_run,
     refuse_existing,
     replace_report,
@@ -14,6 +15,7 @@ from pate_fed.report.summary import render_summary
 __all__ = [
     "RunDirectory",
     "RunRecord",
+    "forget_unfinished",
     "read_run",
     "refuse_existing",
     "render_model_card",

@@ -86,7 +86,7 @@ class RunDirectory:
         try:
             with _writing(target):
                 _make_parents(target, made)
-                prefix = f".{target.name[:64]}.partial-"
+                prefix = _prefix(target)
                 folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
             yield cls(folder)
             with _writing(target):
@@ -217,6 +217,23 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
     above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise RunDirectoryError("the run directory must lie in a writable folder", above)
+
+
+def _prefix(target: Path) -> str:
+    """Return how the name of a folder begins in which a run directory is written."""
+    return f".{target.name[:64]}.partial-"
+
+
+def forget_unfinished(path: str | os.PathLike[str]) -> None:
+    """Remove what a process left that was killed while it wrote a run directory.
+
+    Only for a place at which nobody else writes. A finished run directory is left as it is.
+    """
+    target = Path(path)
+    with contextlib.suppress(OSError):  # it is not there, or it is finished
+        target.rmdir()
+    for left in target.parent.glob(f"{_prefix(target)}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:

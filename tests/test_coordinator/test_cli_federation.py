@@ -88,6 +88,43 @@ def test_an_invitation_that_is_out_stays_good_where_its_file_is_in_the_way(
         assert row.expires_at - row.made_at == timedelta(days=7)
 
 
+@pytest.mark.parametrize("days", ["nan", "0", "-1", "30.5", "1e9", "inf"])
+def test_an_invitation_lasts_a_while_and_not_for_ever(
+    pate_fed: Command, home: Path, tmp_path: Path, days: str
+) -> None:
+    out = tmp_path / "east.json"
+    ended = pate_fed("invite", "East", "--days", days, "--out", out, "--home", home)
+    assert (ended.code, ended.error_code) == (2, "PF-401")
+    assert not out.exists()
+
+
+def test_the_certificate_is_renewed_with_the_key_from_the_safe_alone(
+    pate_fed: Command, home: Path, tmp_path: Path
+) -> None:
+    key, away = home / "ca.key", tmp_path / "safe"
+    key.rename(away)
+    ended = pate_fed("renew", "--home", home)
+    assert (ended.code, ended.error_code) == (5, "PF-432")
+    assert "put it back from where it is kept" in ended.err
+    for content in (b"no key", FederationHome.open(home).server_key):
+        key.write_bytes(content)
+        assert pate_fed("renew", "--home", home).error_code == "PF-431"
+    key.write_bytes(away.read_bytes())
+    assert pate_fed("renew", "--home", home, "--format", "json").json["days"] > 390
+
+
+def test_a_database_of_the_environment_that_is_another_is_refused_before_anything_is_made(
+    pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATE_FED_DATABASE_URL", "postgresql://db.example.org/other")
+    ended = pate_fed(
+        *("init", "--name", "lung study", "--address", "h.example.org:8443"),
+        *("--database", "postgresql://db.example.org/mine", "--home", tmp_path / "fed"),
+    )
+    assert (ended.code, ended.error_code) == (5, "PF-432")
+    assert not (tmp_path / "fed").exists()
+
+
 def test_other_words_approve_nobody_and_the_right_ones_do(
     pate_fed: Command, tmp_path: Path
 ) -> None:

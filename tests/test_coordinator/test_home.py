@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import ssl
 import stat
@@ -12,6 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from coordinator import home as home_module
 from coordinator.certificates import (
     KeyedCertificate,
     days_left,
@@ -89,6 +91,23 @@ class TestAFederationIsMade:
         settings = FederationSettings("lung study", "h.example.org:8443", database=nobody)
         with pytest.raises(DatabaseError):
             FederationHome.create(tmp_path / "fed", settings, now=NOW)
+        assert not (tmp_path / "fed").exists()
+
+    def test_a_full_disk_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        written: list[str] = []
+
+        def write(path: Path, content: bytes) -> None:
+            written.append(path.name)
+            if path.name == "superlink.secret":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            path.write_bytes(content)
+
+        monkeypatch.setattr(home_module, "write_file", write)
+        with pytest.raises(HomeError, match="No space left"):
+            FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        assert "ca.key" in written
         assert not (tmp_path / "fed").exists()
 
     def test_only_its_owner_may_read_it(self, tmp_path: Path) -> None:
@@ -239,6 +258,18 @@ class TestACertificateThatEnds:
         home = FederationHome.create(folder, SETTINGS, now=datetime.now(UTC) - timedelta(days=800))
         with pytest.raises(CertificateError, match="pate-fed renew") as caught:
             serve(folder)
+        assert caught.value.code == "PF-431"
+        home.renew_server_certificate(now=datetime.now(UTC))
+        require_certificate(home, now=datetime.now(UTC))
+
+    def test_a_service_does_not_start_with_one_of_another_key(self, tmp_path: Path) -> None:
+        """A renewal that was killed between key and certificate; no handshake would succeed."""
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=datetime.now(UTC))
+        before = home.server_certificate
+        home.renew_server_certificate(now=datetime.now(UTC))
+        home.path("server.crt").write_bytes(before)
+        with pytest.raises(CertificateError, match="must be that of its key") as caught:
+            serve(home.folder)
         assert caught.value.code == "PF-431"
         home.renew_server_certificate(now=datetime.now(UTC))
         require_certificate(home, now=datetime.now(UTC))

@@ -134,7 +134,7 @@ class TestEveryStage:
         for place in places_of(stage, kind, form)[-1:]:
             die_and_go_on(tmp_path / "one", kind, form, place)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize(("kind", "form"), VARIANTS)
     def test_killed_anywhere_the_run_ends_as_if_nothing_had_happened(
         self, tmp_path: Path, kind: str, form: str
@@ -464,7 +464,7 @@ class TestProcess:
     def test_killed_whenever_it_gets_to_its_end(self, tmp_path: Path, kind: str, form: str) -> None:
         assert killed_process(tmp_path, kind, form, seed=1) > 1
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("seed", range(2, 8))
     @pytest.mark.parametrize(("kind", "form"), VARIANTS)
     def test_killed_whenever_many_times(

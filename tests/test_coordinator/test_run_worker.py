@@ -79,6 +79,25 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert not any("simulated" in line.lower() for line in privacy["not_protected"])
 
 
+def test_results_that_a_killed_life_left_half_written_are_written_anew(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    place = results_of(federation.coordinator.home, "first")
+    place.mkdir(parents=True)  # as it is between the name and what takes its place
+    left = place.with_name(f".{place.name}.partial-abc")
+    left.mkdir()
+    (left / "labels.csv").write_text("half a")
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    require_sound(federation)
+    assert len(labels(federation)) == QUERIES
+    assert not left.exists()
+    again = place.stat()
+    federation.work()
+    assert place.stat() == again  # what is finished stays
+
+
 def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
     federation.ask()

@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -297,12 +298,36 @@ def test_flower_works_on_few_requests_at_once_and_waits_for_its_database() -> No
     assert {**before, "busy_timeout": ""} == {**after, "busy_timeout": ""}
 
 
-def test_old_tls_is_not_spoken(home: FederationHome, superlink: SuperLinkChild) -> None:
-    context = ssl.create_default_context(cadata=home.ca_certificate.decode())
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    assert httpx.get(
-        f"https://127.0.0.1:{home.settings.port}/health", verify=context, trust_env=False
-    ).is_success
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1", "TLSv1_2", "TLSv1_3"])
+def test_old_tls_is_not_spoken(
+    home: FederationHome, superlink: SuperLinkChild, version: str
+) -> None:
+    ca = ssl.create_default_context(cadata=home.ca_certificate.decode())
+    ca.set_ciphers("ALL:@SECLEVEL=0")  # with which this machine's OpenSSL speaks old ones, too
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        ca.minimum_version = ca.maximum_version = ssl.TLSVersion[version]
+    address = ("127.0.0.1", home.settings.port)
+    with socket.create_connection(address) as plain:
+        if version in ("TLSv1_2", "TLSv1_3"):
+            with ca.wrap_socket(plain, server_hostname=address[0]) as spoken:
+                assert spoken.version() == version.replace("_", ".")
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                ca.wrap_socket(plain, server_hostname=address[0])
+
+
+def test_no_machines_openssl_brings_old_tls_back(home: FederationHome) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    server = superlink_module.server_of(
+        app, certificate=home.path("server.crt"), key=home.path("server.key")
+    )
+    assert server.config.ssl is not None
+    assert server.config.ssl.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_nothing_is_spoken_without_tls(home: FederationHome, superlink: SuperLinkChild) -> None:
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://127.0.0.1:{home.settings.port}/health", trust_env=False)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
-from pate_fed.report import RunDirectory, read_run, refuse_existing, render_report, replace_report
+from pate_fed.report import (
+    RunDirectory,
+    forget_unfinished,
+    read_run,
+    refuse_existing,
+    render_report,
+    replace_report,
+)
 from tests.support.sample_run import (
     fill,
     sample_labels,
@@ -23,6 +32,8 @@ from tests.support.sample_run import (
     sample_settings,
     write_sample,
 )
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_directory_appears_whole_with_all_its_files(tmp_path: Path) -> None:
@@ -66,6 +77,31 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, error: BaseException) -
     with pytest.raises(type(error)):
         work()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fatal", ["mkdir", "rename"])
+def test_what_a_killed_process_left_is_forgotten_and_the_place_is_free_again(
+    tmp_path: Path, fatal: str
+) -> None:
+    script = (
+        "import os, pathlib, sys\n"
+        "from pate_fed.report import RunDirectory\n"
+        "from tests.support.sample_run import fill\n"
+        "def die(*_, **__): os._exit(9)\n"
+        "with RunDirectory.open_new(sys.argv[1]) as run:\n"
+        "    fill(run)\n"
+        f"    pathlib.Path.{fatal} = die\n"
+    )
+    target = tmp_path / "run"
+    ended = subprocess.run([sys.executable, "-c", script, str(target)], cwd=ROOT, check=False)
+    assert ended.returncode == 9
+    assert len(list(tmp_path.iterdir())) == (1 if fatal == "mkdir" else 2)
+    forget_unfinished(target)
+    assert list(tmp_path.iterdir()) == []
+    write_sample(target)
+    before = sorted(path.name for path in target.iterdir())
+    forget_unfinished(target)  # what is finished stays
+    assert sorted(path.name for path in target.iterdir()) == before
 
 
 def test_a_failed_rename_leaves_nothing_behind(
