@@ -5,8 +5,8 @@ comes to the very labels that `pate-fed simulate` comes to, where votes and nois
 it does not: that hospitals that train by themselves vote alike. A simulation deals one table out,
 and a hospital trains on its own; so the simulation's teachers vote at the deployed hospitals, whose
 nodes are in this process. That a hospital's own teachers vote over the network is shown by
-`test_federation_demo` and `tests/test_failures/test_both_services.py`. Noise at the hospitals is not
-compared: there each draws its own.
+`test_federation_demo` and `tests/test_failures/test_both_services.py`. Noise of the hospitals is
+not compared: there each draws its own.
 """
 
 from __future__ import annotations
