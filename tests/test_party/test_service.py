@@ -439,7 +439,7 @@ class TestApprovalOfRuns:
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
             records.reject(one.subject, one.digest, by="M. Curie")
-        with pytest.raises(VoidBatchError, match=Reason.FAULT):
+        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
         assert self.told(asking, 0, AuditKind.BATCH_ANSWERED) == 0
