@@ -75,11 +75,15 @@ class GridTransport(Transport):
         """Wait until all nodes are there, or the time is over; return those that are."""
         deadline = time.monotonic() + self._wait_s
         while True:
-            there = sorted(self._grid.get_node_ids())
-            nodes = [node for node in there if self._only is None or node in self._only]
+            nodes = self.nodes_now()
             if len(nodes) >= self._expected or time.monotonic() > deadline:
                 return nodes
             time.sleep(_SLOWEST_POLL_S)
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        there = sorted(self._grid.get_node_ids())
+        return [node for node in there if self._only is None or node in self._only]
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         messages = [self._message(node, packet) for node, packet in packets.items()]

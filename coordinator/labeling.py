@@ -91,6 +91,9 @@ SETUP_ANSWER_BYTES = 5 * 2**20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """Between two tries to reach a silent party; each pause is twice the one before."""
 
+_MOST_NAMED = 10
+"""Hospitals that one sentence names."""
+
 _MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
 """Settlements that fit into a packet with what comes behind them."""
 
@@ -744,11 +747,14 @@ class LabelingRun:
         missing = self._round.missing
         seated = [failure for node, failure in failures.items() if node in self._nodes.values()]
         if missing or seated:
-            no_word = [f"no word of {self._members[seat].name}" for seat in missing]
-            first = [*seated, *failures.values(), *no_word][0]
+            silent = [self._members[seat] for seat in missing]
+            heard = [*seated, *failures.values()] + [
+                f"no word of {one.name}" for one in silent if one.node not in failures
+            ]
+            said = "; ".join(heard[:_MOST_NAMED])
             raise SetupError(
                 f"all {len(self._round.seats)} parties must take part",
-                f"{len(self._round.seats) - len(missing)} of them ({first})",
+                f"{len(self._round.seats) - len(missing)} of them ({said})",
             )
 
     def _find_nodes_again(self) -> None:
@@ -757,8 +763,13 @@ class LabelingRun:
         least = self._form.threshold(len(self._round.seats))
         if len(self._nodes) < least:
             raise SetupError(
-                f"at least {least} parties must be there for the run to go on", len(self._nodes)
+                f"at least {least} parties must be there for the run to go on",
+                f"{len(self._nodes)} (without {self._names_of_missing()})",
             )
+
+    def _names_of_missing(self) -> str:
+        missing = [one.name for seat, one in self._members.items() if seat not in self._nodes]
+        return ", ".join(missing[:_MOST_NAMED])
 
     def _look_for_missing(self) -> None:
         """Find out which node is which party of the run, by what it signs; changes nothing there.

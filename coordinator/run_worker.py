@@ -135,8 +135,8 @@ class RunWorker:
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
             return
-        self._rest_if_wanted(name)
-        self._enter(name, RunState.RUNNING)
+        if self._rest_if_wanted(name) is not RunState.WAITING:  # else it waits until it is set up
+            self._enter(name, RunState.RUNNING)
         start = time.monotonic()
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
@@ -145,6 +145,14 @@ class RunWorker:
         nodes = [one.node for one in run.members if one.node is not None]
         with self._with.open_transport(nodes) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
+            there = transport.nodes_now()
+            away = [one.name for one in run.members if one.node not in there]
+            missed = f"not connected: {', '.join(away)}"
+            if away and run.is_unbegun:  # those who are there would agree to it in vain
+                self._wait_for_hospitals(run, missed)
+                return
+            if away:
+                self._enter(name, RunState.WAITING, missed)
             labeling = self._opened(run, transport)
             if labeling is None:
                 return
@@ -481,6 +489,10 @@ class _Watched(Transport):
     def nodes(self) -> list[int]:
         """See `Transport.nodes`."""
         return self._carrier.nodes()
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        return self._carrier.nodes_now()
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         start = time.monotonic()

@@ -88,6 +88,7 @@ class Service:
         self._lock = _lock(home)
         be_quiet(home)
         self._stopped = threading.Event()
+        self._stores = True  # what was last to be stored could be
         self.superlink = SuperLinkChild(home)
         settings = home.settings
         try:
@@ -196,6 +197,7 @@ class Service:
             else:
                 queue.enter(run.name, RunState.WAITING, f"interrupted, will go on: {reason}")
         except CoordinatorError as again:
+            self._stores = False
             _log.warning("the database does not answer: %s", again.code)
 
     def _is_hopeless(self, run: Run, error: Exception) -> bool:
@@ -226,6 +228,7 @@ class Service:
 
     @contextmanager
     def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
+        self._stores = True  # that the run was taken up just was
         superlink = self._coordinator.superlink()
         with superlink.grid(is_over=self._stopped.is_set) as grid:
             yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
@@ -252,7 +255,7 @@ class Service:
             coordinator.queue.all()
             return {
                 "superlink": self.superlink.is_ready,
-                "database": True,
+                "database": self._stores,
                 "worker": self._is_working(),
                 "certificate": certificate_days() > 0,
             }

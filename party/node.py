@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.decisions import BatchAccepted, BatchRefused, Decision, RunAccepted, RunRefused
-from party.errors import PartyError, Reason, RefusalError
+from party.errors import ApprovalError, PartyError, Reason, RefusalError
 from party.guard import Guard, RunScope
 from party.journal import Journal
 from party.ledger_store import LedgerStore
@@ -355,7 +355,8 @@ class PartyNode:
             sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
             return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
-        # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
+        # What fails from here on fails before a teacher is asked: it may be told, for it depends on
+        # no vote (rule R12), and what was charged stays charged.
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
         reserved = run.ledger.reserve(entry_id, worst)
@@ -369,7 +370,11 @@ class PartyNode:
             seats=seats,
         )
         self._asked = replace(self._asked, batch=batch)
-        self._tell(BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch)))
+        accepted = BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch))
+        try:
+            self._tell(accepted)
+        except Exception as error:  # somebody took the approval back since the guard looked
+            return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
         return self._contribute(plan, batch)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
@@ -565,6 +570,8 @@ class PartyNode:
         """Turn whatever stopped a review into a refusal: any doubt is one (rule R14)."""
         if isinstance(error, RefusalError):
             return error.reason
+        if isinstance(error, ApprovalError):
+            return Reason.APPROVAL
         self._note_fault(error)
         _log.error("a review failed: %s", type(error).__name__)
         return Reason.FAULT

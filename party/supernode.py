@@ -67,6 +67,7 @@ class Pace:
 
 def main() -> None:
     """Run it with the arguments of the command line, which `party.flower_runtime` makes."""
+    threading.excepthook = end_with_thread
     threading.Thread(target=_follow_parent, daemon=True).start()
     quicken()
     flower_supernode()
@@ -79,6 +80,17 @@ def quicken() -> None:
     loop["pull_objects"] = partial(
         pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
     )
+
+
+def end_with_thread(ended: threading.ExceptHookArgs) -> None:
+    """End the process with a thread that failed: whoever keeps it starts another.
+
+    Flower's heartbeat is such a thread. It ends at an answer that it does not know, as of a
+    coordinator whose disk is full for a moment; the process would live on, and never again be
+    taken for one that is there.
+    """
+    threading.__excepthook__(ended)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _follow_parent() -> None:

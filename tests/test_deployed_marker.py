@@ -1,5 +1,8 @@
 """No vote is in all traffic and all files of a run of real services, where it would be found.
 
+Nor is a secret of either side: a private key, an invitation's token, or what Flower's parts must
+know to hand out tasks is in the one file that keeps it, and nowhere else.
+
 One hospital's teachers vote a histogram that is recognized in whatever form. Recorded is every
 byte between hospitals and coordinator, what TLS hides too (the packets of Flower's messages, as
 they enter and leave each process), every file, every cell of every database, and every log, at the
@@ -44,6 +47,9 @@ from tests.support.marker import (
     findings,
     findings_in_database,
     findings_within,
+    key_forms,
+    private_forms,
+    secrets_within,
 )
 from tests.support.recording_proxy import Recording, recording_proxy
 
@@ -68,12 +74,14 @@ class Capture:
         wire: What passed between hospitals and coordinator.
         labels: What was released, as a file.
         packets: For each process that saw packets, all of them.
+        secrets: Forms of each side's secrets, by their names.
     """
 
     folder: Path
     wire: Recording
     labels: str = ""
     packets: dict[str, list[bytes]] = field(default_factory=dict)
+    secrets: dict[str, set[bytes]] = field(default_factory=dict)
 
 
 class Services:
@@ -84,6 +92,7 @@ class Services:
         self.federation = federation
         self.sites: list[Site] = []
         self.hospitals: list[subprocess.Popen[bytes]] = []
+        self.tokens: dict[str, bytes] = {}
 
     def serve(self) -> None:
         """Start the coordinator's service."""
@@ -97,6 +106,7 @@ class Services:
         coordinator = self.federation.coordinator
         for (name, counts), port in zip(VOTES.items(), free_ports(3), strict=True):
             invitation = coordinator.invite(name)
+            self.tokens[f"token of {name}"] = invitation.token
             site = Site.create(self.folder / name, invitation)
             policy = {"least_checked_peers": 2, "most_epsilon": 1000.0, "most_near_queries": 1000}
             settings = replace(
@@ -197,10 +207,36 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         assert not federation.command(
             "export", "marked", "--out", out, "--home", federation.home.folder
         ).returncode
+        shown = [federation.command(*words) for words in asked_beside(federation)]
+        (folder / "shown.log").write_text("".join(one.stdout + one.stderr for one in shown))
     found = Capture(folder, wire, (out / "labels.csv").read_text("utf-8"))
+    found.secrets = {
+        **{name: private_forms(token) for name, token in services.tokens.items()},
+        **{
+            path.relative_to(folder).as_posix(): key_forms(path.read_bytes())
+            for path in keys_in(folder)
+        },
+        **{
+            path.relative_to(folder).as_posix(): private_forms(path.read_bytes())
+            for path in folder.glob("*/*.secret")
+        },
+    }
     for name in ("coordinator", *(f"{name} packets" for name in NAMES)):
         found.packets[name] = list(records_in((folder / name).read_bytes()))
     return found
+
+
+def keys_in(folder: Path) -> list[Path]:
+    """Files of private keys, of all sides."""
+    return sorted(folder.glob("*/*.key"))
+
+
+def asked_beside(federation: Deployed) -> list[tuple[object, ...]]:
+    """What else an operator types."""
+    home = ("--home", federation.home.folder)
+    return [
+        (*words, *home) for words in (("status",), ("members",), ("members", "--format", "json"))
+    ]
 
 
 def records_in(content: bytes) -> Iterator[bytes]:
@@ -272,6 +308,65 @@ def test_no_file_database_or_log_holds_a_vote_or_the_exact_sum(capture: Capture)
     public = found_in_files(capture.folder, (MARKED_TEACHERS,))
     assert any("party.toml" in one for one in public)
     assert any("coordinator.db" in one for one in public)
+
+
+SECRET_FILES = {
+    "federation": {"ca.key", "identity.key", "server.key", "superlink.secret"},
+    **{name: {"identity.key", "node.key", "node.secret"} for name in NAMES},
+}
+
+
+def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(capture: Capture) -> None:
+    kept = {f"{folder}/{name}" for folder, names in SECRET_FILES.items() for name in names}
+    assert set(capture.secrets) == kept | {f"token of {name}" for name in NAMES}
+    searched = [path for path in capture.folder.rglob("*") if path.is_file()]
+    names = {path.relative_to(capture.folder).as_posix() for path in searched}
+    logs = {"service.log", "run.log", "shown.log", *(f"{name}.log" for name in NAMES)}
+    assert names >= kept | logs | {f"{name}/log/supernode.log" for name in NAMES}
+    found = {
+        path.relative_to(capture.folder).as_posix(): secrets_within(content, capture.secrets)
+        for path in searched
+        for content in contents_of(path)
+    }
+    # Each is found where it is kept, by the same search.
+    assert {name: what for name, what in found.items() if what} == {name: [name] for name in kept}
+
+
+def test_no_packet_or_stream_holds_a_secret_of_either_side(capture: Capture) -> None:
+    streams = [bytes(stream) for stream in capture.wire.streams]
+    for packet in (*streams, *(one for packets in capture.packets.values() for one in packets)):
+        assert secrets_within(packet, capture.secrets) == []
+
+
+def contents_of(path: Path) -> list[bytes]:
+    """What a file holds; of a database, its cells as well."""
+    found = [path.read_bytes()]
+    if is_database(path):
+        with closing(sqlite3.connect(path)) as database:
+            found.append("\n".join(database.iterdump()).encode("utf-8", "surrogateescape"))
+    return [b"\n".join(found)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(lambda secret: b"node " + secret + b" up", id="raw"),
+        pytest.param(lambda secret: b"key=" + secret.hex().encode(), id="hexadecimal"),
+        pytest.param(lambda secret: b"Bearer " + base64.b64encode(secret), id="base64"),
+        pytest.param(lambda secret: zlib.compress(secret.hex().encode()), id="compressed"),
+    ],
+)
+def test_a_secret_in_a_log_would_be_found(form: Callable[[bytes], bytes]) -> None:
+    secret = bytes(range(100, 132))
+    secrets = {"secret": private_forms(secret), "another": private_forms(bytes(32))}
+    assert secrets_within(b"line\n" + form(secret) + b"\n", secrets) == ["secret"]
+
+
+@pytest.mark.parametrize("name", ["federation/server.key", "North/node.key", "North/identity.key"])
+def test_a_private_key_in_a_log_would_be_found(capture: Capture, name: str) -> None:
+    content = (capture.folder / name).read_bytes()
+    for printed in (content, repr(content).encode(), base64.b64encode(content)):
+        assert secrets_within(b"INFO " + printed, capture.secrets) == [name]
 
 
 LEAKS: dict[str, Callable[[Path], object]] = {

@@ -21,7 +21,7 @@ from coordinator.cli.console import (
     single_threaded_kernels,
 )
 from coordinator.errors import InvalidSettingError, RunEndedError
-from coordinator.run_queue import Run, RunState
+from coordinator.run_queue import ENDED, Run, RunState
 from pate_fed.nodes import Format
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
@@ -264,13 +264,19 @@ def status(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show where runs stand, and why."""
-    queue = open_coordinator(home).queue
+    """Show where runs stand, and why; and what keeps the service from working on those left."""
+    from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415 - see `serve`
+
+    coordinator = open_coordinator(home)
+    queue = coordinator.queue
     found = queue.all() if name is None else [queue.find(name)]
+    # Where nothing can be stored, no run can say that it waits for that.
+    is_open = any(one.state not in ENDED for one in found)
+    missing = what_is_missing(readiness(coordinator.home)) if is_open else []
     if output_format is Format.JSON:
-        print_json({"runs": [one.as_table() for one in found]})
+        print_json({"runs": [one.as_table() for one in found], "missing": missing})
         return
-    show(*(line for one in found for line in _lines(one)))
+    show(*(line for one in found for line in _lines(one)), *missing)
     if not found:
         show("No run was asked for yet.")
 

@@ -8,15 +8,20 @@ hospitals write it down as it comes and before it goes, outside of anything that
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+import click
+
+from coordinator.cli.runs import status
 from coordinator.open_run import results_of
 from coordinator.operator import Coordinator
 from coordinator.run_queue import ENDED, Run, RunState
@@ -24,6 +29,7 @@ from coordinator.run_request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.nodes import Format
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.additive import AdditiveSum
@@ -88,7 +94,9 @@ class RunSeen:
     """What a coordinator shows of a run.
 
     Attributes:
-        run: As `status` has it.
+        run: As the queue has it.
+        shown: As `pate-fed status` shows it, as text.
+        table: As it shows it, as JSON.
         labels: Released classes by query, as exported; None if there is nothing to export.
         batches: States of its ledger's entries, as exported.
         transcript: As exported; empty if there is none.
@@ -96,6 +104,8 @@ class RunSeen:
 
     run: Run
     request: RunRequest
+    shown: str
+    table: Mapping[str, Any]
     labels: Mapping[int, int] | None = None
     batches: tuple[str, ...] = ()
     transcript: str = ""
@@ -195,9 +205,12 @@ def runs_seen(coordinator: Coordinator) -> tuple[RunSeen, ...]:
 
 def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     folder = results_of(coordinator.home, run.name)
+    shown, table = _shown(coordinator, run.name)
+    while (now := coordinator.queue.find(run.name)) != run:  # a service is at work
+        run, (shown, table) = now, _shown(coordinator, run.name)
     request = RunRequest.from_json(coordinator.queue.request(run.name))
     if not folder.is_dir():
-        return RunSeen(run, request)
+        return RunSeen(run, request, shown, table)
     names = request.class_names
     with (folder / "labels.csv").open() as file:
         rows = [(int(row["query_id"]), row["label"]) for row in csv.DictReader(file)]
@@ -206,10 +219,24 @@ def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     return RunSeen(
         run,
         request,
+        shown,
+        table,
         labels,
         tuple(entry["state"] for entry in privacy["ledger"]),
         (folder / "transcript.jsonl").read_text(),
     )
+
+
+def _shown(coordinator: Coordinator, name: str) -> tuple[str, Mapping[str, Any]]:
+    """What `pate-fed status` prints of a run, as text and as JSON."""
+    printed = []
+    for output_format in (Format.TEXT, Format.JSON):
+        command = click.Context(click.Command("status"))
+        with redirect_stdout(io.StringIO()) as out, command:
+            status(name, home=coordinator.home.folder, output_format=output_format)
+        printed.append(out.getvalue())
+    [table] = json.loads(printed[1])["runs"]
+    return printed[0], table
 
 
 def violations(seen: Seen) -> list[Violation]:
@@ -416,6 +443,11 @@ def _states(seen: Seen) -> Iterator[Violation]:
         )
         if not rests or not (is_whole or run.reason):
             yield Violation(Fault.SILENT, f"{run.name} is {run.state.value}: {run.reason!r}")
+        why = f"{run.state.value}: {run.reason}" if run.reason else run.state.value
+        if one.shown.splitlines()[0].split(maxsplit=1) != [run.name, why]:
+            yield Violation(Fault.SILENT, f"{run.name} is {why}, and shown as {one.shown!r}")
+        if one.table != run.as_table():
+            yield Violation(Fault.SILENT, f"{run.name} is not what its table shows: {one.table}")
         if not all(math.isfinite(value) for value in run.progress.values()):
             yield Violation(Fault.SILENT, f"{run.name} counts {dict(run.progress)}")
 

@@ -11,12 +11,20 @@ import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    load_ssh_private_key,
+)
 from numpy.typing import NDArray
 
 from pate_fed.queries import QueryBatch
@@ -71,6 +79,48 @@ def findings_in_files(folder: Path, numbers: tuple[int, ...] = MARKERS) -> list[
         if path.is_file():
             found += [f"{path.name}: {what}" for what in findings(path.read_bytes(), numbers)]
     return found
+
+
+def private_forms(secret: bytes) -> set[bytes]:
+    """Byte forms of a secret that is kept as these bytes: raw, hexadecimal, Base64."""
+    texts = {base64.b64encode(secret), base64.urlsafe_b64encode(secret)}
+    digits = secret.hex().encode()
+    return {secret, digits, digits.upper(), *(text.rstrip(b"=") for text in texts)}
+
+
+def key_forms(content: bytes) -> set[bytes]:
+    """Byte forms of a private key that is kept in a file: its number, and the file's own text.
+
+    Args:
+        content: PEM, OpenSSH's format, or hexadecimal digits.
+    """
+    if not content.startswith(b"-----"):
+        return private_forms(bytes.fromhex(content.decode()))
+    is_ssh = b"OPENSSH" in content
+    key = (load_ssh_private_key if is_ssh else load_pem_private_key)(content, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    number = key.private_numbers().private_value
+    der = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    body = [line for line in content.splitlines() if not line.startswith(b"-----")]
+    # The first lines of OpenSSH's format hold its name and the public key.
+    private = body[len(body) // 2 :] if is_ssh else body
+    size = (key.curve.key_size + 7) // 8
+    lines = {line for line in private if len(line) > _MEANS_SOMETHING}
+    return private_forms(number.to_bytes(size, "big")) | {der} | lines
+
+
+_MEANS_SOMETHING = 16
+"""A shorter last line of Base64 may be in anything."""
+
+
+def secrets_within(data: bytes, secrets: Mapping[str, Iterable[bytes]]) -> list[str]:
+    """Name every secret of which a form is in the data, or in what can be read out of it."""
+    parts = list(unwrapped(data))
+    return [
+        name
+        for name, forms in secrets.items()
+        if any(form in part for part in parts for form in forms)
+    ]
 
 
 OURS = ("pate_fed", "protocols", "party", "coordinator", "tests")

@@ -14,13 +14,16 @@ from sqlalchemy import select
 
 from coordinator.database import Database, InvitationRow
 from coordinator.home import FederationHome
+from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, write_public_table
+from tests.support.loopback_home import free_ports
 from tests.support.worked import Worked
+from tests.test_coordinator.test_monitoring import Asked
 
 __all__ = ["pate_fed"]
 
@@ -165,7 +168,46 @@ def test_a_run_without_members_is_refused(pate_fed: Command, home: Path, tmp_pat
         *("--name", "first", "--home", home),
     )
     assert (ended.code, ended.error_code) == (3, "PF-240")
-    assert pate_fed("status", "--home", home, "--format", "json").json == {"runs": []}
+    assert pate_fed("status", "--home", home, "--format", "json").json == {
+        "missing": [],
+        "runs": [],
+    }
+
+
+def test_status_says_what_keeps_a_service_from_an_open_run(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    """Where nothing can be stored, no run can say so itself."""
+    metrics, health = free_ports(2)
+    home = ("--home", tmp_path / "federation")
+    pate_fed(
+        *("init", "--name", "lung study", "--address", "coordinator.example.org:8443", *home),
+        *("--metrics-port", metrics, "--health-port", health),
+    )
+    federation = Worked(tmp_path, home=FederationHome.open(home[1]))
+    federation.ask()
+
+    def missing() -> list[str]:
+        shown: list[str] = pate_fed("status", *home, "--format", "json").json["missing"]
+        assert pate_fed("status", *home).out.splitlines()[1:] == shown
+        return shown
+
+    assert missing() == ["no service runs, so nobody works on runs: see `pate-fed serve`"]
+    asked = Asked(parts=dict.fromkeys(("certificate", "database", "superlink", "worker"), True))
+    monitor = Monitor(asked.probe, metrics_port=metrics, health_port=health)
+    monitor.start()
+    try:
+        assert missing() == []
+        asked.parts["database"] = False
+        assert missing() == ["nothing can be stored [PF-440]: look at disk and rights"]
+        asked.parts.update(superlink=False, worker=False, certificate=False)
+        assert len(missing()) == 4
+        pate_fed("stop", "first", *home)
+        federation.work()
+        assert missing() == []  # nothing is left to be done
+    finally:
+        monitor.stop()
+        federation.coordinator.close()
 
 
 def test_a_run_is_queued_paused_resumed_and_stopped_without_a_service(

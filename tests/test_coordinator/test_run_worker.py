@@ -612,7 +612,7 @@ def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Wo
     federation.ask()
     federation.coordinator.enrollment._note_node(west, None)
     run = federation.work()
-    assert (run.state, "no word of West" in run.reason) == (RunState.WAITING, True)
+    assert (run.state, run.reason == "not connected: West") == (RunState.WAITING, True)
     federation.coordinator.enrollment.settle(federation.door)
     assert federation.work().state is RunState.DONE
     require_sound(federation)
@@ -1041,3 +1041,28 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) == {1}
     federation.coordinator.close()
+
+
+def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation: Worked) -> None:
+    """Those who are there would agree in vain, and each time put it on record."""
+    federation.ask()
+    federation.away |= {0, 2}
+    exchanges: list[int] = []
+    federation.on_exchange = exchanges.append
+    states = []
+
+    def look(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        states.append((run.state, run.reason))
+
+    federation.on_wait = look
+    worker = federation.worker()
+    for _ in range(3):
+        run = federation.work(worker=worker)
+        assert (run.state, run.reason) == (RunState.WAITING, "not connected: North, West")
+    assert set(states) == {(RunState.WAITING, "not connected: North, West")}  # never "running"
+    assert not exchanges
+    federation.away.clear()
+    run = federation.work(worker=worker)
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    require_sound(federation)

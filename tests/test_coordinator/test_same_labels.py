@@ -1,4 +1,13 @@
-"""A deployment gives the labels of a simulation that drew the same noise; nobody can set it."""
+"""A deployment gives the labels of a simulation that drew the same noise; nobody can set it.
+
+What it proves: `serve` with its SuperLink, SuperNodes, secure sum, mechanism and choice of queries
+comes to the very labels that `pate-fed simulate` comes to, where votes and noise are the same. What
+it does not: that hospitals that train by themselves vote alike. A simulation deals one table out,
+and a hospital trains on its own; so the simulation's teachers vote at the deployed hospitals, whose
+nodes are in this process. That a hospital's own teachers vote over the network is shown by
+`test_federation_demo` and `tests/test_failures/test_both_services.py`. Noise of the hospitals is
+not compared: there each draws its own.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.support.door import Door
 from tests.support.loopback_home import make_home
 from tests.support.worked import Worked
 
-_PATIENCE_S = 240.0
+_PATIENCE_S = 300.0
 
 
 class Link(Door):

@@ -41,8 +41,17 @@ def with_hospital(seen: Seen, **changes: Any) -> Seen:
 
 
 def with_run(seen: Seen, **changes: Any) -> Seen:
+    """A run that is otherwise, and shown as it is."""
+    [seen_run] = seen.runs
+    run = replace(seen_run.run, **changes)
+    why = f": {run.reason}" if run.reason else ""
+    shown = f"{run.name} {run.state.value}{why}\n"
+    return with_seen_run(seen, run=run, shown=shown, table=run.as_table())
+
+
+def with_seen_run(seen: Seen, **changes: Any) -> Seen:
     [run] = seen.runs
-    return replace(seen, runs=(replace(run, run=replace(run.run, **changes)),))
+    return replace(seen, runs=(replace(run, **changes),))
 
 
 def with_entries(seen: Seen, change: Callable[[list[Any]], list[Any]]) -> Seen:
@@ -202,6 +211,19 @@ def a_run_is_done_in_part_without_a_word(seen: Seen) -> Seen:
     return with_run(seen, progress={**progress, "queries": progress["queries"] + 1})
 
 
+def a_reason_is_kept_to_the_queue(seen: Seen) -> Seen:
+    run = replace(
+        seen.runs[0].run, state=RunState.FAILED, reason="PF-412: a hospital must be there"
+    )
+    return with_seen_run(seen, run=run, table=run.as_table())
+
+
+def a_reason_is_shown_to_people_alone(seen: Seen) -> Seen:
+    table = seen.runs[0].table
+    failed = with_run(seen, state=RunState.FAILED, reason="PF-412: a hospital must be there")
+    return with_seen_run(failed, table=table)
+
+
 BROKEN = [
     (a_charge_is_gone, Fault.LOST),
     (a_charge_is_given_back, Fault.LOST),
@@ -223,6 +245,8 @@ BROKEN = [
     (a_run_hangs, Fault.SILENT),
     (a_run_fails_without_a_word, Fault.SILENT),
     (a_run_is_done_in_part_without_a_word, Fault.SILENT),
+    (a_reason_is_kept_to_the_queue, Fault.SILENT),
+    (a_reason_is_shown_to_people_alone, Fault.SILENT),
 ]
 
 

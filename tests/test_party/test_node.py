@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.decisions import BatchAccepted, Decision, RunRefused, record_of
-from party.errors import Reason, RefusalError
+from party.errors import ApprovalError, Reason, RefusalError
 from party.guard import Consent, Guard, RunScope
 from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
-from pate_fed.accounting import ConfidentGaussianMaxEvent
+from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
 from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -564,6 +564,34 @@ class TestTasks:
         node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.BUDGET):
             federation.run.set_up()
+
+    def test_an_approval_that_is_taken_back_after_the_charge_is_a_refusal_that_says_so(
+        self,
+    ) -> None:
+        """Somebody rejects the run between the guard's look and the record of the answer."""
+        told: list[Decision] = []
+
+        def tell(decision: Decision) -> None:
+            told.append(decision)
+            if isinstance(decision, BatchAccepted):
+                raise ApprovalError("a run must be approved to be answered", "not so")
+
+        asked: list[QueryBatch] = []
+
+        def vote(batch: QueryBatch) -> Any:
+            asked.append(batch)
+            return np.zeros((TEACHERS, len(batch)), dtype=np.int64)
+
+        federation = Federation(votes={0: vote})
+        federation.run.set_up()
+        federation.nodes[0]._tell = tell
+        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
+            federation.ask(0, 1)
+        assert asked == []
+        assert [type(one).__name__ for one in told] == ["BatchAccepted", "BatchRefused"]
+        federation.run.close()  # says how the batch ended
+        [charged] = federation.nodes[0].ledger.entries
+        assert charged.state is EntryState.FORFEITED  # what was charged stays charged
 
     def test_decisions_hold_no_vote(self) -> None:
         told: list[Decision] = []

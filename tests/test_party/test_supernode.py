@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import inspect
 import logging
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -251,3 +253,26 @@ def wait_for(what: Callable[[], bool]) -> None:
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_it_ends_with_a_thread_of_flowers_that_fails_so_that_another_is_started() -> None:
+    """Flower's heartbeat ends for ever at a 500: the node would be there, and never be seen."""
+    code = (
+        "import threading, time\n"
+        "from party import supernode\n"
+        "def flowers():\n"
+        "    threading.Thread(target=lambda: 1 / 0).start()\n"
+        "    time.sleep(60)\n"
+        "supernode.flower_supernode = flowers\n"
+        "supernode.main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,  # held open: its parent is there
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()  # until it ends
+        assert process.wait() == -signal.SIGTERM
+    assert b"ZeroDivisionError" in said
