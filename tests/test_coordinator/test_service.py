@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from coordinator import service as service_module
-from coordinator.enrollment import NodeInside
 from coordinator.errors import SuperLinkError
 from coordinator.open_run import OpenRun, results_of
 from coordinator.results import Answers
@@ -25,25 +24,26 @@ from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing
 from pate_fed.students import Student
 from tests.support.deployed import NAMES
+from tests.support.door import Door
 from tests.support.loopback_home import make_home
 from tests.support.worked import Worked
 
 _PATIENCE_S = 300.0
 
 
-class Link:
+class Link(Door):
     """A SuperLink that is no process.
 
     Attributes:
         is_ready: Whether it answers.
-        is_kept: Whether it would be started again.
-        inside: Names of the nodes that were let in, by number.
+        is_kept: Whether somebody starts it again.
+        restarts: How often somebody did.
     """
 
     def __init__(self) -> None:
+        super().__init__(first=0)
         self.is_ready = self.is_kept = True
         self.restarts = 0
-        self.inside: dict[int, str] = {}
 
     def start(self) -> None:
         """There is nothing to start."""
@@ -54,14 +54,7 @@ class Link:
     def register(self, public_key: bytes, *, name: str) -> int:
         if not self.is_ready:
             raise SuperLinkError("the SuperLink must answer", "none")
-        self.inside[NAMES.index(name)] = name
-        return NAMES.index(name)
-
-    def unregister(self, node_id: int) -> None:
-        del self.inside[node_id]
-
-    def nodes(self) -> tuple[NodeInside, ...]:
-        return ()
+        return super().register(public_key, name=name)
 
 
 class Served:
@@ -193,10 +186,9 @@ def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
     served.link.is_ready = False
     served.start()
     time.sleep(0.1)
-    assert not served.link.inside
+    assert not served.link.keys
     served.link.is_ready = True
-    served.wait_for(lambda: len(served.link.inside) == len(NAMES))
-    assert sorted(served.link.inside.values()) == sorted(NAMES)
+    served.wait_for(lambda: len(served.link.keys) == len(NAMES))
 
 
 # Runs that fail ----------------------------------------------------------------------------------
