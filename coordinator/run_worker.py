@@ -141,6 +141,11 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
+        resting = self._begun_and_paused()
+        if run.is_unbegun and resting:
+            reason = f"{resting} is paused, with all hospitals in it: resume or stop it"
+            self._wait(name, reason, OFFER_AGAIN_S)
+            return
         # Who was approved later is at the SuperLink, too: this run is none of its business.
         nodes = [one.node for one in run.members if one.node is not None]
         with self._with.open_transport(nodes) as carrier:
@@ -420,6 +425,15 @@ class RunWorker:
                 raise _HaltedError
             run = self._queue.find(name)  # the operator said otherwise just now
         return run.state
+
+    def _begun_and_paused(self) -> str:
+        """Return the name of a run that rests with its hospitals in it; "" if there is none.
+
+        A hospital is in one run at a time: it would leave that one for another, for good.
+        """
+        runs = self._queue.all()
+        rests = (one.name for one in runs if one.is_begun and one.state is RunState.PAUSED)
+        return next(rests, "")
 
     def _require_members(self, request: RunRequest) -> None:
         """Rest where a hospital was put out since: taken up again, the run ends."""

@@ -1066,3 +1066,27 @@ def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation
     run = federation.work(worker=worker)
     assert (run.state, run.reason) == (RunState.DONE, "")
     require_sound(federation)
+
+
+def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
+    federation: Worked,
+) -> None:
+    """They would leave it for the other one, and it would end with two void batches."""
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            federation.coordinator.queue.pause("first")
+            federation.on_stage = lambda stage: None
+
+    federation.ask(queries=8)
+    federation.on_stage = pause
+    assert federation.work().state is RunState.PAUSED
+    federation.ask("second")
+    waits = federation.work("second")
+    reason = "first is paused, with all hospitals in it: resume or stop it"
+    assert (waits.state, waits.reason) == (RunState.WAITING, reason)
+    federation.coordinator.queue.resume("first")
+    first = federation.work()
+    assert (first.state, first.reason, first.progress["void"]) == (RunState.DONE, "", 0)
+    assert federation.work("second").state is RunState.DONE
+    require_sound(federation, answered=8)
