@@ -30,7 +30,7 @@ import numpy as np
 from coordinator.config import RunSettings
 from coordinator.home import FederationHome
 from coordinator.operator import Coordinator
-from coordinator.run_queue import Run
+from coordinator.run_queue import ENDED, Run
 from coordinator.run_request import source_of
 from party.dataset import add
 from party.enrollment import CoordinatorDoor
@@ -405,6 +405,12 @@ class WholeFederation:
         """Return a run as the database has it."""
         with closing(Coordinator(self.home)) as coordinator:
             return coordinator.queue.find(name)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all its runs have ended."""
+        with closing(Coordinator(self.home)) as coordinator:
+            return all(run.state in ENDED for run in coordinator.queue.all())
 
     def answered(self, name: str) -> int:
         """How many queries of a run have their label."""
