@@ -26,6 +26,7 @@ from typing import Final
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
+from flwr.supernode.start_client_internal import _pull_and_store_message
 
 IDLE_S: Final = 3.0
 """Flower's sleep after a question that was answered with nothing."""
@@ -74,12 +75,46 @@ def main() -> None:
 
 
 def quicken() -> None:
-    """Let Flower's loop in this process sleep no longer than it needs to."""
+    """Let Flower's loop in this process sleep no longer than it needs to, and keep no remains."""
     loop = vars(start_client_internal)
     loop["time"] = Pace()
+    loop["_pull_and_store_message"] = partial(whole_or_over, _pull_and_store_message)
     loop["pull_objects"] = partial(
         pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
     )
+
+
+def whole_or_over(
+    pull: Callable[..., int | None],
+    *,
+    receive: Callable[[], object | None],
+    end: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
+    **others: object,
+) -> int | None:
+    """Pull a message, and end the process where one came and is dropped: another is started.
+
+    Flower drops a message whose run ended before all its parts were here, as it does when the
+    coordinator dies. The task that it made for it stays, and whoever takes tasks would wait for
+    parts that never come, for minutes, while the next message waits behind it.
+
+    Args:
+        pull: Flower's; returns None if no message is here in the end.
+        receive: Asks for a message.
+        end: Ends the process.
+        others: What else `pull` takes.
+    """
+    is_here = False
+
+    def note() -> object | None:
+        nonlocal is_here
+        found = receive()
+        is_here = found is not None
+        return found
+
+    run_id = pull(receive=note, **others)
+    if is_here and run_id is None:
+        end()
+    return run_id
 
 
 def end_with_thread(ended: threading.ExceptHookArgs) -> None:

@@ -205,9 +205,9 @@ def runs_seen(coordinator: Coordinator) -> tuple[RunSeen, ...]:
 
 def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     folder = results_of(coordinator.home, run.name)
-    shown, table = _shown(coordinator, run.name)
+    shown, table = shown_by_status(coordinator, run.name)
     while (now := coordinator.queue.find(run.name)) != run:  # a service is at work
-        run, (shown, table) = now, _shown(coordinator, run.name)
+        run, (shown, table) = now, shown_by_status(coordinator, run.name)
     request = RunRequest.from_json(coordinator.queue.request(run.name))
     if not folder.is_dir():
         return RunSeen(run, request, shown, table)
@@ -227,7 +227,7 @@ def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     )
 
 
-def _shown(coordinator: Coordinator, name: str) -> tuple[str, Mapping[str, Any]]:
+def shown_by_status(coordinator: Coordinator, name: str) -> tuple[str, Mapping[str, Any]]:
     """What `pate-fed status` prints of a run, as text and as JSON."""
     printed = []
     for output_format in (Format.TEXT, Format.JSON):

@@ -47,7 +47,7 @@ def recording_proxy(target: int) -> Iterator[Recording]:
                 far.settimeout(None)
                 streams = bytearray(), bytearray()
                 recording.streams += streams
-                threading.Thread(target=_relay, args=(near, far, streams), daemon=True).start()
+                threading.Thread(target=relay, args=(near, far, streams), daemon=True).start()
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
@@ -57,7 +57,7 @@ def recording_proxy(target: int) -> Iterator[Recording]:
     thread.join(5)
 
 
-def _relay(near: socket.socket, far: socket.socket, streams: tuple[bytearray, bytearray]) -> None:
+def relay(near: socket.socket, far: socket.socket, streams: tuple[bytearray, bytearray]) -> None:
     """Pass a connection on in both directions, until both have ended."""
     with near, far:
         back = threading.Thread(target=_pump, args=(far, near, streams[1]), daemon=True)

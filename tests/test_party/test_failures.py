@@ -69,19 +69,7 @@ def standing(site: Site, **around: Any) -> dict[str, tuple[str, str]]:
 
 
 class TestDisk:
-    def test_a_full_disk_in_the_middle_of_a_run(self, tmp_path: Path) -> None:
-        told = victim("run_out_of_disk", tmp_path)
-        assert told["said"]
-        assert told["left"] is False
-        assert told["fault"] in ("PF-333", "PF-350")
-        for charges in told["charges"]:
-            assert charges.count("committed") + charges.count("reserved") == 1
-        assert told["labels"] == [MARKER]
-        # What was open was lost with the run, once; what was asked anew was charged once.
-        for before, after in zip(told["charges"], told["after"], strict=True):
-            assert len(after) == len(before) + 1
-            assert after[-1] == "committed"
-            assert "reserved" not in after
+    """A full disk of a whole service is in `tests/test_failures/test_both_services.py`."""
 
     def test_a_node_whose_database_may_only_be_read_does_not_start_and_says_why(self) -> None:
         with tempfile.TemporaryDirectory() as outer:  # where anybody may pass

@@ -26,10 +26,10 @@ from coordinator.transport import Silence
 from party.enrollment import CoordinatorDoor
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import read_status
-from pate_fed import __version__
 from protocols import wire
 from tests.support.federation import holds_vector, kinds
 from tests.support.hospital_services import Hospitals, audit_of, ledger_of, make_hospitals
+from tests.support.loopback_home import installed
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT_S = 240.0
@@ -58,11 +58,7 @@ class Deployed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Where the tests run from a checkout that is not installed, the doctor misses its version.
-        metadata = folder / "metadata" / f"pate_fed-{__version__}.dist-info"
-        metadata.mkdir(parents=True)
-        lines = ("Metadata-Version: 2.1", "Name: pate-fed", f"Version: {__version__}", "")
-        (metadata / "METADATA").write_text("\n".join(lines), encoding="utf-8")
+        self.metadata = installed(folder)
         port, admin = free_port(), free_port()
         settings = FederationSettings(
             "lung study", f"127.0.0.1:{port}", host="127.0.0.1", port=port, admin_port=admin
@@ -88,7 +84,7 @@ class Deployed:
     def start(self, *arguments: str, log: str = "superlink.log") -> subprocess.Popen[bytes]:
         environment = {
             **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
-            "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(self.folder / "metadata"))),
+            "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(self.metadata))),
             "OMP_NUM_THREADS": "1",
             "FLWR_HOME": str(self.folder / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -273,37 +269,6 @@ def test_told_to_stop_a_hospital_ends_with_all_its_processes(deployed: Deployed)
     # It said good-bye, so it may come back at once.
     deployed.processes[2] = deployed.start_site(2)
     wait_for(lambda: deployed.online() == 3)
-
-
-def test_a_supernode_that_is_killed_alone_comes_back_after_the_minute_it_is_turned_away(
-    deployed: Deployed,
-) -> None:
-    site, process = deployed.hospitals.sites[1], deployed.processes[1]
-    [child] = [
-        int(number)
-        for thread in Path(f"/proc/{process.pid}/task").iterdir()
-        for number in (thread / "children").read_text("ascii").split()
-    ]
-    before = len(deployed.charged(1))
-    os.kill(child, signal.SIGKILL)
-    empty = wire.pack([])
-
-    def starts() -> int:
-        status = read_status(site.path(STATUS_FILE))
-        return 0 if status is None else status.supernode_starts
-
-    wait_for(lambda: starts() > 1)
-    assert process.poll() is None
-    with deployed.client.grid() as grid:
-        transport = GridTransport(grid, nodes=3, timeout_s=20)
-
-        def all_answer() -> bool:
-            nodes = transport.nodes()
-            answers = transport.exchange(dict.fromkeys(nodes, empty))
-            return list(answers.values()) == [empty] * 3
-
-        wait_for(all_answer)
-    assert len(deployed.charged(1)) == before
 
 
 def is_of(answer: bytes, party: bytes) -> bool:

@@ -30,7 +30,7 @@ from party import flower_runtime, service
 from party.flower_runtime import Executor, quiet_environment
 from party.service import serve
 from party.site import Site
-from party.supernode import IDLE_S, Pace
+from party.supernode import IDLE_S, Pace, whole_or_over
 from pate_fed.nodes import QUIET_FLOWER
 from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_tls import listening
@@ -277,3 +277,40 @@ def test_it_ends_with_a_thread_of_flowers_that_fails_so_that_another_is_started(
         said = process.stderr.read()  # until it ends
         assert process.wait() == -signal.SIGTERM
     assert b"ZeroDivisionError" in said
+
+
+def test_flower_asks_for_a_message_as_we_rely_on() -> None:
+    pull = start_client_internal._pull_and_store_message
+    assert "receive" in inspect.signature(pull).parameters
+    tree = ast.parse(inspect.getsource(start_client_internal.start_client_internal))
+    [call] = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == pull.__name__
+    ]
+    assert not call.args
+    assert {keyword.arg for keyword in call.keywords} == set(inspect.signature(pull).parameters)
+
+
+@pytest.mark.parametrize(
+    ("received", "stored", "ends"),
+    [
+        pytest.param(None, None, False, id="no message"),
+        pytest.param("message", 7, False, id="a message"),
+        pytest.param("message", None, True, id="a message that is dropped"),
+    ],
+)
+def test_it_ends_with_a_message_that_flower_drops_so_that_nobody_waits_for_its_parts(
+    received: object | None, stored: int | None, ends: bool
+) -> None:
+    """Its task stays, with an executor that waits for what never comes: 300 s were seen."""
+    ended: list[bool] = []
+
+    def pull(*, receive: Callable[[], object | None], state: str) -> int | None:
+        assert (receive(), state) == (received, "state")
+        return stored
+
+    found = whole_or_over(
+        pull, receive=lambda: received, end=lambda: ended.append(True), state="state"
+    )
+    assert (found, ended) == (stored, [True] * ends)
