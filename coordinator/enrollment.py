@@ -8,7 +8,6 @@ let in at the SuperLink. Whoever asks with a token that is wrong, used or expire
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -32,12 +31,11 @@ from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
 from protocols.identity import PublicIdentity
 from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.party_names import is_alike, is_party_name, normalized
 
 INVITATION_LIFETIME = timedelta(days=7)
 USUAL_TEACHERS = 10
 """Teachers of a hospital that chose no other number."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}[A-Za-z0-9]|[A-Za-z0-9]")
 
 
 class NodeDoor(Protocol):
@@ -116,12 +114,15 @@ class Enrollment:
         """Make an invitation; another one for the same hospital takes its place.
 
         Raises:
-            EnrollmentError: the name cannot be, or is a member's.
+            EnrollmentError: the name cannot be, is a member's, or too like another's.
         """
-        if not _NAME.fullmatch(party):
+        party = normalized(party)
+        if not is_party_name(party):
             raise EnrollmentError(
-                "a hospital's name must be 1 to 64 letters, digits, spaces, '.', '_' or '-'",
-                repr(party),
+                "a hospital's name must be 1 to 64 letters of any language, digits 0 to 9, spaces, "
+                "'.', '_', '-' or \"'\", with a letter or digit at both ends, and must not mix "
+                "Latin, Greek and Cyrillic letters",
+                ascii(party),
             )
         if not timedelta(0) < lifetime <= timedelta(days=30):
             raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
@@ -129,6 +130,7 @@ class Enrollment:
         with self._database.transaction() as session:
             if self._member_called(session, party) is not None:
                 raise EnrollmentError("a hospital is invited once", f"a member called {party}")
+            self._require_unlike(session, party, now=now)
             unused = InvitationRow.party == party, InvitationRow.used_at.is_(None)
             session.execute(update(InvitationRow).where(*unused).values(expires_at=now))
             session.add(
@@ -176,6 +178,7 @@ class Enrollment:
         """
         if not 1 <= teachers <= MAX_TOTAL_VOTES:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
+        party = normalized(party)
         with self._database.transaction() as session:
             row = session.scalars(
                 select(MemberRow).where(MemberRow.name == party, MemberRow.state == "requested")
@@ -379,9 +382,21 @@ class Enrollment:
 
     @staticmethod
     def _member_called(session: Session, name: str) -> MemberRow | None:
-        return session.scalars(
-            select(MemberRow).where(MemberRow.name == name, MemberRow.state != "revoked")
-        ).first()
+        here = MemberRow.name == normalized(name), MemberRow.state != "revoked"
+        return session.scalars(select(MemberRow).where(*here)).first()
+
+    @staticmethod
+    def _require_unlike(session: Session, name: str, *, now: datetime) -> None:
+        """Refuse a name that people could take for another hospital's."""
+        here = select(MemberRow.name).where(MemberRow.state != "revoked")
+        invited = select(InvitationRow.party).where(
+            InvitationRow.used_at.is_(None), InvitationRow.expires_at > now
+        )
+        for known in (*session.scalars(here), *session.scalars(invited)):
+            if known != name and is_alike(known, name):
+                raise EnrollmentError(
+                    "names must differ in more than capitals and spaces", f"another called {known}"
+                )
 
 
 def _party(row: MemberRow) -> EnrolledParty:

@@ -1,8 +1,10 @@
 """Enrollment over the public port: three paths, small bodies, one answer to whatever is wrong.
 
 Every request is a signed frame, and every answer but a pool's bytes is one. Nothing of an error
-is told: who may know why reads the coordinator's log. Whoever asks too often hears just that,
-before anything is read; and few are worked on at once, so that nodes are served meanwhile.
+is told: who may know why reads the coordinator's log. A refusal is final, and a hospital may then
+throw its new keys away: a database that fails refuses nobody, hence has a status of its own.
+Whoever asks too often hears just that, before anything is read; and few are worked on at once, so
+that nodes are served meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from starlette.routing import Route
 
 from coordinator.connections import origin_of
 from coordinator.enrollment import Enrollment
-from coordinator.errors import CoordinatorError, EnrollmentError
+from coordinator.errors import CoordinatorError, DatabaseError, EnrollmentError
 from coordinator.rate_limit import RateLimit
 from protocols.errors import ProtocolError
 
@@ -33,7 +35,7 @@ _THREADS = 2
 _MOST_QUEUED = 64
 """Requests that wait for them: who hangs up stays in the queue."""
 
-_REFUSED, _TOO_OFTEN = 403, 429
+_REFUSED, _TOO_OFTEN, _NOT_NOW = 403, 429, 503
 _COME_BACK_S = 60
 
 _log = logging.getLogger(__name__)
@@ -78,6 +80,9 @@ def _endpoint(
         try:
             body = await _body(request)
             content = await run_sync(answer, body, limiter=threads)
+        except DatabaseError as error:
+            _log.error("a request to %s could not be worked on: %s", name, error.code)
+            return Response(status_code=_NOT_NOW)
         except (CoordinatorError, ProtocolError, OSError, ClientDisconnect) as error:
             code = getattr(error, "code", type(error).__name__)
             _log.warning("a request to %s was refused: %s", name, code)

@@ -22,7 +22,7 @@ A message says what must hold and what came, and holds no secret::
     |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
     |- RunRequestError        PF-445  a run that cannot be asked for so
     |- RunQueueError          PF-446  a run that is unknown, or cannot be paused, resumed or stopped
-    |- RunEndedError          PF-447  the run that was followed failed (its reason is shown)
+    |- RunEndedError          PF-447  a run failed, was stopped or expired (its reason is shown)
     |- ServiceError           PF-448  a service that cannot be started
     |- DatabaseError            PF-440  a database that cannot be opened or written
     |  `- DatabaseVersionError   PF-441  a newer version of this program wrote it
@@ -228,7 +228,7 @@ class RunQueueError(CoordinatorError):
 
 
 class RunEndedError(CoordinatorError):
-    """The run that was followed failed or was stopped."""
+    """The run that was followed failed or was stopped, or a run expired."""
 
     code = "PF-447"
 

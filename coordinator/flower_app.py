@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
@@ -49,29 +49,41 @@ class GridTransport(Transport):
 
     Args:
         grid: Flower's.
-        nodes: Number of nodes to wait for.
+        nodes: The nodes that it may reach, all of which are waited for; or how many to wait for,
+            where the grid has no others and nobody knows their numbers before: a simulation's.
         timeout_s: How long an exchange may take: messages live no longer, so that nobody answers
             an old one later.
         wait_s: How long to wait for the nodes; None for as long as for an exchange.
     """
 
     def __init__(
-        self, grid: Grid, *, nodes: int, timeout_s: float, wait_s: float | None = None
+        self,
+        grid: Grid,
+        *,
+        nodes: Collection[int] | int,
+        timeout_s: float,
+        wait_s: float | None = None,
     ) -> None:
         super().__init__()
         self._wait_s = timeout_s if wait_s is None else wait_s
         self._grid = grid
-        self._expected = nodes
+        self._only = None if isinstance(nodes, int) else frozenset(nodes)
+        self._expected = nodes if isinstance(nodes, int) else len(nodes)
         self._timeout_s = timeout_s
 
     def nodes(self) -> list[int]:
         """Wait until all nodes are there, or the time is over; return those that are."""
         deadline = time.monotonic() + self._wait_s
         while True:
-            nodes = sorted(self._grid.get_node_ids())
+            nodes = self.nodes_now()
             if len(nodes) >= self._expected or time.monotonic() > deadline:
                 return nodes
             time.sleep(_SLOWEST_POLL_S)
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        there = sorted(self._grid.get_node_ids())
+        return [node for node in there if self._only is None or node in self._only]
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         messages = [self._message(node, packet) for node, packet in packets.items()]

@@ -80,6 +80,7 @@ from protocols.errors import (
     UnexpectedMessageError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Refusal
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
 from protocols.secure_sum import SecureSum
@@ -89,6 +90,9 @@ SETUP_ANSWER_BYTES = 5 * 2**20
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """Between two tries to reach a silent party; each pause is twice the one before."""
+
+_MOST_NAMED = 10
+"""Hospitals that one sentence names."""
 
 _MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
 """Settlements that fit into a packet with what comes behind them."""
@@ -114,7 +118,8 @@ class Member:
         name: What people call it.
         identity: Its pinned identity.
         weights: Votes that each of its teachers casts per query.
-        node: Number of its node, where it is known before it signs: to name it if it never does.
+        node: Number of its node; None where nobody knows it before it signs, or nobody let it in
+            yet. To name it if it never signs.
     """
 
     name: str
@@ -316,6 +321,7 @@ class LabelingRun:
             if party in self._members
         }
         self._nodes: dict[bytes, int] = {}
+        self._refusals: dict[bytes, str] = {}
         self._settlement: bytes | None = None
         self._batch = 0
         self._words = 0
@@ -384,6 +390,23 @@ class LabelingRun:
         """Void batches so far."""
         return self._voids
 
+    def refusing(self, codes: Collection[str]) -> dict[str, str]:
+        """Return the parties that refused for now when they were asked last, each with its code.
+
+        Args:
+            codes: Those of refusals that may pass.
+
+        Returns:
+            Codes by name, in seat order; empty where a batch can do without these parties.
+        """
+        refusing = {
+            member.name: self._refusals[seat]
+            for seat, member in self._members.items()
+            if self._refusals.get(seat) in codes
+        }
+        seats = len(self._round.seats)
+        return refusing if seats - len(refusing) < self._form.threshold(seats) else {}
+
     @property
     def is_over(self) -> bool:
         """Whether a cap is reached, or too many batches were void."""
@@ -441,6 +464,7 @@ class LabelingRun:
         Raises:
             InvalidParameterError: a query was asked before, or is not in the pool; or predictions
                 came that do not fit.
+            RunEndedError: the run has expired; nothing happened.
             OutcomeCapError: a cap of the run is reached; nothing happened.
             BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
@@ -453,6 +477,8 @@ class LabelingRun:
         if not self._asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice", "one that was asked")
         self._rule_for(indices, predictions)
+        if self._clock() >= self._expires_at:  # every hospital would refuse
+            raise RunEndedError("a run must be asked before it expires", "one that expired")
         self._look_for_missing()
         ledger = self._store.ledger()
         asked = AskedBatch(self._batch, indices, ledger.left, predictions)
@@ -463,6 +489,15 @@ class LabelingRun:
         self._asked.update(indices)
         self._on_stage(Stage.RESERVED)
         return self._answer(asked)
+
+    def ask_refusing(self) -> None:
+        """Ask parties that refused whether they still would; one exchange, nothing is charged.
+
+        They are sent the run's record once more: it changes nothing there.
+        """
+        packet = wire.pack([self._round.record_frame])
+        nodes = [self._nodes[seat] for seat in self._refusals if seat in self._nodes]
+        self._recognize(self._transport.exchange(dict.fromkeys(nodes, packet)))
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
         """Bring the last batch to its end, after `resume`; as many exchanges as that needs.
@@ -683,11 +718,14 @@ class LabelingRun:
         return self.mechanism.with_predictions(predictions, total_votes=self.terms.total_votes)
 
     def _find_nodes(self) -> None:
-        """Offer the run to every node; who signs tells which party a node is."""
+        """Offer the run to the nodes; who signs tells which party a node is.
+
+        A node that is nobody's of the run may answer what it likes.
+        """
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.offer()])
         names = {member.node: member.name for member in self.members}
-        failures: list[str] = []
+        failures: dict[int, str] = {}
         restored: dict[int, bytes] = {}
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
             who = names.get(node, f"node {node}")
@@ -695,23 +733,28 @@ class LabelingRun:
                 for frame in self._frames(answer):
                     self._nodes[self._round.receive(frame)] = node
             except RefusedError as error:
-                failures.append(f"{who}: a refusal [{_cause_of(error)}]")
+                failures[node] = f"{who}: a refusal [{_cause_of(error)}]"
             except ProtocolError as error:
-                failures.append(f"{who}: {error} [{error.code}]")
+                failures[node] = f"{who}: {error} [{error.code}]"
                 if isinstance(error, HistoryError):
                     restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
-                failures.append(f"{who}: {error.code}")
+                failures[node] = f"{who}: {error.code}"
         self._store.save_statements(self._round.statements)
         if restored:  # a journal below what its party signed: the party is told, and stops
             shown = {node: wire.pack(self._said_by(party)) for node, party in restored.items()}
             self._transport.exchange(shown)
         missing = self._round.missing
-        if failures or missing:
-            first = failures[0] if failures else f"no word of {self._members[missing[0]].name}"
+        seated = [failure for node, failure in failures.items() if node in self._nodes.values()]
+        if missing or seated:
+            silent = [self._members[seat] for seat in missing]
+            heard = [*seated, *failures.values()] + [
+                f"no word of {one.name}" for one in silent if one.node not in failures
+            ]
+            said = "; ".join(heard[:_MOST_NAMED])
             raise SetupError(
                 f"all {len(self._round.seats)} parties must take part",
-                f"{len(self._round.seats) - len(missing)} of them ({first})",
+                f"{len(self._round.seats) - len(missing)} of them ({said})",
             )
 
     def _find_nodes_again(self) -> None:
@@ -720,8 +763,13 @@ class LabelingRun:
         least = self._form.threshold(len(self._round.seats))
         if len(self._nodes) < least:
             raise SetupError(
-                f"at least {least} parties must be there for the run to go on", len(self._nodes)
+                f"at least {least} parties must be there for the run to go on",
+                f"{len(self._nodes)} (without {self._names_of_missing()})",
             )
+
+    def _names_of_missing(self) -> str:
+        missing = [one.name for seat, one in self._members.items() if seat not in self._nodes]
+        return ", ".join(missing[:_MOST_NAMED])
 
     def _look_for_missing(self) -> None:
         """Find out which node is which party of the run, by what it signs; changes nothing there.
@@ -733,10 +781,19 @@ class LabelingRun:
         waiting = [node for node in self._transport.nodes() if node not in known]
         if len(known) == len(self._round.seats) or not waiting:
             return
-        for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
+        self._recognize(self._transport.exchange(dict.fromkeys(waiting, packet)))
+
+    def _recognize(self, answers: Mapping[int, bytes | Silence]) -> None:
+        """Note who answered the run's record, and who would refuse a batch for now."""
+        for node, answer in answers.items():
             try:
                 for frame in self._frames(answer):
-                    self._nodes.setdefault(self._round.recognize(frame), node)
+                    seat = self._round.recognize(frame)
+                    self._nodes.setdefault(seat, node)
+                    self._refusals.pop(seat, None)
+                    message = wire.decode(frame).message
+                    if isinstance(message, Refusal):
+                        self._refusals[seat] = message.reason
             except (ProtocolError, SilenceError):
                 continue
 
@@ -772,12 +829,21 @@ class LabelingRun:
         if self._was_resumed and failures:
             failures = self._tell_bare(plan, failures)
         failures = self._wait(plan, failures)
+        self._note_refusals(failures)
         self._on_stage(Stage.ANSWERED)
         self._reveal(failures)
         self._on_stage(Stage.REVEALED)
         opened = self._round.open_total()
         self._on_stage(Stage.OPENED)
         return opened
+
+    def _note_refusals(self, failures: list[PartyFailedError]) -> None:
+        refused = {one.party: one.cause for one in failures if isinstance(one, PartyRefusedError)}
+        self._refusals = {
+            seat: refused[member.name]
+            for seat, member in self._members.items()
+            if member.name in refused
+        }
 
     def _plan(self, batch: int, terms: bytes, *, words: int, phase: int) -> bytes:
         """Return the plan of a vector: the very one that was made before a restart, if any."""

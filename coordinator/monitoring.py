@@ -6,6 +6,7 @@ Counts and released values alone: nothing here follows from a vote that was not 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +17,18 @@ from typing import Any, Final, cast
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.errors import CoordinatorError, ServiceError
+from coordinator.errors import CoordinatorError, InternalError, ServiceError
 from coordinator.home import LOOPBACK
 from coordinator.run_queue import Run, RunState
+from pate_fed.nodes import place_of
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+_LOOK_S: Final = 1.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Monitor:
             buckets=_BUCKETS,
         )
         self._stopped = threading.Event()
+        self._fault = ""
         try:
             self._web = ThreadingHTTPServer((LOOPBACK, metrics_port), _handler(self))
         except OSError as error:
@@ -104,12 +109,21 @@ class Monitor:
         self._exchanges.observe(seconds)
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Answer a request: status, type of content, content."""
+        """Answer a request: status, type of content, content. What cannot be told is not well."""
+        try:
+            return self._answer(path)
+        except CoordinatorError as error:
+            return 503, "text/plain", error.code.encode()
+        except Exception as error:
+            self._note(error)
+            return 503, "text/plain", InternalError.code.encode()
+
+    def _answer(self, path: str) -> tuple[int, str, bytes]:
         if path == "/healthz":
             alive = self._probe.is_alive()
             return (200 if alive else 503), "application/json", _json({"alive": alive})
         if path == "/readyz":
-            parts = _parts(self._probe)
+            parts = self._parts()
             return (200 if all(parts.values()) else 503), "application/json", _json(parts)
         if path == "/metrics":
             return 200, _CONTENT_TYPE, generate_latest(self._registry)
@@ -117,18 +131,27 @@ class Monitor:
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
-            ready = all(_parts(self._probe).values())
+            ready = all(self._parts().values())
             status = health_pb2.HealthCheckResponse.ServingStatus
             state = status.SERVING if ready else status.NOT_SERVING
             self._health.set("", state)
-            self._stopped.wait(1.0)
+            self._stopped.wait(_LOOK_S)
 
+    def _parts(self) -> dict[str, bool]:
+        try:
+            return self._probe.is_ready()
+        except CoordinatorError:
+            return {"database": False}
+        except Exception as error:
+            self._note(error)
+            return {"service": False}
 
-def _parts(probe: Probe) -> dict[str, bool]:
-    try:
-        return probe.is_ready()
-    except CoordinatorError:
-        return {"database": False}
+    def _note(self, error: Exception) -> None:
+        """Log what must not be, once for each: it is asked again every second."""
+        fault = place_of(error)
+        if fault != self._fault:
+            self._fault = fault
+            _log.error("[%s] monitoring failed with %s", InternalError.code, fault)
 
 
 def _json(content: dict[str, bool]) -> bytes:
@@ -137,16 +160,17 @@ def _json(content: dict[str, bool]) -> bytes:
 
 def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
-            try:
-                status, kind, content = monitor.answer(self.path)
-            except CoordinatorError as error:
-                status, kind, content = 503, "text/plain", error.code.encode()
+            status, kind, content = monitor.answer(self.path)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Say nothing: monitoring asks often."""
@@ -176,7 +200,7 @@ class _Collector:
         for known, count in sorted(self._probe.members().items()):
             members.add_metric([known], count)
         yield members
-        yield GaugeMetricFamily(
+        yield CounterMetricFamily(
             "pate_fed_superlink_restarts",
             "How often the SuperLink had to be started again.",
             value=self._probe.restarts(),

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
+"""From a run's setup on, pauses included; hospitals refuse every batch after it."""
+
 _KEYSTREAM = fastest_keystream(time.thread_time)
 _FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
     form.name: form for form in (AdditiveSum, MaskedSum)

@@ -42,6 +42,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
+from protocols.party_names import normalized
 
 if TYPE_CHECKING:
     from coordinator.flower_runtime import SuperLinkClient
@@ -101,6 +102,7 @@ class Coordinator:
         Raises:
             EnrollmentError: no such request, or other words than its fingerprint's.
         """
+        party = normalized(party)
         states = {one.state: one for one in self.members() if one.name == party}
         if "requested" not in states:
             known = f"{party}, whose state is {' and '.join(states)}"

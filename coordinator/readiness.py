@@ -1,7 +1,7 @@
 """Asks a federation's service, from beside it, whether it can work on runs.
 
-Where a run stands is in the database; that nobody works on it, or that nothing can be written there,
-is not. The service says it on loopback, at `/readyz`, as `coordinator.monitoring` answers it.
+Where a run stands is in the database; that nobody works on it, or that nothing can be written
+there, is not. The service says it on loopback, at `/readyz`, as `coordinator.monitoring` answers.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, defer
 
-from coordinator.database import Database, RunAttempt, RunRow
+from coordinator.database import AttemptRow, Database, RunAttempt, RunRow, RunStepRow
 from coordinator.errors import RunQueueError, RunRequestError
 
 
@@ -32,9 +32,6 @@ class RunState(StrEnum):
     STOPPED = "stopped"  # by the operator
 
 
-WORK_ORDER: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
-"""States of the runs that a service works on, the first of them first."""
-
 ENDED: Final = frozenset({RunState.DONE, RunState.FAILED, RunState.STOPPED})
 PAUSE: Final = "pause"
 
@@ -44,21 +41,23 @@ class Run:
     """A run as the database knows it.
 
     Attributes:
+        number: Its number among all.
         name: What the operator calls it.
         state: Where it stands.
         wanted: "pause" if it is to be paused after the exchange that is under way; else "".
         reason: Why it is where it is.
-        request: What was asked, canonical JSON.
+        is_begun: Whether hospitals may be in it: its newest offer was not given up.
         progress: Counts and released values.
         created_at: When it was asked for.
         updated_at: When that last changed.
     """
 
+    number: int
     name: str
     state: RunState
     wanted: str
     reason: str
-    request: str
+    is_begun: bool
     progress: Mapping[str, Any]
     created_at: datetime
     updated_at: datetime
@@ -93,8 +92,7 @@ class RunQueue:
     def all(self) -> list[Run]:
         """Return all runs, in the order that they were asked for."""
         with self._database.transaction() as session:
-            rows = session.scalars(select(RunRow).order_by(RunRow.number)).all()
-        return [_run(row) for row in rows]
+            return _runs(session, _SHOWN.order_by(RunRow.number))
 
     def find(self, name: str) -> Run:
         """Return a run.
@@ -103,7 +101,19 @@ class RunQueue:
             RunQueueError: there is none of this name.
         """
         with self._database.transaction() as session:
-            return _run(_row(session, name))
+            return _shown(session, name)
+
+    def request(self, name: str) -> str:
+        """Return what was asked of a run, canonical JSON: as long as its queries are many.
+
+        Raises:
+            RunQueueError: there is none of this name.
+        """
+        with self._database.transaction() as session:
+            found = session.scalar(select(RunRow.request).where(RunRow.name == name))
+        if found is None:
+            raise _unknown(name)
+        return found
 
     # The operator -----------------------------------------------------------------------------
 
@@ -125,11 +135,14 @@ class RunQueue:
                 request=request,
                 progress="{}",
                 fence=0,
+                waiting_since=None,
+                turn=_last_turn(session),
                 created_at=now,
                 updated_at=now,
             )
             session.add(row)
-        return _run(row)
+            session.flush()
+            return _shown(session, name)
 
     def pause(self, name: str) -> Run:
         """Ask that a run rests: at once if nobody works on it, else after the exchange under way.
@@ -159,6 +172,7 @@ class RunQueue:
         """
 
         def change(row: RunRow) -> None:
+            row.waiting_since = None  # its patience begins anew
             if row.wanted == PAUSE:
                 row.wanted = ""
             elif row.state == RunState.PAUSED.value:
@@ -185,13 +199,14 @@ class RunQueue:
     # The service ------------------------------------------------------------------------------
 
     def next(self) -> Run | None:
-        """Return the run to work on: one that was begun before one that was not."""
-        runs = self.all()
-        for state in WORK_ORDER:
-            for run in runs:
-                if run.state is state:
-                    return run
-        return None
+        """Return the run to work on: one that ends, then one that was begun, then one to begin.
+
+        Those that are to be begun take turns: one that waits for its hospitals keeps no other back.
+        One that was begun is worked on until it is over, or rests, before any other.
+        """
+        with self._database.transaction() as session:
+            found = _runs(session, _SHOWN.where(RunRow.state.in_(_OPEN)).order_by(RunRow.turn))
+        return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
         """Become the one who works on a run. Whoever took it up before can store nothing more.
@@ -202,6 +217,7 @@ class RunQueue:
         """
         with self._database.transaction() as session:
             row = _row(session, name)
+            row.turn = _last_turn(session)
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
@@ -220,9 +236,43 @@ class RunQueue:
                 return
             row.state, row.reason = state.value, reason
             if state in ENDED or state is RunState.PAUSED:
-                row.wanted = ""
+                row.wanted, row.waiting_since = "", None
 
         return self._change(name, change)
+
+    def rest(self, name: str) -> bool:
+        """Pause a run if that is wanted still; return whether it rests.
+
+        Decided here, in one transaction: the operator may have resumed it since it was looked at.
+        """
+
+        def change(row: RunRow) -> None:
+            if row.wanted == PAUSE:
+                row.state, row.reason = RunState.PAUSED.value, _BY_OPERATOR
+                row.wanted, row.waiting_since = "", None
+
+        return self._change(name, change).state is RunState.PAUSED
+
+    def wait_since(self, name: str, *, now: datetime) -> datetime:
+        """Note that a run waits for its hospitals; return since when it does, over all restarts.
+
+        Args:
+            name: The run.
+            now: The time, with its zone.
+        """
+        with self._database.transaction() as session:
+            row = _row(session, name)
+            if row.waiting_since is None:
+                row.waiting_since = now
+            return _utc(row.waiting_since)
+
+    def end_wait(self, name: str) -> None:
+        """Note that a run waits for nobody any more."""
+
+        def change(row: RunRow) -> None:
+            row.waiting_since = None
+
+        self._change(name, change)
 
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
         """Note how far a run is: counts and released values alone."""
@@ -237,31 +287,85 @@ class RunQueue:
             row = _row(session, name)
             change(row)
             row.updated_at = self._clock()
-        return _run(row)
+            session.flush()
+            return _shown(session, name)
 
 
 _BY_OPERATOR: Final = "by the operator"
 
 
+_OPEN: Final = (RunState.STOPPING, RunState.RUNNING, RunState.WAITING, RunState.QUEUED)
+"""States of the runs that a service works on."""
+
+
+def _rank(run: Run) -> tuple[int, int]:
+    """Order runs that are open; those of one rank stay in the order of their turns."""
+    if run.state is RunState.STOPPING:
+        return 0, 0
+    if run.is_begun:  # hospitals leave it where they are offered another one
+        return (2 if run.state is RunState.QUEUED else 1), run.number
+    return 3, 0
+
+
+def _last_turn(session: Session) -> int:
+    return (session.scalar(select(func.max(RunRow.turn))) or 0) + 1
+
+
+_IS_BEGUN: Final = (
+    select(RunStepRow.attempt)
+    .join(AttemptRow, AttemptRow.number == RunStepRow.attempt)
+    .where(AttemptRow.run == RunRow.number, AttemptRow.given_up.is_(None))
+    .exists()
+)
+_SHOWN: Final = select(
+    RunRow.number,
+    RunRow.name,
+    RunRow.state,
+    RunRow.wanted,
+    RunRow.reason,
+    _IS_BEGUN.label("is_begun"),
+    RunRow.progress,
+    RunRow.created_at,
+    RunRow.updated_at,
+)
+"""What is looked at several times a second: not what was asked."""
+
+
 def _row(session: Session, name: str) -> RunRow:
     # Locked: what is read is what is changed, on a server, too.
-    row = session.scalar(select(RunRow).where(RunRow.name == name).with_for_update())
+    found = select(RunRow).where(RunRow.name == name).options(defer(RunRow.request))
+    row = session.scalar(found.with_for_update())
     if row is None:
-        raise RunQueueError("a run must be of this name", f"none called {name}")
+        raise _unknown(name)
     return row
 
 
-def _run(row: RunRow) -> Run:
-    return Run(
-        name=row.name,
-        state=RunState(row.state),
-        wanted=row.wanted,
-        reason=row.reason,
-        request=row.request,
-        progress=json.loads(row.progress),
-        created_at=_utc(row.created_at),
-        updated_at=_utc(row.updated_at),
-    )
+def _shown(session: Session, name: str) -> Run:
+    found = _runs(session, _SHOWN.where(RunRow.name == name))
+    if not found:
+        raise _unknown(name)
+    return found[0]
+
+
+def _unknown(name: str) -> RunQueueError:
+    return RunQueueError("a run must be of this name", f"none called {name}")
+
+
+def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
+    return [
+        Run(
+            number=row.number,
+            name=row.name,
+            state=RunState(row.state),
+            wanted=row.wanted,
+            reason=row.reason,
+            is_begun=row.is_begun,
+            progress=json.loads(row.progress),
+            created_at=_utc(row.created_at),
+            updated_at=_utc(row.updated_at),
+        )
+        for row in session.execute(found)
+    ]
 
 
 def _utc(moment: datetime) -> datetime:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from coordinator.enrollment import EnrolledParty
@@ -18,6 +19,7 @@ from coordinator.errors import (
     DatabaseError,
     PartyFailedError,
     PartyRefusedError,
+    RunEndedError,
     RunLockedError,
     RunRequestError,
     RunStateError,
@@ -37,6 +39,7 @@ from pate_fed.report import forget_unfinished
 from pate_fed.votes import TeacherWeights
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
 from protocols.identity import SigningIdentity
+from protocols.rounds import CoordinatorState
 
 OFFER_AGAIN_S: Final = 10.0
 """Between two offers of a run that waits for hospitals."""
@@ -79,7 +82,6 @@ class RunWorker:
         self._parties = parties
         self._with = surroundings
         self._identity: SigningIdentity = home.identity
-        self._waiting_since: dict[str, float] = {}
 
     def work(self, run: Run) -> None:
         """Work on a run until it ends, rests, or has to wait; its state says which.
@@ -89,11 +91,7 @@ class RunWorker:
                 disk with the next call.
         """
         try:
-            request = RunRequest.from_json(run.request)
-            task = self._task(request)
-            members, gone = self._members(request)
-            rows = self._queue.take_up(run.name)
-            open_run = OpenRun(self._home, self._identity, request, task, members, rows)
+            open_run, gone = self._taken_up(run)
             if gone is None:
                 self._go_on(open_run)
             else:
@@ -106,6 +104,29 @@ class RunWorker:
         except (RunStateError, RunRequestError, BrokenJournalError) as error:
             self._fail(run.name, error)
 
+    def give_up(self, run: Run, reason: str) -> None:
+        """End a run that nobody can go on with, and keep what it gave, if that can be read.
+
+        Args:
+            run: It.
+            reason: Why, for people; no secret.
+
+        Raises:
+            DatabaseError: the database does not answer: the run is where it was.
+        """
+        state = RunState.FAILED
+        try:
+            open_run, _ = self._taken_up(run)
+            self._read_out(open_run, reason)
+            if self._queue.find(run.name).state is RunState.STOPPING:
+                state = RunState.STOPPED
+        except DatabaseError:
+            raise
+        except Exception:
+            _log.exception("what run %s gave could not be written", run.name)
+        _log.error("run %s is given up: %s", run.name, reason)
+        self._queue.enter(run.name, state, reason)
+
     # Steps ------------------------------------------------------------------------------------
 
     def _go_on(self, run: OpenRun) -> None:
@@ -114,17 +135,33 @@ class RunWorker:
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
             return
-        self._enter(name, RunState.RUNNING)
+        if self._rest_if_wanted(name) is not RunState.WAITING:  # else it waits until it is set up
+            self._enter(name, RunState.RUNNING)
         start = time.monotonic()
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        with self._with.open_transport(len(run.members)) as carrier:
+        resting = self._begun_and_paused()
+        if run.is_unbegun and resting:
+            reason = f"{resting} is paused, with all hospitals in it: resume or stop it"
+            self._wait(name, reason, OFFER_AGAIN_S)
+            return
+        # Who was approved later is at the SuperLink, too: this run is none of its business.
+        nodes = [one.node for one in run.members if one.node is not None]
+        with self._with.open_transport(nodes) as carrier:
             transport = _Watched(carrier, self._with.on_exchange)
+            there = transport.nodes_now()
+            away = [one.name for one in run.members if one.node not in there]
+            missed = f"not connected: {', '.join(away)}"
+            if away and run.is_unbegun:  # those who are there would agree to it in vain
+                self._wait_for_hospitals(run, missed)
+                return
+            if away:
+                self._enter(name, RunState.WAITING, missed)
             labeling = self._opened(run, transport)
             if labeling is None:
                 return
-            self._waiting_since.pop(name, None)
+            self._queue.end_wait(name)
             self._enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
@@ -144,14 +181,14 @@ class RunWorker:
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
             state = RunState.DONE if run.has_answers else RunState.FAILED
-            self._queue.enter(name, state, said(stopped_by))
+            self._queue.enter(name, state, "; ".join((said(stopped_by), *_flaws(labeling))))
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
-        self._read_out(run, reason)
+        self._read_out(run, str(reason))
         self._fail(run.request.name, reason)
 
-    def _read_out(self, run: OpenRun, reason: Exception) -> None:
+    def _read_out(self, run: OpenRun, reason: str) -> None:
         """Keep what a run gave that nobody closes."""
         if run.is_unbegun:
             return
@@ -161,7 +198,8 @@ class RunWorker:
         except UnfinishedSetupError:
             run.give_up("the setup was cut off")
             return
-        run.warnings.append(f"The run was not closed: {reason}")
+        if labeling.round.state is not CoordinatorState.DONE:
+            run.warnings.append(f"The run was not closed: {reason}")
         self._note(run, labeling, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
@@ -190,7 +228,7 @@ class RunWorker:
             self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
             if stopping:
-                self._read_out(run, error)
+                self._read_out(run, str(error))
                 self._queue.enter(name, RunState.STOPPED, f"by the operator: {said(error)}")
             else:
                 self._wait_for_hospitals(run, said(error))
@@ -206,8 +244,8 @@ class RunWorker:
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
         """Offer a run to all its hospitals."""
-        labeling = run.begun(self._with, transport, sleep)
         try:
+            labeling = run.begun(self._with, transport, sleep)
             labeling.set_up()
         except PartyRefusedError as error:
             run.give_up(said(error))
@@ -248,27 +286,47 @@ class RunWorker:
         while True:
             self._note(run, labeling, transport)
             self._require_members(run.request)
-            wanted = self._queue.find(name)
-            if wanted.state is RunState.STOPPING:
+            state = self._rest_if_wanted(name)
+            if state is RunState.STOPPING:
                 return _HaltedError()
-            if wanted.wanted == PAUSE:
-                self._queue.enter(name, RunState.PAUSED, "by the operator")
-                raise _HaltedError
-            if wanted.state is RunState.WAITING:  # nobody is waited for any more
+            if state is RunState.WAITING:  # nobody is waited for any more
                 self._enter(name, RunState.RUNNING)
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
+            if self._has_waited_for_people(run, labeling):
+                continue
             try:
                 labeling.ask(batch)
+                stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:
+                return error
+            except RunEndedError as error:
+                run.warnings.append(f"The run ended before all was asked: {error}")
                 return error
             except VoidBatchError as error:
                 stopped_by = error
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
+
+    def _has_waited_for_people(self, run: OpenRun, labeling: LabelingRun) -> bool:
+        """Wait while hospitals' people keep a batch back; return whether that was so.
+
+        Another batch would be void for the same reason, at the charge of everybody else.
+        """
+        has_waited = False
+        while refusing := labeling.refusing(_UP_TO_PEOPLE):
+            who = ", ".join(f"{name} [{code}]" for name, code in refusing.items())
+            if not self._wait_for_hospitals(run, f"waits for the people of {who}"):
+                raise _HaltedError
+            self._require_members(run.request)
+            labeling.ask_refusing()
+            has_waited = True
+        if has_waited:
+            self._queue.end_wait(run.request.name)
+        return has_waited
 
     def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
@@ -306,20 +364,25 @@ class RunWorker:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> None:
-        """Wait until a run is offered or taken up again, or give up once its patience is over."""
+    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> bool:
+        """Wait until a run is tried again, or give up once its patience is over.
+
+        Returns:
+            Whether it goes on; else it has ended, or rests.
+        """
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
             self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
-            return
-        since = self._waiting_since.setdefault(name, self._with.clock())
-        if self._with.clock() - since > run.request.patience_s:
-            del self._waiting_since[name]
+            return False
+        now = datetime.fromtimestamp(self._with.clock(), UTC)
+        since = self._queue.wait_since(name, now=now)
+        if (now - since).total_seconds() > run.request.patience_s:
             # What was begun may be taken up once hospitals are back.
             state = RunState.FAILED if run.is_unbegun else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")
-            return
+            return False
         self._wait(name, reason, OFFER_AGAIN_S)
+        return True
 
     def _wait(self, name: str, reason: str, seconds: float) -> None:
         _log.info("run %s waits: %s", name, reason)
@@ -351,12 +414,26 @@ class RunWorker:
         return sleep_and_say
 
     def _require_wanted(self, name: str) -> None:
+        if self._rest_if_wanted(name) is RunState.STOPPING:
+            raise _HaltedError
+
+    def _rest_if_wanted(self, name: str) -> RunState:
+        """Rest where the operator wants a pause; else return where the run stands."""
         run = self._queue.find(name)
         if run.wanted == PAUSE:
-            self._queue.enter(name, RunState.PAUSED, "by the operator")
-            raise _HaltedError
-        if run.state is RunState.STOPPING:
-            raise _HaltedError
+            if self._queue.rest(name):
+                raise _HaltedError
+            run = self._queue.find(name)  # the operator said otherwise just now
+        return run.state
+
+    def _begun_and_paused(self) -> str:
+        """Return the name of a run that rests with its hospitals in it; "" if there is none.
+
+        A hospital is in one run at a time: it would leave that one for another, for good.
+        """
+        runs = self._queue.all()
+        rests = (one.name for one in runs if one.is_begun and one.state is RunState.PAUSED)
+        return next(rests, "")
 
     def _require_members(self, request: RunRequest) -> None:
         """Rest where a hospital was put out since: taken up again, the run ends."""
@@ -373,6 +450,14 @@ class RunWorker:
         self._queue.enter(name, RunState.FAILED, said(error))
 
     # What it works on -------------------------------------------------------------------------
+
+    def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
+        """Become the one who works on a run; say, too, which of its hospitals is gone."""
+        request = RunRequest.from_json(self._queue.request(run.name))
+        task = self._task(request)
+        members, gone = self._members(request)
+        rows = self._queue.take_up(run.name)
+        return OpenRun(self._home, self._identity, request, task, members, rows), gone
 
     def _task(self, request: RunRequest) -> LearningTask:
         try:
@@ -418,6 +503,10 @@ class _Watched(Transport):
     def nodes(self) -> list[int]:
         """See `Transport.nodes`."""
         return self._carrier.nodes()
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        return self._carrier.nodes_now()
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         start = time.monotonic()

@@ -12,23 +12,29 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 from coordinator.certificates import days_left, is_pair
+from coordinator.connections import listen
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
+    DatabaseError,
     ServiceError,
+    SuperLinkError,
 )
 from coordinator.flower_app import GridTransport
-from coordinator.home import FederationHome, utc_now
+from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
-from coordinator.run_queue import Run, RunState
+from coordinator.run_queue import PAUSE, Run, RunState
 from coordinator.run_worker import RunWorker, said
 from coordinator.stages import OnStage, pass_by
 from coordinator.superlink_child import SuperLinkChild
@@ -49,6 +55,12 @@ _POLL_S: Final = 0.5
 _READY_S: Final = 180.0
 _FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
+_MOST_FAILURES: Final = 5
+"""Times that a run may fail where it stands, without coming further, before it is ended."""
+
+_PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
+"""What passes by itself, or once somebody mends it: a full disk, a database or Flower away."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -105,6 +117,7 @@ class Service:
             threading.Thread(target=target, name=name, daemon=True)
             for name, target in (("worker", self._work), ("members", self._let_in))
         ]
+        self._failures: Counter[tuple[str, int]] = Counter()
 
     @property
     def home(self) -> FederationHome:
@@ -134,11 +147,10 @@ class Service:
         pause = _FIRST_PAUSE_S
         queue = self._coordinator.queue
         while not self._stopped.is_set():
+            run = None
             try:
-                run = queue.next()
-                if run is None or not self.superlink.is_ready:
-                    if run is not None:
-                        self._note_waiting(run)
+                run = queue.next() if self.superlink.is_ready else self._next_without_hospitals()
+                if run is None:
                     self._stopped.wait(_POLL_S)
                     continue
                 self._worker.work(run)
@@ -146,11 +158,27 @@ class Service:
             except Exception as error:
                 if self._stopped.is_set():
                     return
-                reason = _reason(error)
-                _log.exception("a run is interrupted and will go on: %s", reason)
-                self._note_interruption(reason)
+                _log.exception("work is interrupted: %s", _reason(error))
+                if run is not None:
+                    self._note_interruption(run, error)
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _next_without_hospitals(self) -> Run | None:
+        """Return a run that can be worked on though no hospital can be reached: one that ends.
+
+        Of the others those rest that the operator wants paused, and the next one says why it waits.
+        """
+        queue = self._coordinator.queue
+        for run in queue.all():
+            if run.wanted == PAUSE:
+                queue.rest(run.name)
+            elif run.state is RunState.STOPPING and not run.is_begun:
+                return run
+        waits = queue.next()
+        if waits is not None:
+            self._note_waiting(waits)
+        return None
 
     def _note_waiting(self, run: Run) -> None:
         """Say why nobody works on a run: its hospitals cannot be reached by anybody now."""
@@ -160,16 +188,29 @@ class Service:
         if run.reason != reason:
             self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
 
-    def _note_interruption(self, reason: str) -> None:
+    def _note_interruption(self, run: Run, error: Exception) -> None:
+        """Say that a run will go on, or end one that comes no further."""
+        queue, reason = self._coordinator.queue, _reason(error)
         try:
-            run = self._coordinator.queue.next()
-            if run is not None and run.state is not RunState.QUEUED:
-                self._coordinator.queue.enter(
-                    run.name, RunState.WAITING, f"interrupted, will go on: {reason}"
-                )
-        except CoordinatorError as error:
+            if self._is_hopeless(queue.find(run.name), error):
+                self._worker.give_up(run, reason)
+            else:
+                queue.enter(run.name, RunState.WAITING, f"interrupted, will go on: {reason}")
+        except CoordinatorError as again:
             self._stores = False
-            _log.warning("the database does not answer: %s", error.code)
+            _log.warning("the database does not answer: %s", again.code)
+
+    def _is_hopeless(self, run: Run, error: Exception) -> bool:
+        """Whether a run, as it is now, would fail for ever, and keep all others back.
+
+        What passes is no fault of the run's. One that is told to stop ends all the same.
+        """
+        is_stopping, passes = run.state is RunState.STOPPING, _passes(error)
+        if passes and not is_stopping:
+            return False
+        place = run.name, int(run.progress.get("batches", 0))
+        self._failures[place] += 1
+        return (is_stopping and not passes) or self._failures[place] >= _MOST_FAILURES
 
     def _let_in(self) -> None:
         """Let members' nodes in and put others out, at the start and whenever one is due."""
@@ -181,12 +222,12 @@ class Service:
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
                     is_due = False
-            except CoordinatorError as error:
-                _log.warning("nodes could not be let in or put out: %s", error.code)
+            except Exception as error:
+                _log.warning("nodes could not be let in or put out: %s", _reason(error))
                 self._stopped.wait(_FIRST_PAUSE_S)
 
     @contextmanager
-    def _open_transport(self, nodes: int) -> Iterator[Transport]:
+    def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
         self._stores = True  # that the run was taken up just was
         superlink = self._coordinator.superlink()
         with superlink.grid(is_over=self._stopped.is_set) as grid:
@@ -229,7 +270,7 @@ class Service:
         )
 
     def _is_working(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        return self.superlink.is_kept and all(thread.is_alive() for thread in self._threads)
 
 
 class _EndedError(Exception):
@@ -270,9 +311,7 @@ def serve(
         try:
             if not service.superlink.wait_until_ready(_READY_S):
                 if service.superlink.lacks_port:
-                    raise ServiceError(
-                        "the ports of federation.toml must be free", "one that is not: see the log"
-                    )
+                    require_ports(home)
                 raise ServiceError("the SuperLink must start", "no answer in time")
             on_ready(service)
             while True:
@@ -285,6 +324,17 @@ def serve(
     finally:
         coordinator.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_ports(home: FederationHome) -> None:
+    """Say which port the SuperLink lacks.
+
+    Raises:
+        ServiceError: a port is somebody else's.
+    """
+    settings = home.settings
+    for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
+        listen(host, port).close()
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
@@ -317,6 +367,15 @@ def _lock(home: FederationHome) -> int:
         os.close(descriptor)
         raise ServiceError("one service must have the folder", "another one has it") from error
     return descriptor
+
+
+def _passes(error: BaseException | None) -> bool:
+    """Whether an error came of what passes by itself."""
+    while error is not None:
+        if isinstance(error, _PASSING):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _reason(error: Exception) -> str:

@@ -14,8 +14,9 @@ from typing import IO, Final
 
 import httpx
 
+from coordinator.errors import SuperLinkError
 from coordinator.home import LOOPBACK, FederationHome
-from pate_fed.nodes import QUIET_FLOWER
+from pate_fed.nodes import QUIET_FLOWER, place_of
 
 _NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
 """Loopback goes through nobody's proxy."""
@@ -72,6 +73,11 @@ class SuperLinkChild:
         return self._is_ready
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is started again when it ends."""
+        return self._thread.is_alive()
+
+    @property
     def pid(self) -> int | None:
         """Number of its process, if there is one."""
         process = self._process
@@ -100,21 +106,35 @@ class SuperLinkChild:
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
             started = time.monotonic()
-            self._process = process = self._spawn()
+            try:
+                ended = self._live()
+            except Exception as error:
+                # No process, no memory, no file to be had for now: nobody else would try again.
+                ended = None
+                code = SuperLinkError.code
+                _log.error("[%s] the SuperLink is tried again after %s", code, place_of(error))
+            if self._stopped.is_set():
+                return
+            if ended is not None:
+                self.lacks_port = ended == NO_PORT
+                self.restarts += 1
+                _log.error("the SuperLink ended with %s; it is started again", ended)
+            if time.monotonic() - started > _IS_STEADY_S:
+                pause = _FIRST_PAUSE_S
+            self._stopped.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _live(self) -> int:
+        """Start it and watch it until it ends or has to; return its exit code."""
+        self._process = process = self._spawn()
+        try:
             while process.poll() is None and not self._stopped.is_set():
                 self._is_ready = self._answers()
                 self._stopped.wait(_POLL_S if self._is_ready else 0.1)
+        finally:
             self._is_ready = False
             self._end(process)
-            if self._stopped.is_set():
-                return
-            if time.monotonic() - started > _IS_STEADY_S:
-                pause = _FIRST_PAUSE_S
-            self.lacks_port = process.returncode == NO_PORT
-            self.restarts += 1
-            _log.error("the SuperLink ended with %s; it is started again", process.returncode)
-            self._stopped.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        return process.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "coordinator.superlink_process"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from coordinator.stages import OnStage, pass_by
 from coordinator.transport import Transport
 from pate_fed.mechanisms import RandomBytes
 
-OpenTransport = Callable[[int], AbstractContextManager[Transport]]
-"""Opens a way to so many nodes."""
+OpenTransport = Callable[[Collection[int]], AbstractContextManager[Transport]]
+"""Opens a way to these nodes, and to no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Surroundings:
     """What a worker takes from the world.
 
     Attributes:
-        open_transport: Opens a way to so many nodes.
+        open_transport: Opens a way to the nodes of a run's hospitals, and to no others.
         random_bytes: Cryptographic random numbers.
         noise_bytes: Source of the noise; the operating system's, outside of tests.
         clock: Unix time, in seconds.

@@ -45,7 +45,14 @@ class Transport(ABC):
 
     @abstractmethod
     def nodes(self) -> list[int]:
-        """Return the nodes that can be reached."""
+        """Return the nodes that can be reached, of those that it was opened for.
+
+        One that waits for nodes does so here.
+        """
+
+    def nodes_now(self) -> list[int]:
+        """Return the nodes that can be reached now, and wait for none."""
+        return self.nodes()
 
     def exchange(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         """Send one packet to each node and wait for the answers.

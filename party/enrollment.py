@@ -5,13 +5,17 @@ What the coordinator says of peers is hearsay: `party.peers` keeps what our own 
 
 from __future__ import annotations
 
+import os
 import ssl
+import time
 from collections.abc import Callable
+from contextlib import closing
 
 import httpx
 
 from party.audit import read_head
 from party.errors import EnrollmentError
+from party.proxy import Proxy, proxy_to
 from party.site import Site
 from protocols import wire
 from protocols.errors import ProtocolError
@@ -29,6 +33,9 @@ class CoordinatorDoor:
         site: The hospital's folder.
         clock: Unix time, in seconds.
         transport: What carries requests; None for a socket. `HTTPS_PROXY` is honoured.
+
+    Raises:
+        EnrollmentError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
     """
 
     def __init__(
@@ -41,16 +48,12 @@ class CoordinatorDoor:
         self._site = site
         self._clock = clock
         self._identity = site.identity
-        # This CA and no other: what the machine trusts besides is not asked.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_verify_locations(cafile=str(site.path("ca.crt")))
         self._client = httpx.Client(
             base_url=f"https://{site.settings.address}",
-            verify=context,
             timeout=_TIMEOUT_S,
-            transport=transport,
+            transport=transport or _transport(site),
             follow_redirects=False,
+            trust_env=False,  # the proxy is found as the doctor finds it
         )
 
     def join(self, token: bytes) -> Membership:
@@ -153,17 +156,63 @@ class CoordinatorDoor:
         if answer.status_code != httpx.codes.OK:
             must = (
                 "the coordinator must expect this request: an invitation is good once, and for a "
-                "time"
+                "time; ask the operator for another"
                 if name == "join"
                 else "the coordinator must know this hospital and agree on the time: "
                 "`pate-party doctor`, else ask the operator"
             )
-            raise EnrollmentError(must, f"status {answer.status_code}")
+            is_refusal = answer.status_code == httpx.codes.FORBIDDEN
+            raise EnrollmentError(must, f"status {answer.status_code}", is_refusal=is_refusal)
         return answer.content
 
     def close(self) -> None:
         """Let go of the connection."""
         self._client.close()
+
+
+def ask_membership(site: Site, *, clock: Callable[[], float] = time.time) -> Membership:
+    """Ask the coordinator once how this hospital stands, and who the others are.
+
+    Args:
+        site: The hospital's folder.
+        clock: Unix time, in seconds.
+
+    Raises:
+        EnrollmentError: see `CoordinatorDoor.join`.
+    """
+    with closing(CoordinatorDoor(site, clock=clock)) as door:
+        return door.membership()
+
+
+def require_way_out(address: str) -> None:
+    """Refuse to begin where the environment names a proxy that cannot be one.
+
+    Args:
+        address: The coordinator's, "host:port".
+
+    Raises:
+        EnrollmentError: `HTTPS_PROXY` names no proxy.
+    """
+    _proxy(address)
+
+
+def _proxy(address: str) -> Proxy | None:
+    return proxy_to(address.rpartition(":")[0].strip("[]"), os.environ)
+
+
+def _transport(site: Site) -> httpx.HTTPTransport:
+    proxy = _proxy(site.settings.address)
+    # This CA and no other: what the machine trusts besides is not asked.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_verify_locations(cafile=str(site.path("ca.crt")))
+    except OSError as error:
+        raise EnrollmentError(
+            "ca.crt must be as the invitation brought it", type(error).__name__
+        ) from error
+    carried = None if proxy is None else httpx.Proxy(f"http://{proxy.place}", auth=proxy.login)
+    return httpx.HTTPTransport(verify=context, proxy=carried, trust_env=False)
 
 
 def _require_sound(answer: Membership) -> None:

@@ -115,9 +115,17 @@ class SiteError(PartyError):
 
 
 class EnrollmentError(PartyError):
-    """A coordinator that cannot be reached, is another one, or refuses us."""
+    """A coordinator that cannot be reached, is another one, or refuses us.
+
+    Attributes:
+        is_refusal: Whether the coordinator itself said no: what it was sent is not taken.
+    """
 
     code = "PF-341"
+
+    def __init__(self, must: str, got: object, *, is_refusal: bool = False) -> None:
+        self.is_refusal = is_refusal
+        super().__init__(must, got)
 
 
 class WordsDifferError(PartyError):

@@ -70,8 +70,9 @@ class Policy:
         most_near_queries: Most queries that may be near to one that was answered before them, in
             whatever run, or that is asked before them in one batch; over all runs. None not to
             look: then none of them counts as near later, either.
-        most_epsilon: Most that it may be charged, over all runs.
-        most_delta: Largest delta.
+        most_epsilon: Largest budget for this party of one run: a run that may charge it more is
+            refused. What all runs together may charge, its ledger says.
+        most_delta: Largest delta of a run.
         trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
             only then, a run may be charged by the joint price, which is void without that.
         simulated: Whether it takes part in simulations, and then in nothing else.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.decisions import BatchAccepted, BatchRefused, Decision, RunAccepted, RunRefused
-from party.errors import PartyError, Reason, RefusalError
+from party.errors import ApprovalError, PartyError, Reason, RefusalError
 from party.guard import Guard, RunScope
 from party.journal import Journal
 from party.ledger_store import LedgerStore
@@ -244,7 +244,22 @@ class PartyNode:
                 self._settle(received.event)
             case BlameRequest():
                 return self._judge_row()
+            case None if isinstance(wire.decode(frame).message, RunRecord):
+                return self._say_again(received.replies, of=frame)
         return received.replies
+
+    def _say_again(self, replies: tuple[bytes, ...], *, of: bytes) -> tuple[bytes, ...]:
+        """Answer the record of our run as before, unless a batch of it would be refused for now.
+
+        So a coordinator learns, at nobody's charge, when our people let the run go on.
+        """
+        run = self._run
+        if run is not None:
+            try:
+                self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
+            except RefusalError as error:
+                return (self._refusal(error.reason.value, of=of),)
+        return replies
 
     def _receive(self, frame: bytes) -> Received:
         """Hand a frame to its run. A run makes room for another that is truly offered, once.
@@ -340,7 +355,8 @@ class PartyNode:
             sketched = self._guard.review_nearness(batch, queries=self._journal)
         except Exception as error:
             return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
-        # From here on the party sends or is silent: nothing may depend on a vote (rule R12).
+        # What fails from here on fails before a teacher is asked: it may be told, for it depends on
+        # no vote (rule R12), and what was charged stays charged.
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
         reserved = run.ledger.reserve(entry_id, worst)
@@ -354,7 +370,11 @@ class PartyNode:
             seats=seats,
         )
         self._asked = replace(self._asked, batch=batch)
-        self._tell(BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch)))
+        accepted = BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch))
+        try:
+            self._tell(accepted)
+        except Exception as error:  # somebody took the approval back since the guard looked
+            return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
         return self._contribute(plan, batch)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
@@ -550,6 +570,8 @@ class PartyNode:
         """Turn whatever stopped a review into a refusal: any doubt is one (rule R14)."""
         if isinstance(error, RefusalError):
             return error.reason
+        if isinstance(error, ApprovalError):
+            return Reason.APPROVAL
         self._note_fault(error)
         _log.error("a review failed: %s", type(error).__name__)
         return Reason.FAULT

@@ -15,6 +15,7 @@ from party.errors import PinError, WordsDifferError
 from protocols.fingerprint_words import is_same
 from protocols.identity import PublicIdentity
 from protocols.messages import Membership
+from protocols.party_names import normalized
 
 MOST_LETTERS = 200
 
@@ -72,7 +73,7 @@ def named_by(membership: Membership, name: str) -> PublicIdentity:
         PinError: it names no such member, or more than one.
     """
     pairs = zip(membership.peer_names, membership.peer_keys, strict=True)
-    found = [PublicIdentity(key) for known, key in pairs if known == name]
+    found = [PublicIdentity(key) for known, key in pairs if known == normalized(name)]
     if len(found) != 1:
         raise PinError(
             "a peer must be one member of this name, as the coordinator lists them",

@@ -43,7 +43,7 @@ from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_en
 from party.guard import Consent, Guard, RunScope
 from party.node import PartyNode, PartyTask, Vote
 from party.refusals import Refusals
-from party.site import SETTINGS_FILE, Site
+from party.site import Site
 from party.site_records import Decided, SiteRecords, Subject
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import FRESH_S, Status, write_status
@@ -130,6 +130,7 @@ class PartyService:
         try:
             # Its lock is the site's: whoever comes second stops here.
             self._journal = SqlJournal(self._database)
+            self._say_starting()
             settings = site.settings
             budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
             self._ledger = SqlLedgerStore(self._database, budget=budget, clock=self._clock)
@@ -137,7 +138,8 @@ class PartyService:
             self._audit = AuditLog(self._database)
             self._audit.verify(heads=self._records.witness())
             self._refusals = Refusals(self._audit)
-            self._note_settings()
+            # Of what is in use, not of what the file says by now.
+            self._records.note_settings(file=site.settings_digest, table=settings.data.digest)
             self._decided = self._records.decided()
             self._load_tasks(train=True)
             self._node = self._open_node()
@@ -202,6 +204,11 @@ class PartyService:
         Else a node whose database was put back would answer until it is told.
         """
         return bool(self._membership[0])
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the coordinator said last that it revoked this hospital."""
+        return self._membership[0] == "revoked"
 
     def signed_head(self) -> bytes:
         """Say where the audit log stands, for the coordinator to keep."""
@@ -305,11 +312,6 @@ class PartyService:
         pinned = {pin.identity.fingerprint: pin.identity for pin in decided.pins}
         return {**self._heard, **pinned}
 
-    def _note_settings(self) -> None:
-        content = self._site.path(SETTINGS_FILE).read_bytes()
-        digest = hashlib.sha256(content).digest()
-        self._records.note_settings(file=digest, table=self._site.settings.data.digest)
-
     def _load_tasks(self, *, train: bool) -> None:
         """Make the teachers of every approved pool ready; one that cannot be is left out."""
         approved, now = self._decided.approved_pools, self._clock()
@@ -334,7 +336,12 @@ class PartyService:
                 task.digest,
             )
         if train:
-            ensemble = ready_teachers(self._site, task, random_bytes=self._random_bytes)
+            ensemble = ready_teachers(
+                self._site,
+                task,
+                random_bytes=self._random_bytes,
+                tell=lambda *_: self._say_starting(),
+            )
         else:  # training takes long, and somebody may ask any moment
             ensemble = load_teachers(self._site, task)
         return party_task(task, ensemble)
@@ -448,6 +455,11 @@ class PartyService:
         )
         self._write_status()
 
+    def _say_starting(self) -> None:
+        """Say it in place of what the last node said: to train teachers may take long."""
+        self._status = replace(self._status, at=self._clock())
+        self._write_status()
+
     def _write_status(self) -> None:
         try:
             write_status(self._site.path(STATUS_FILE), self._status)
@@ -481,6 +493,7 @@ def serve(service: PartyService, site: Site, *, stopped: threading.Event) -> Non
         settings.command(),
         environment={**os.environ, "FLWR_HOME": str(site.path("flower"))},
         log=site.path("log", "supernode.log"),
+        is_revoked=lambda: service.is_revoked,
     )
     executor = Executor(
         build(lambda _: service),

@@ -5,6 +5,7 @@ Made once when it joins, and never overwritten. What is secret is readable by it
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from party.errors import SiteError
 from party.guard import Policy
-from pate_fed.nodes import VERSION_KEY, of_kind, read_settings, write_file
+from pate_fed.nodes import VERSION_KEY, digested_settings, of_kind, write_file
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -137,10 +138,12 @@ class Site:
     Attributes:
         folder: Where it is.
         settings: What its file says.
+        settings_digest: SHA-256 of that file as it was read or written; empty before it is.
     """
 
     folder: Path
     settings: SiteSettings
+    settings_digest: bytes = b""
 
     # Opening ----------------------------------------------------------------------------------
 
@@ -182,8 +185,7 @@ class Site:
         from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
 
         PartyDatabase.create(folder / DATABASE_FILE).close()
-        site.save(settings)  # last: without it the folder is no site
-        return site
+        return site.save(settings)  # last: without it the folder is no site
 
     @classmethod
     def open(cls, folder: Path) -> Site:
@@ -192,14 +194,14 @@ class Site:
         Raises:
             SiteError: it is none, or its file cannot be read.
         """
-        settings = read_settings(
+        settings, digest = digested_settings(
             folder / SETTINGS_FILE,
             SiteSettings,
             version=SCHEMA_VERSION,
             advice=f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one",
             fault=SiteError,
         )
-        return cls(folder, settings)
+        return cls(folder, settings, digest)
 
     # What it holds ----------------------------------------------------------------------------
 
@@ -255,9 +257,9 @@ class Site:
         """Write other settings, whole or not at all; return the site that has them."""
         table = {one.name: getattr(settings, one.name) for one in fields(settings)}
         table["data"] = {one.name: getattr(settings.data, one.name) for one in fields(DataSettings)}
-        text = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table})
-        self._write(SETTINGS_FILE, text.encode())
-        return Site(self.folder, settings)
+        content = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table}).encode()
+        self._write(SETTINGS_FILE, content)
+        return Site(self.folder, settings, hashlib.sha256(content).digest())
 
     @property
     def has_keys(self) -> bool:

@@ -377,6 +377,16 @@ class SiteRecords:
         _require_somebody(by)
         self._note_change(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
 
+    def paused(self) -> tuple[str, float] | None:
+        """Return who paused the site, and when in Unix seconds; None where it is not paused.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, _PAUSE)
+            return (row.changed_by, row.changed_at) if row and _is_paused(session) else None
+
     def note_settings(self, *, file: bytes, table: str) -> None:
         """Put on record which settings hold, if they are others than before.
 
@@ -391,6 +401,23 @@ class SiteRecords:
         if table:
             digest = bytes.fromhex(table)
             self._note_change(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
+
+    def note_rule(self, rule: str, value: str, *, file: bytes, by: str) -> None:
+        """Put on record that somebody set a rule in the settings.
+
+        Args:
+            rule: Its name.
+            value: Its value, as it was typed.
+            file: Digest of the settings' file that has it.
+            by: Who of our people did.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
+        self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by)
 
     def note_joined(self, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom.

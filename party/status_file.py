@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from party.errors import ServiceError
-from pate_fed.nodes import write_file
+from pate_fed.nodes import of_kind, write_file
 
 SCHEMA_VERSION = 1
 FILE = "status.json"
@@ -72,6 +72,9 @@ class Status:
         return self.state != "stopped" and now - self.at <= FRESH_S
 
 
+_KINDS = get_type_hints(Status)
+
+
 def write_status(path: Path, status: Status) -> None:
     """Replace the status, whole or not at all.
 
@@ -94,9 +97,24 @@ def read_status(path: Path) -> Status | None:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise ServiceError(f"{path.name} must be readable", type(error).__name__) from error
-    names = {one.name for one in fields(Status)}
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
         raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}", "another")
-    if set(record) != names:
+    if set(record) != _KINDS.keys():
         raise ServiceError(f"{path.name} must be as it was written", "another")
-    return Status(**record)
+    return Status(
+        **{
+            name: of_kind(value, _KINDS[name], key=name, fault=ServiceError)
+            for name, value in record.items()
+        }
+    )
+
+
+def known_status(path: Path) -> Status | None:
+    """Return the status; None where there is none, or none that this version can read.
+
+    Nothing is lost with it: a node writes it anew when it starts.
+    """
+    try:
+        return read_status(path)
+    except ServiceError:
+        return None

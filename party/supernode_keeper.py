@@ -2,7 +2,8 @@
 
 A SuperNode that was killed is turned away by the coordinator for about a minute and gives up; one
 whose key is not approved yet does the same. Both are ridden out: it is started again every few
-seconds, whatever it ended with.
+seconds, whatever it ended with. Where the coordinator is known to have revoked the hospital, more
+and more seldom: it would be turned away every time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 PAUSE_S = 5.0
+_MOST_PAUSES = 12
 _PATIENCE_S = 20.0
 _MOST_LOG_BYTES = 2**20
 _OWNER_ONLY = 0o600
@@ -32,7 +34,7 @@ class SuperNodeKeeper:
         environment: Its environment.
         log: File for what it prints; one older file is kept beside it.
         pause_s: Seconds between its end and its next start.
-        on_change: Told when it started or ended.
+        is_revoked: Whether the coordinator said that it revoked this hospital.
     """
 
     def __init__(
@@ -42,18 +44,17 @@ class SuperNodeKeeper:
         environment: Mapping[str, str],
         log: Path,
         pause_s: float = PAUSE_S,
-        on_change: Callable[[], None] = lambda: None,
+        is_revoked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._command = list(command)
         self._environment = dict(environment)
         self._log_path = log
         self._pause_s = pause_s
-        self._on_change = on_change
+        self._is_revoked = is_revoked
         self._stopped = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._keep, name="supernode", daemon=True)
         self.starts = 0
-        self.last_exit: int | None = None
 
     @property
     def pid(self) -> int | None:
@@ -79,13 +80,15 @@ class SuperNodeKeeper:
             self._thread.join(_PATIENCE_S)
 
     def _keep(self) -> None:
+        pause_s = self._pause_s
         while not self._stopped.is_set():
             try:
                 self._run_once()
             except OSError as error:
                 _log.error("the SuperNode cannot be started: %s", error.strerror)
-            self._on_change()
-            self._stopped.wait(self._pause_s)
+            self._stopped.wait(pause_s)
+            longer = min(2 * pause_s, _MOST_PAUSES * self._pause_s)
+            pause_s = longer if self._is_revoked() else self._pause_s
 
     def _run_once(self) -> None:
         with self._open_log() as log:
@@ -100,13 +103,12 @@ class SuperNodeKeeper:
                 umask=0o077,  # what it writes is for the owner alone
             )
         self.starts += 1
-        self._on_change()
         if self._stopped.is_set():  # told while it started
             self._child.terminate()
-        self.last_exit = self._child.wait()
+        ended_with = self._child.wait()
         if self._child.stdin is not None:
             self._child.stdin.close()
-        _log.info("the SuperNode ended with %s", self.last_exit)
+        _log.info("the SuperNode ended with %s", ended_with)
 
     def _open_log(self) -> BinaryIO:
         path = self._log_path

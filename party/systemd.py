@@ -6,6 +6,7 @@ nothing else of the machine: the unit says so, and systemd holds it to that.
 
 from __future__ import annotations
 
+import pwd
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ class ServiceUnit:
     Attributes:
         python: The Python that `pate-party` is installed in.
         site: The hospital's folder.
-        user: Who runs it; no root.
+        user: Who runs it; neither root nor nobody.
     """
 
     python: Path
@@ -95,9 +96,9 @@ class ServiceUnit:
                 raise UnitError("a unit's paths must be absolute and printable", repr(str(path)))
         if not _USER.fullmatch(self.user):
             raise UnitError("a unit's user must be a name of this machine", repr(self.user))
-        if self.user == "root":
+        if self.user in ("root", "nobody"):
             raise UnitError(
-                "a node must not run as root: name a user of its own with --user", "root"
+                f"a node must not run as {self.user}: name a user of its own with --user", self.user
             )
 
     @property
@@ -111,6 +112,28 @@ class ServiceUnit:
             argument=_quoted(self.site, in_command=True),
             environment=_escaped(self.site / ENVIRONMENT_FILE),
         )
+
+    def require_user(self) -> None:
+        """Refuse a user that is not on this machine, or whose the site's folder is not.
+
+        Raises:
+            UnitError: the unit would be started again and again, and never run.
+        """
+        try:
+            user = pwd.getpwnam(self.user)
+        except KeyError as error:
+            raise UnitError(
+                "a unit's user must be on this machine: make it first, or name another with --user",
+                repr(self.user),
+            ) from error
+        if user.pw_uid == 0:
+            raise UnitError("a node must not run as root", f"{self.user!r}, who is root")
+        if owner_of(self.site) != user.pw_uid:
+            raise UnitError(
+                f"the site's folder must be {self.user}'s, who has to read its keys: "
+                f"`chown -R {self.user} {self.site}`, or name its owner with --user",
+                "another's",
+            )
 
     def install(self, path: Path = DEFAULT_UNIT) -> None:
         """Write the unit; one that somebody else wrote is not overwritten.
@@ -126,6 +149,11 @@ class ServiceUnit:
             raise UnitError(
                 f"{path} must be writable (as root), or use --print", type(error).__name__
             ) from error
+
+
+def owner_of(path: Path) -> int:
+    """Return the number of the user whose a folder is."""
+    return path.stat().st_uid
 
 
 def _escaped(path: Path) -> str:

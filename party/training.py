@@ -7,11 +7,13 @@ of other teachers on a query that was answered would be a second look at the sam
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ SCHEMA_VERSION = 1
 RANDOMNESS = "drawn from the operating system for this training alone, and not kept"
 _OWNER_ONLY = 0o600
 _KEY_BYTES = 32
+_PARTIAL = ".partial"
 
 Tell = Callable[[int, int], None]
 """Told how many teachers are trained, of how many."""
@@ -44,12 +47,17 @@ def ready_teachers(
 ) -> TeacherEnsemble:
     """Return the teachers of a task: those that are kept, or new ones if there are none.
 
+    While another process trains in this site it waits: teachers that are not kept may not vote.
+
     Raises:
         See `load_teachers` and `train_teachers`.
     """
-    if folder_of(site, task).exists():
-        return load_teachers(site, task)
-    return train_teachers(site, task, random_bytes=random_bytes, tell=tell)
+    folder = folder_of(site, task)
+    if not folder.exists():
+        with _alone(folder.parent):
+            if not folder.exists():
+                return _train(site, task, random_bytes=random_bytes, tell=tell)
+    return load_teachers(site, task)
 
 
 def train_teachers(
@@ -76,32 +84,11 @@ def train_teachers(
         InvalidDataError: the table cannot be read as the task says; the line names the column.
         TooFewRecordsError: fewer patients than teachers.
     """
-    folder, data = folder_of(site, task), site.settings.data
-    if folder.exists():
-        raise TeachersError("teachers of a task must be trained once", "some that are kept")
-    text = read_registered(site)
-    if data.label != task.label:
-        raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
-    records = task.encode(text, patient_column=data.patient_id or None)
-    rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
-    count = site.settings.teachers
-    partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
-    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses what overlaps
-    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
-    ensemble.fit(
-        [records.select(shard.rows) for shard in partition.shards],
-        classes=task.classes,
-        rng=rng,
-        on_trained=None if tell is None else lambda done: tell(done, count),
-    )
-    files = ensemble.dump()
-    manifest = {
-        **_bound_to(site, task),
-        "randomness": RANDOMNESS,
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-    }
-    _keep(folder, {**files, MANIFEST_FILE: (json.dumps(manifest, indent=2) + "\n").encode()})
-    return ensemble
+    folder = folder_of(site, task)
+    with _alone(folder.parent):
+        if folder.exists():
+            raise TeachersError("teachers of a task must be trained once", "some that are kept")
+        return _train(site, task, random_bytes=random_bytes, tell=tell)
 
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
@@ -133,6 +120,61 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
 def folder_of(site: Site, task: LearningTask) -> Path:
     """Return where the teachers of a task are kept."""
     return site.path("teachers", task.digest.hex())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time train in a site; what others kept is there when it is our turn."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise TeachersError("teachers must be writable", error.strerror) from error
+    try:
+        _wait_for(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of a process that is killed it is gone, too
+    except OSError as error:
+        raise TeachersError("teachers must be on a disk of this machine", error.strerror) from error
+
+
+def _train(
+    site: Site,
+    task: LearningTask,
+    *,
+    random_bytes: Callable[[int], bytes],
+    tell: Tell | None,
+) -> TeacherEnsemble:
+    data = site.settings.data
+    text = read_registered(site)
+    if data.label != task.label:
+        raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
+    records = task.encode(text, patient_column=data.patient_id or None)
+    rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
+    count = site.settings.teachers
+    partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
+    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses what overlaps
+    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    ensemble.fit(
+        [records.select(shard.rows) for shard in partition.shards],
+        classes=task.classes,
+        rng=rng,
+        on_trained=None if tell is None else lambda done: tell(done, count),
+    )
+    files = ensemble.dump()
+    manifest = {
+        **_bound_to(site, task),
+        "randomness": RANDOMNESS,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    }
+    files[MANIFEST_FILE] = (json.dumps(manifest, indent=2) + "\n").encode()
+    _keep(folder_of(site, task), files)
+    return ensemble
 
 
 def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
@@ -178,10 +220,11 @@ def _read_files(folder: Path, listed: Any) -> dict[str, bytes]:
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a folder whole or not at all."""
-    partial = folder.with_name(f".{folder.name}.partial")
+    """Write a folder whole or not at all; only who is alone may."""
+    partial = folder.with_name(f".{folder.name}{_PARTIAL}")
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # what a crash left
+        for left in folder.parent.glob(f".*{_PARTIAL}"):  # nobody's: a crash left it
+            shutil.rmtree(left, ignore_errors=True)
         partial.mkdir(mode=0o700)
         for name, content in files.items():
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from protocols.errors import InvitationError, MalformedMessageError
 from protocols.identity import KEY_BYTES, PublicIdentity
+from protocols.party_names import is_party_name
 
 TOKEN_BYTES = 16
 MAX_INVITATION_BYTES = 16 * 1024
@@ -99,9 +100,11 @@ class Invitation:
         expires_at = fields["expires_at"]
         if not all(isinstance(text, str) and text for text in texts) or type(expires_at) is not int:
             raise TypeError
-        for name in texts[:3]:
+        for name in (texts[0], texts[2]):
             if not (name.isascii() and name.isprintable() and len(name) <= 256):
                 raise ValueError
+        if not is_party_name(texts[1]):
+            raise ValueError
         key, token = bytes.fromhex(fields["coordinator_key"]), bytes.fromhex(fields["token"])
         if len(key) != KEY_BYTES or len(token) != TOKEN_BYTES:
             raise ValueError

@@ -35,6 +35,7 @@ from types import UnionType
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from protocols.errors import MalformedMessageError
+from protocols.party_names import MOST_LETTERS, is_party_name
 
 PROTOCOL_VERSION = 1
 
@@ -56,6 +57,11 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Letters(Size):
+    """A hospital's name, of letters of any script; see `protocols.party_names`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """Allowed integers: `least` to `most`."""
 
@@ -73,6 +79,7 @@ Mac = Annotated[bytes, Size(32, 32)]
 Count = Annotated[int, Range(0, 2**32 - 1)]
 UnixTime = Annotated[int, Range(0, 2**40)]
 Name = Annotated[str, Size(1, 64)]
+PartyName = Annotated[str, Letters(1, MOST_LETTERS)]
 Frame = Annotated[bytes, Size(1, 4 * KIB)]
 FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
 SmallFrame = Annotated[bytes, Size(1, 256)]
@@ -561,7 +568,7 @@ class JoinRequest(Message):
 
     coordinator: Digest
     token: Annotated[bytes, Size(16, 16)]
-    party_name: Name
+    party_name: PartyName
     identity_key: Key
     node_key: Annotated[bytes, Size(1, KIB)]
     asked_at: UnixTime
@@ -610,13 +617,13 @@ class Membership(Message):
 
     TYPE: ClassVar[int] = 24
     PURPOSE: ClassVar[str] = "membership"
-    MAX_BYTES: ClassVar[int] = 128 * KIB
+    MAX_BYTES: ClassVar[int] = 320 * KIB  # a letter takes up to 4 bytes
 
     party: Digest
     federation: Name
     state: Name
     answered_at: UnixTime
-    peer_names: Annotated[tuple[Name, ...], Size(0, MAX_PARTIES)]
+    peer_names: Annotated[tuple[PartyName, ...], Size(0, MAX_PARTIES)]
     peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]
     audit_head: SmallFrameOrNone
 
@@ -736,7 +743,10 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
         raise MalformedMessageError(
             f"{name} must have length {bound.least} to {bound.most}", len(value)
         )
-    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+    if isinstance(bound, Letters):
+        if isinstance(value, str) and not is_party_name(value):
+            raise MalformedMessageError(f"{name} must be a hospital's name", "another text")
+    elif isinstance(value, str) and not (value.isascii() and value.isprintable()):
         # A name reaches logs and screens: no control characters, no letters that look alike.
         raise MalformedMessageError(f"{name} must be printable ASCII", "another character")
     if (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
 import click
@@ -16,7 +17,10 @@ from coordinator.cli import app as coordinator_app
 from coordinator.config import DEFAULTS
 from coordinator.errors import CoordinatorError
 from party.cli import app as party_app
+from party.cli.policy import RULES, SETTINGS
 from party.errors import PartyError, Reason
+from party.guard import Policy
+from party.site import SiteSettings
 from pate_fed.data.tables import load_csv
 from pate_fed.errors import PateFedError
 from pate_fed.report import shapes
@@ -268,6 +272,40 @@ def test_the_threat_model_has_a_row_for_every_rule() -> None:
     page = read(DOCS / "explanation" / "threat-model.md")
     rows = re.findall(r"^\| R(\d+) .*`test_\w+`", page, re.MULTILINE)
     assert sorted({int(number) for number in rows}) == list(range(1, 15))
+
+
+def rules_of(page: Path) -> dict[str, tuple[str, ...]]:
+    """Cells of every table row that begins with a name, by that name."""
+    rows = re.findall(r"^\| `(\w+)` \|(.+)\|$", read(page), re.MULTILINE)
+    return {name: tuple(cell.strip() for cell in cells.split(" | ")) for name, cells in rows}
+
+
+def shown_default(value: object) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(f"`{one}`" for one in sorted(value))
+    return str(value).lower() if isinstance(value, bool) else str(value) or "none"
+
+
+def test_every_rule_of_a_hospitals_guard_is_explained_with_its_default() -> None:
+    page = DOCS / "reference" / "policy.md"
+    for one in dataclass_fields(Policy):
+        assert f"`{one.name}`" in read(page), one.name
+    listed, policy = rules_of(page), Policy(frozenset())
+    assert set(listed) == {*RULES, *SETTINGS}
+    for name in RULES:
+        assert listed[name][2] == shown_default(getattr(policy, name)), name
+    defaults = {one.name: one.default for one in dataclass_fields(SiteSettings)}
+    for name in SETTINGS:
+        assert listed[name][2] == str(defaults[name]), name
+    for name, cells in listed.items():
+        assert len(cells) == 4, name
+        assert cells[0], name
+        assert cells[3], name
+
+
+def test_what_an_owner_can_set_is_all_that_the_guard_reads_from_the_file() -> None:
+    in_no_file = {"approved_pools", "simulated"}
+    assert {*RULES} == {one.name for one in dataclass_fields(Policy)} - in_no_file
 
 
 # Examples ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 import secrets
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -635,6 +635,17 @@ class TestCapsAndBudget:
         assert 0 < costs[0] < costs[1] < costs[2]
 
 
+@dataclass(frozen=True)
+class Stranger:
+    """A node that is nobody's of the run."""
+
+    answer: bytes | None
+
+    def receive(self, packet: bytes) -> bytes | None:
+        """Answer whatever comes."""
+        return self.answer
+
+
 class TestSetup:
     """Before any plan: nothing is charged, and the error says who."""
 
@@ -680,6 +691,26 @@ class TestSetup:
         federation.nodes[1]._identity = other.identities[0]
         federation.nodes[1]._round = federation.nodes[1]._new_round()
         with pytest.raises(SetupError, match=r"PF-228"):
+            federation.run.set_up()
+
+    def test_a_node_without_a_seat_stops_nothing(self) -> None:
+        federation, other = Federation(), Federation()
+        own_refusal = other.nodes[0].receive(wire.pack([b"\0"]))
+        answers = [None, b"", b"\0", wire.pack([]), wire.pack([b"\0"]), own_refusal]
+        for answer in answers:
+            federation.transport.doors.append(Stranger(answer))
+        federation.run.set_up()
+        assert not federation.run.round.missing
+
+    def test_a_node_with_a_seat_that_adds_garbage_stops_the_setup(self) -> None:
+        federation = Federation()
+
+        def on_answer(node: int, answer: bytes) -> bytes:
+            frames = wire.unpack(answer, max_bytes=len(answer))
+            return wire.pack([*frames, b"\0"]) if node == CULPRIT else answer
+
+        federation.transport.on_answer = on_answer
+        with pytest.raises(SetupError, match=rf"3 of them \(node {CULPRIT}: .*PF-221"):
             federation.run.set_up()
 
     def test_one_party_cannot_take_two_seats(self) -> None:

@@ -8,10 +8,18 @@ from coordinator.database.engine import Database
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.database.run_store import SqlRunStore
-from coordinator.database.schema import Base, InvitationRow, MemberRow, RunRow
+from coordinator.database.schema import (
+    AttemptRow,
+    Base,
+    InvitationRow,
+    MemberRow,
+    RunRow,
+    RunStepRow,
+)
 
 __all__ = [
     "Answer",
+    "AttemptRow",
     "Base",
     "Database",
     "InvitationRow",
@@ -19,6 +27,7 @@ __all__ = [
     "ReleasedAnswers",
     "RunAttempt",
     "RunRow",
+    "RunStepRow",
     "SqlCoordinatorJournal",
     "SqlRunStore",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
@@ -13,10 +15,11 @@ from sqlalchemy.orm import Session
 
 from coordinator.errors import DatabaseError
 
-NEWEST: Final = "0005"
+NEWEST: Final = "0006"
 """The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600
+_PUT_BACK = "the database must hold what it held: put a backup of it back"
 _UPGRADE_LOCK = 0x70617465
 """Any number, the same for all who upgrade one database."""
 
@@ -40,7 +43,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, is_new: bool = False) -> None:
-        self._engine = _open(url)
+        self._engine = _open(url, is_new=is_new)
         try:
             there = _reported("the database must be there and writable")
             with there, self._engine.begin() as connection:
@@ -71,14 +74,14 @@ class Database:
         return f"Database({self._engine.dialect.name})"
 
 
-def _open(url: str) -> Engine:
+def _open(url: str, *, is_new: bool) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.drivername == "postgresql":  # as everybody writes it; the driver is ours
             parsed = parsed.set(drivername="postgresql+psycopg")
         is_sqlite = parsed.get_backend_name() == "sqlite"
         if is_sqlite:
-            _make_file(parsed)
+            _find_file(parsed, is_new=is_new)
         engine = create_engine(parsed)
     except (ArgumentError, SQLAlchemyError) as error:
         raise DatabaseError("a database must have a URL", "another text") from error
@@ -96,15 +99,32 @@ def _open(url: str) -> Engine:
     return engine
 
 
-def _make_file(url: URL) -> None:
-    """Make it here, so that it and the files beside it are its owner's alone."""
+def _find_file(url: URL, *, is_new: bool) -> None:
+    """Look for the file, and never open one that is there.
+
+    Closing a file drops the locks that SQLite has on it in this process: the next process would
+    take itself for the last one, and remove what is written ahead.
+    Source: https://www.sqlite.org/howtocorrupt.html, section 2.2.
+    """
     if url.database in (None, "", ":memory:"):
         return
     assert url.database is not None
+    file = Path(url.database)
     try:
-        os.close(os.open(url.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+        if is_new:
+            _make_file(file)
+        elif not file.exists():
+            raise DatabaseError(_PUT_BACK, "no file")
+        if not os.access(file, os.R_OK | os.W_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise DatabaseError("the database must be writable", error.strerror) from error
+
+
+def _make_file(path: Path) -> None:
+    """Make it here, so that it and the files beside it are its owner's alone."""
+    with suppress(FileExistsError):  # what it holds is looked at later
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY))
 
 
 def _make_durable(connection: Any, _: object) -> None:
@@ -152,9 +172,7 @@ def _version_of(connection: Connection, *, is_new: bool) -> str | None:
             raise DatabaseError("a new federation's database must be empty", "one with tables")
         return None
     if "alembic_version" not in tables:
-        raise DatabaseError(
-            "the database must hold what it held: put a backup of it back", "an empty one"
-        )
+        raise DatabaseError(_PUT_BACK, "an empty one")
     versions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
     if len(versions) != 1:
         raise DatabaseError("the database must be of one version", f"{len(versions)} versions")

@@ -76,6 +76,8 @@ class RunRow(Base):
         request: What was asked, canonical JSON; see `coordinator.run_request`.
         progress: Counts and released values, JSON.
         fence: How often it was taken up: who took it up before may not write any more.
+        waiting_since: When its hospitals were asked in vain for the first time; None while it waits
+            for none.
         created_at: When it was asked for.
         updated_at: When it changed last.
     """
@@ -90,6 +92,8 @@ class RunRow(Base):
     request: Mapped[str] = mapped_column(Text)
     progress: Mapped[str] = mapped_column(Text)
     fence: Mapped[int]
+    waiting_since: Mapped[datetime | None] = mapped_column(Moment)
+    turn: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(Moment)
     updated_at: Mapped[datetime] = mapped_column(Moment)
 

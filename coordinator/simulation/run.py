@@ -21,7 +21,7 @@ from coordinator.config import (
     VOTE_THRESHOLD_SHARE,
     RunSettings,
 )
-from coordinator.errors import CoordinatorError, VoidBatchError
+from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
@@ -337,7 +337,7 @@ class _Rehearsal:
                 break
             try:
                 self._ask(run, batch, labels)
-            except BudgetExhaustedError as error:
+            except (BudgetExhaustedError, RunEndedError) as error:
                 labels.stopped_by = error
                 break
             except VoidBatchError as error:

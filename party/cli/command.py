@@ -13,10 +13,11 @@ import typer
 
 from party.cli.console import EXIT_DONE, fail
 from party.cli.decisions import approve, reject
-from party.cli.machine import doctor, policy_app, service_app
+from party.cli.machine import doctor, service_app
 from party.cli.membership import join, leave, renew, status
 from party.cli.node import audit_app, budget, pause, resume, start
 from party.cli.peers import peers_app
+from party.cli.policy import policy_app
 from party.cli.records import data_app
 from party.errors import InternalError, PartyError, UsageError
 from pate_fed import __version__

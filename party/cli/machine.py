@@ -1,31 +1,24 @@
-"""The machine at the command line: doctor, service, policy."""
+"""The machine at the command line: doctor and service."""
 
 from __future__ import annotations
 
 import getpass
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
-from party.guard import Policy
 from party.systemd import DEFAULT_UNIT, ServiceUnit
 from pate_fed.nodes import Format
 
 _MARKS: Final = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
-# What a site cannot decide in its file.
-_NOT_SHOWN: Final = ("simulated", "approved_pools")
 
 service_app = typer.Typer(
     help="The node as a service of this machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-)
-policy_app = typer.Typer(
-    help="What this hospital allows.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 
 
@@ -78,6 +71,7 @@ def install(
     if print_only:
         show(output_format, {"unit": made.text}, made.text.splitlines())
         return
+    made.require_user()
     made.install(unit)
     show(
         output_format,
@@ -85,42 +79,5 @@ def install(
         (
             f"{unit} is written. Start it now and at every boot:",
             f"  systemctl daemon-reload && systemctl enable --now {unit.name}",
-        ),
-    )
-
-
-@policy_app.callback()
-def policy() -> None:
-    """What this hospital allows."""
-
-
-@policy_app.command("show")
-def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show every rule that the guard holds runs to, and where it comes from."""
-    settings = open_site(site).settings
-    allowed = settings.policy_for(frozenset())
-    rules: dict[str, Any] = {}
-    for one in fields(Policy):
-        if one.name not in _NOT_SHOWN:
-            value = getattr(allowed, one.name)
-            rules[one.name] = sorted(value) if isinstance(value, frozenset) else value
-    show(
-        output_format,
-        {
-            "policy": rules,
-            "set_here": sorted(settings.policy),
-            "approval": settings.approval,
-            "lifetime_epsilon": settings.lifetime_epsilon,
-            "delta": settings.delta,
-            "teachers": settings.teachers,
-        },
-        (
-            *(
-                f"{name:20} {', '.join(value) if isinstance(value, list) else value}"
-                f"{'' if name in settings.policy else '  (default)'}"
-                for name, value in rules.items()
-            ),
-            f"{'approval':20} {settings.approval}",
-            f"{'lifetime_epsilon':20} {settings.lifetime_epsilon} at delta {settings.delta}",
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -23,12 +24,13 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import CoordinatorDoor
+from party.enrollment import CoordinatorDoor, ask_membership, require_way_out
 from party.errors import (
     EnrollmentError,
     JournalLockedError,
     NotConfirmedError,
     PartyError,
+    ServiceError,
     SiteError,
     UsageError,
     WordsDifferError,
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
     from party.doctor import Check
 
 FEW_DAYS: Final = 30
+SILENT_S: Final = 150.0
+"""A node hears the coordinator every minute; after twice that and what an answer may take, it does
+not any more."""
 
 
 def join(
@@ -65,10 +70,18 @@ def join(
     Compare the words by telephone first: they show that nobody changed the invitation.
     """
     invitation = _read_invitation(invite)
+    require_way_out(invitation.address)
     _compare(invitation, compared)
-    made = _site_for(site.absolute(), invitation)
-    with closing(CoordinatorDoor(made, clock=time.time)) as door:
-        answer = door.join(invitation.token)
+    folder = site.absolute()
+    is_new = not folder.exists()
+    made = _site_for(folder, invitation)
+    try:
+        with closing(CoordinatorDoor(made, clock=time.time)) as door:
+            answer = door.join(invitation.token)
+    except EnrollmentError as error:
+        if is_new and error.is_refusal:
+            _remove_unused(folder)
+        raise
     with opened_records(made) as opened:
         opened.records.note_joined(
             federation=made.fingerprint_of_federation, identity=made.identity.public
@@ -96,14 +109,17 @@ def join(
 def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
     """Show how this hospital stands: membership, data, teachers, peers, node."""
     opened = open_site(site)
-    membership, reason = _ask_if_possible(opened)
+    answer = _ask(opened)
+    membership = answer if isinstance(answer, Membership) else None
+    reason = _reason(answer)
     settings = opened.settings
-    checked = _checked_peers(opened)
-    troubles = _troubles(opened)
+    checked, pause = _decided(opened)
+    troubles = _troubles(opened, answer)
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     peers = len(membership.peer_names) if membership is not None else None
-    node = read_status(opened.path(STATUS_FILE))
+    node, unread = _node(opened)
+    state = "" if node is None else _node_state(node, answer)
     show(
         output_format,
         {
@@ -122,7 +138,9 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "troubles": [
                 {"name": one.name, "state": one.state, "said": one.said} for one in troubles
             ],
-            "node": None if node is None else {**node.as_record(), "state": _node_state(node)},
+            "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
+            "node": None if node is None else {**node.as_record(), "state": state},
+            "node_unread": unread,
         },
         (
             f"Federation      {settings.federation}, at {settings.address}",
@@ -132,20 +150,22 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked} of "
             f"{'?' if peers is None else peers}",
-            *_node_lines(node),
+            *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),
+            *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),
             *(f"Trouble         {one.name}: {one.said} {one.advice}" for one in troubles),
         ),
     )
 
 
 def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Ask again how this hospital stands, and how long certificates hold.
+    """Look whether a certificate has to be renewed, and tell by whom; nothing is changed here.
 
-    Nothing secret is fetched. The exit code is 1 where a certificate soon ends.
+    A hospital has no certificate of its own, and its keys do not end: what ends are the server's
+    certificate and the federation's CA, which the operator renews. The membership is asked for too.
+    The exit code is 1 where a certificate ends within 30 days, or this hospital is no member.
     """
     opened = open_site(site)
-    with closing(CoordinatorDoor(opened, clock=time.time)) as door:
-        membership = door.membership()
+    membership = ask_membership(opened)
     ca = _ends(opened)
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
     tls = _tls_check(opened)
@@ -163,8 +183,12 @@ def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.
             f"Server          {tls.said}",
         ),
     )
-    if tls.state != "ok" or left < FEW_DAYS:
+    is_member, ends_soon = membership.state == "member", tls.state != "ok" or left < FEW_DAYS
+    if ends_soon:
         tell("Tell the operator: a certificate must be renewed soon.")
+    if not is_member:
+        tell("Ask the operator: this hospital is no member.")
+    if ends_soon or not is_member:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -235,10 +259,9 @@ def _site_for(folder: Path, invitation: Invitation) -> Site:
     """Make the site, or go on with one whose request did not get through."""
     if not (folder / SETTINGS_FILE).exists():
         if invitation.expires_at <= time.time():
-            ended = datetime.fromtimestamp(invitation.expires_at, UTC)
             raise EnrollmentError(
                 "an invitation must be used in time: ask for another",
-                f"one that ended on {ended:%Y-%m-%d %H:%M} UTC",
+                f"one that ended on {_minute(invitation.expires_at)}",
             )
         return Site.create(folder, invitation)
     known = Site.open(folder)
@@ -249,19 +272,59 @@ def _site_for(folder: Path, invitation: Invitation) -> Site:
         and known.has_keys
     )
     if not is_same_one:
-        raise SiteError("a site is of one invitation: take another --site", "another's folder")
+        raise SiteError(
+            "a site is of one hospital in one federation: take another --site, or remove the "
+            "folder first if it was never approved there",
+            f"the folder of {known.settings.party} in {known.settings.federation}, at "
+            f"{known.settings.address}: {folder}",
+        )
     return known
 
 
-def _node_state(node: Status) -> str:
-    """Whoever was killed could not say so."""
-    return node.state if node.is_alive(now=time.time()) else "stopped"
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder that we made just now: the coordinator knows none of its keys."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        tell(f"Remove {folder} by hand ({error.strerror}): its keys are nobody's.")
+    else:
+        tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
 
 
-def _node_lines(node: Status | None) -> tuple[str, ...]:
+def _node(site: Site) -> tuple[Status | None, str]:
+    """Return how the node stands; else why that cannot be read: the node may be of another age."""
+    try:
+        return read_status(site.path(STATUS_FILE)), ""
+    except ServiceError as error:
+        return None, f"not known ({error.code}): {error}; the node writes it anew"
+
+
+def _node_state(node: Status, answer: Membership | EnrollmentError | None) -> str:
+    """Say how the node stands: itself it knows no more than that its SuperNode runs."""
+    now = time.time()
+    if not node.is_alive(now=now):  # whoever was killed could not say so
+        return "stopped"
+    if node.state not in ("ready", "paused"):
+        return node.state
+    if isinstance(answer, Membership) and answer.state != "member":
+        return "not let in"
+    if isinstance(answer, EnrollmentError):
+        return "not let in" if answer.is_refusal else "not connected"
+    return "not connected" if now - node.heard_at > SILENT_S else node.state
+
+
+def _node_lines(node: Status | None, state: str) -> tuple[str, ...]:
     if node is None:
         return ("Node            never started: pate-party start",)
-    lines = [f"Node            {_node_state(node)}, {node.tasks} task(s) ready"]
+    lines = [f"Node            {state}, {node.tasks} task(s) ready"]
+    if state == "not connected":
+        heard = f"{_minute(node.heard_at)}" if node.heard_at else "not since the start"
+        lines.append(f"Last heard      {heard}")
+    if state not in ("ready", "stopped") and node.supernode_starts > 1:
+        lines.append(
+            f"SuperNode       started {node.supernode_starts} times: log/supernode.log says why it "
+            "ended"
+        )
     if node.run:
         lines.append(
             f"Run             {node.run[:16]}: {node.batches_answered} batch(es) answered, "
@@ -272,38 +335,61 @@ def _node_lines(node: Status | None) -> tuple[str, ...]:
     if node.last_refusal:
         lines.append(f"Last refusal    {node.last_refusal}")
     if node.last_fault:
-        at = datetime.fromtimestamp(node.last_fault_at, UTC)
-        lines.append(f"Last fault      {node.last_fault}, {at:%Y-%m-%d %H:%M} UTC")
+        lines.append(f"Last fault      {node.last_fault}, {_minute(node.last_fault_at)}")
     if node.trouble:
         lines.append(f"Trouble         {node.trouble}")
     return tuple(lines)
 
 
+def _pause_words(by: str, at: float) -> str:
+    return f"since {_minute(at)}, by {by}: pate-party resume goes on"
+
+
+def _minute(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 # Standing ---------------------------------------------------------------------------------------
 
 
-def _ask_if_possible(site: Site) -> tuple[Membership | None, str]:
+def _ask(site: Site) -> Membership | EnrollmentError | None:
+    """Ask the coordinator, if there is a key to ask with."""
     if not site.has_keys:
-        return None, "left: there are no keys"
+        return None
     try:
-        with closing(CoordinatorDoor(site, clock=time.time)) as door:
-            return door.membership(), ""
+        return ask_membership(site)
     except EnrollmentError as error:
-        return None, f"not known: {error.code}: {one_line(str(error))}"
+        return error
 
 
-def _checked_peers(site: Site) -> int | None:
+def _reason(answer: Membership | EnrollmentError | None) -> str:
+    """Say why the membership is not known; empty if it is."""
+    if answer is None:
+        return "left: there are no keys"
+    if isinstance(answer, EnrollmentError):
+        return f"not known: {answer.code}: {one_line(str(answer))}"
+    return ""
+
+
+def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
+    """Return how many peers were checked, and who paused the site and when."""
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins())
+            return len(opened.records.pins()), opened.records.paused()
     except PartyError:  # what is wrong with the database, the troubles say
-        return None
+        return None, None
 
 
-def _troubles(site: Site) -> list[Check]:
+def _troubles(site: Site, answer: Membership | EnrollmentError | None) -> list[Check]:
     from party.doctor import OK, Surroundings, examine_standing  # noqa: PLC0415 - see _tls_check
 
-    return [check for check in examine_standing(site, Surroundings()) if check.state != OK]
+    def answered(_: Site) -> Membership:
+        if isinstance(answer, Membership):
+            return answer
+        raise answer or EnrollmentError("a site must have keys to ask", "none")
+
+    around = Surroundings(membership=answered)
+    return [check for check in examine_standing(site, around) if check.state != OK]
 
 
 def _tls_check(site: Site) -> Check:

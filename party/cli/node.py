@@ -6,8 +6,6 @@ import logging
 import os
 import signal
 import threading
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -168,13 +166,12 @@ def verify(
 def _witnessed(site: Site) -> list[tuple[int, bytes]]:
     """Return the newest head that the coordinator holds of us, if it can be asked."""
     from party.audit import read_head  # noqa: PLC0415 - keeps --help fast
-    from party.enrollment import CoordinatorDoor  # noqa: PLC0415
+    from party.enrollment import ask_membership  # noqa: PLC0415
 
     if not site.has_keys:
         return []
     try:
-        with closing(CoordinatorDoor(site, clock=time.time)) as door:
-            frame = door.membership().audit_head
+        frame = ask_membership(site).audit_head
     except EnrollmentError as error:
         tell(f"The coordinator was not asked: {error.code}")
         return []
@@ -184,11 +181,11 @@ def _witnessed(site: Site) -> list[tuple[int, bytes]]:
 def _ask_doctor(site: Site) -> None:
     from party import doctor  # noqa: PLC0415 - keeps --help fast
 
-    failed = [
-        one for one in doctor.examine(site, doctor.Surroundings()) if one.state == doctor.FAIL
-    ]
-    for one in failed:
-        tell(f"FAIL  {one.name:14} {one.said} {one.advice}")
+    found = list(doctor.examine(site, doctor.Surroundings()))
+    for one in found:
+        if one.state != doctor.OK:
+            tell(f"{one.state.upper()}  {one.name:14} {one.said} {one.advice}")
+    failed = [one for one in found if one.state == doctor.FAIL]
     if failed:
         raise NotReadyError(
             "the doctor must find nothing that fails before the node starts",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -19,13 +17,13 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import CoordinatorDoor
+from party.enrollment import ask_membership
 from party.errors import EnrollmentError
 from party.peers import Standing, named_by, require_compared, standings
-from party.site import Site
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
+from protocols.party_names import normalized
 
 peers_app = typer.Typer(
     help="The other hospitals, and who checked them.",
@@ -43,7 +41,7 @@ def list_peers(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Fo
     membership: Membership | None = None
     with open_records(site) as opened:
         try:
-            membership = _membership(opened.site)
+            membership = ask_membership(opened.site)
         except EnrollmentError as error:
             tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
         found = standings(opened.records.pins(), membership)
@@ -77,8 +75,9 @@ def add(  # noqa: PLR0917 - one argument per option
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Pin a peer whose words were compared with its own people, not with the coordinator."""
+    name = normalized(name)
     with open_records(site) as opened:
-        identity = named_by(_membership(opened.site), name)
+        identity = named_by(ask_membership(opened.site), name)
         require_compared(identity, compared)
         pin = opened.records.add_pin(name, identity, body=body or "", how=how, by=by)
     show(
@@ -97,17 +96,12 @@ def remove(
 ) -> None:
     """Drop a pin: from the next run on the peer counts for nothing."""
     with open_records(site) as opened:
-        pin = opened.records.remove_pin(name, by=decider(by))
+        pin = opened.records.remove_pin(normalized(name), by=decider(by))
     show(
         output_format,
         {"removed": name, "fingerprint": pin.identity.fingerprint.hex()},
         (f"{name} is pinned no more.",),
     )
-
-
-def _membership(site: Site) -> Membership:
-    with closing(CoordinatorDoor(site, clock=time.time)) as door:
-        return door.membership()
 
 
 def _table(one: Standing) -> dict[str, Any]:

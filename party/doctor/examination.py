@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from party.doctor.check import FAIL, Check
 from party.doctor.machine import (
@@ -23,17 +24,20 @@ from party.doctor.standing import (
     check_tasks,
 )
 from party.doctor.surroundings import Surroundings
+from party.errors import EnrollmentError
 from party.site import Site
+from protocols.messages import Membership
 
 _Checks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
 
-_STANDING: _Checks = (
+_FOLDER: _Checks = (
     ("database", check_database),
-    ("membership", check_membership),
     ("peers", check_peers),
     ("CA", check_certificate),
     ("approved pools", check_tasks),
 )
+
+_MEMBERSHIP: _Checks = (("membership", check_membership),)
 
 _CHECKS: _Checks = (
     ("versions", check_versions),
@@ -44,7 +48,7 @@ _CHECKS: _Checks = (
     ("port", check_port),
     ("data", check_data),
     ("teacher", check_teacher),
-    *_STANDING,
+    *_FOLDER,
 )
 
 
@@ -56,17 +60,27 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
         around: The machine and the network.
     """
     yield from _made(_CHECKS, site, around)
-    yield from check_network(site, around)
+    has_arrived = True
+    for check in check_network(site, around):
+        has_arrived = has_arrived and check.state != FAIL
+        yield check
+    if not has_arrived:
+        around = replace(around, membership=_nobody)
+    yield from _made(_MEMBERSHIP, site, around)
 
 
 def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make the checks that need no network and take no time: how the site stands.
+    """Make the checks that take no time: how the site stands.
 
     Args:
         site: The hospital's folder.
-        around: The machine.
+        around: The machine, and what the coordinator says; nothing else is asked of the network.
     """
-    return _made(_STANDING, site, around)
+    return _made((*_MEMBERSHIP, *_FOLDER), site, around)
+
+
+def _nobody(_: Site) -> Membership:
+    raise EnrollmentError("the way to the coordinator must be open", "one that ended before")
 
 
 def _made(checks: _Checks, site: Site, around: Surroundings) -> Iterator[Check]:

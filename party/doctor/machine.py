@@ -9,7 +9,7 @@ from pathlib import Path
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.site import DATABASE_FILE, KEYS, Site
-from party.status_file import FILE, read_status
+from party.status_file import FILE, known_status
 from pate_fed import __version__
 
 GIB = 2**30
@@ -97,14 +97,14 @@ def check_port(site: Site, around: Surroundings) -> Check:
     port = site.settings.node_port
     if around.port_is_free(port):
         return Check("port", OK, f"Port {port} on loopback is free.")
-    node = read_status(site.path(FILE))
+    node = known_status(site.path(FILE))
     if node is not None and node.is_alive(now=around.clock()) and around.is_running(node.pid):
         return Check("port", OK, f"Port {port} on loopback is this site's own: its node runs.")
     return Check(
         "port",
         FAIL,
         f"Port {port} on loopback is taken.",
-        "Choose another node_port in party.toml, or end the program that has it.",
+        "Choose another (`pate-party policy set node_port`), or end the program that has it.",
     )
 
 

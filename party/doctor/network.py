@@ -8,18 +8,18 @@ from __future__ import annotations
 import base64
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # no stub of it
 
 from cryptography import x509
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
+from party.errors import EnrollmentError
+from party.proxy import Proxy, proxy_to
 from party.site import Site
 
 NAMES = ("proxy", "name", "connection", "tls", "clock")
@@ -76,9 +76,12 @@ class _Way:
 
     def steps(self) -> Iterator[Check]:
         host, port = self._target
-        proxy, found = _find_proxy(self.around.environment, host)
-        yield found
-        yield self._look_up(host if proxy is None else proxy.hostname or "", port)
+        proxy = self._proxy(host)
+        if proxy is None:
+            yield Check("proxy", OK, "Connections go straight out, through no proxy.")
+        else:
+            yield Check("proxy", OK, f"Connections go through the proxy {proxy.place}.")
+        yield self._look_up(host if proxy is None else proxy.host, port, proxy)
         with closing(self._open(proxy)):
             yield Check("connection", OK, f"{host}:{port} answers.")
         verified = self._verified(proxy)
@@ -86,36 +89,42 @@ class _Way:
             yield self._tls(verified)
             yield self._compare_clocks(verified)
 
-    def _look_up(self, host: str, port: int) -> Check:
+    def _proxy(self, host: str) -> Proxy | None:
+        try:
+            return proxy_to(host, self.around.environment)
+        except EnrollmentError as error:
+            advice = "Ask your IT for the proxy's address."
+            raise _StopError(Check("proxy", FAIL, f"{error}.", advice)) from error
+
+    def _look_up(self, host: str, port: int, proxy: Proxy | None) -> Check:
         try:
             addresses = self.around.resolve(host, port)
         except OSError as error:
-            raise _StopError(
-                Check(
-                    "name",
-                    FAIL,
-                    f"The name {host} cannot be looked up ({type(error).__name__}).",
-                    "Ask your IT whether this machine may look up names outside.",
-                )
-            ) from error
+            said = f"The name {host} cannot be looked up ({type(error).__name__})."
+            advice = "Ask your IT whether this machine may look up names outside."
+            if proxy is not None:
+                advice = f"It is the proxy's, from {proxy.variable}: ask your IT for the right one."
+            raise _StopError(Check("name", FAIL, said, advice)) from error
         if host in addresses:
             return Check("name", OK, f"{host} is an address: no name needs to be looked up.")
         return Check("name", OK, f"{host} is {addresses[0]}.")
 
-    def _open(self, proxy: SplitResult | None) -> socket.socket:
+    def _open(self, proxy: Proxy | None) -> socket.socket:
         host, port = self._target
-        first = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 8080)
+        first = (host, port) if proxy is None else (proxy.host, proxy.port)
         try:
             connection = self.around.connect(*first)
         except OSError as error:
-            raise _StopError(
-                Check(
-                    "connection",
-                    FAIL,
-                    f"No connection to {first[0]}:{first[1]} ({type(error).__name__}).",
-                    f"Ask your IT to let this machine out to {host}, TCP port {port}.",
+            kind = type(error).__name__
+            said = f"No connection to {host}:{port} ({kind})."
+            advice = f"Ask your IT to let this machine out to {host}, TCP port {port}."
+            if proxy is not None:
+                said = f"No connection to the proxy {proxy.place} ({kind})."
+                advice = (
+                    f"Ask your IT whether that is the right proxy ({proxy.variable} names it) and "
+                    "whether it runs: nothing was asked of the coordinator yet."
                 )
-            ) from error
+            raise _StopError(Check("connection", FAIL, said, advice)) from error
         if proxy is not None:
             try:
                 self._through(connection, proxy)
@@ -124,13 +133,13 @@ class _Way:
                 raise
         return connection
 
-    def _through(self, connection: socket.socket, proxy: SplitResult) -> None:
+    def _through(self, connection: socket.socket, proxy: Proxy) -> None:
         host, port = self._target
         there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}"]
-        if proxy.username is not None:
-            login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
-            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login).decode()}")
+        if proxy.login is not None:
+            login = base64.b64encode(":".join(proxy.login).encode()).decode()
+            lines.append(f"Proxy-Authorization: Basic {login}")
         try:
             connection.sendall("\r\n".join([*lines, "", ""]).encode())
             words = _read_head(connection).split(b"\r\n", 1)[0].split()
@@ -147,7 +156,7 @@ class _Way:
                 )
             )
 
-    def _verified(self, proxy: SplitResult | None) -> ssl.SSLSocket:
+    def _verified(self, proxy: Proxy | None) -> ssl.SSLSocket:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_verify_locations(cafile=str(self.site.path("ca.crt")))
@@ -169,7 +178,7 @@ class _Way:
                 )
             ) from error
 
-    def _untrusted(self, error: ssl.SSLCertVerificationError, proxy: SplitResult | None) -> Check:
+    def _untrusted(self, error: ssl.SSLCertVerificationError, proxy: Proxy | None) -> Check:
         if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
             now = datetime.fromtimestamp(self.around.clock(), UTC)
             return Check(
@@ -196,7 +205,7 @@ class _Way:
             "other CA instead.",
         )
 
-    def _issuer(self, proxy: SplitResult | None) -> str:
+    def _issuer(self, proxy: Proxy | None) -> str:
         """Look who issued what came; nothing is sent over this connection."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -245,40 +254,6 @@ class _Way:
         if abs(ahead) > SOME_SKEW_S:
             return Check("clock", WARN, said, "Set it by NTP.")
         return Check("clock", OK, "This machine's clock agrees with the coordinator's.")
-
-
-def _find_proxy(environment: Mapping[str, str], host: str) -> tuple[SplitResult | None, Check]:
-    exempt = {"no": _variable(environment, "no_proxy")}
-    text = _variable(environment, "https_proxy") or _variable(environment, "all_proxy")
-    proxy = None if not text or proxy_bypass_environment(host, exempt) else _parse_proxy(text)
-    if proxy is None:
-        said = "Connections go straight out, through no proxy."
-    else:
-        said = f"Connections go through the proxy {proxy.hostname}:{proxy.port or 8080}."
-    return proxy, Check("proxy", OK, said)
-
-
-def _parse_proxy(text: str) -> SplitResult:
-    try:
-        proxy = urlsplit(text if "://" in text else f"http://{text}")
-        good = proxy.scheme == "http" and bool(proxy.hostname) and (proxy.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
-        # Its text may hold a password.
-        raise _StopError(
-            Check(
-                "proxy",
-                FAIL,
-                "HTTPS_PROXY is set, and is not http://host:port.",
-                "Ask your IT for the proxy's address.",
-            )
-        )
-    return proxy
-
-
-def _variable(environment: Mapping[str, str], name: str) -> str:
-    return environment.get(name) or environment.get(name.upper()) or ""
 
 
 def _certificate(connection: ssl.SSLSocket) -> x509.Certificate:

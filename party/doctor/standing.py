@@ -8,10 +8,10 @@ from cryptography import x509
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.errors import BrokenAuditLogError, PartyError, Reason, RecordError
+from party.errors import BrokenAuditLogError, EnrollmentError, PartyError, Reason, RecordError
 from party.site import SETTINGS_FILE, Site
 from party.site_records import SiteRecords
-from party.status_file import FILE, read_status
+from party.status_file import FILE, known_status
 from party.storage import AuditLog, read_ledger
 from party.tasks import read_task
 from pate_fed.accounting import PrivacyLedger
@@ -54,8 +54,8 @@ def check_database(site: Site, around: Surroundings) -> Check:
     return Check("database", OK, f"The database can be used, and all {records} records fit.")
 
 
-def check_membership(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
-    """Read what the coordinator last said to the node, and whether there are keys."""
+def check_membership(site: Site, around: Surroundings) -> Check:
+    """Look whether there are keys, and ask the coordinator; else read what it last said."""
     if not site.has_keys:
         said = "This hospital left the federation: its keys are gone."
         return Check(
@@ -64,15 +64,35 @@ def check_membership(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
     if site.missing_keys:
         said = f"The site's folder has no {' and no '.join(site.missing_keys)}."
         return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
-    status = read_status(site.path(FILE))
+    try:
+        return _check_state(around.membership(site).state)
+    except EnrollmentError as error:
+        if error.is_refusal:
+            said = f"The coordinator does not know this hospital ({error.code})."
+            advice = (
+                "Ask the operator whether the federation is still the same; if so, for another "
+                "invitation, to be used with another --site."
+            )
+            return Check("membership", FAIL, said, advice)
+    status = known_status(site.path(FILE))
     state = "" if status is None else status.membership
+    if not state:
+        said = "The coordinator could not be asked whether this hospital is a member."
+        return Check("membership", WARN, said, "Look at the way to it first: `pate-party doctor`.")
+    return _check_state(state)
+
+
+def _check_state(state: str) -> Check:
     if state == "revoked":
         said = "The coordinator revoked this hospital's membership."
         return Check("membership", FAIL, said, "Ask the operator; an identity never comes back.")
     if state == "requested":
-        said = "The operator did not approve this hospital yet."
-        return Check("membership", WARN, said, "Telephone the operator, and compare the words.")
-    return Check("membership", OK, "Nothing is known against this hospital's membership.")
+        said = "The operator did not approve this hospital yet: its node is not let in."
+        advice = (
+            "Telephone the operator, and read your 12 words aloud (`pate-party status` shows them)."
+        )
+        return Check("membership", WARN, said, advice)
+    return Check("membership", OK, "This hospital is a member.")
 
 
 def check_peers(site: Site, around: Surroundings) -> Check:
@@ -90,7 +110,8 @@ def check_peers(site: Site, around: Surroundings) -> Check:
     if bodies < least:
         advice = (
             f"Telephone peers, then `pate-party peers add`: else runs are refused "
-            f"({Reason.UNCHECKED_PEERS.value}). The number is least_checked_peers in party.toml."
+            f"({Reason.UNCHECKED_PEERS.value}). Your owner changes the number by "
+            "`pate-party policy set least_checked_peers`."
         )
         return Check("peers", WARN, said, advice)
     return Check("peers", OK, said)

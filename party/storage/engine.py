@@ -7,6 +7,7 @@ SQLite file, its node alone may write the journal, and what is erased there must
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -53,10 +54,11 @@ class PartyDatabase:
         self._path = _file_of(url)
         self._process = os.getpid()
         self._node_lock = -1
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         try:
-            # Made here, so that it and the files beside it are its owner's alone.
-            os.close(os.open(self._path, flags, _OWNER_ONLY))
+            if is_new:
+                _make_file(self._path)
+            else:
+                _require_writable(self._path)
         except OSError as error:
             must = f"{self._path.name} must be {'made' if is_new else 'there, and writable'}"
             raise StorageError(must, error.strerror) from error
@@ -175,6 +177,22 @@ def _file_of(url: str) -> Path:
         raise StorageError("a hospital's database must be a SQLite file", "another URL")
     assert parsed.database is not None
     return Path(parsed.database).absolute()
+
+
+def _make_file(path: Path) -> None:
+    """Make it here, so that it and the files beside it are its owner's alone."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY))
+
+
+def _require_writable(path: Path) -> None:
+    """Look, and never open: closing a file drops the locks that SQLite has on it in this process.
+
+    The next process would take itself for the last one, and remove what is written ahead.
+    Source: https://www.sqlite.org/howtocorrupt.html, section 2.2.
+    """
+    path.stat()
+    if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _engine(url: str) -> Engine:

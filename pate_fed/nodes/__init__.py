@@ -11,13 +11,14 @@ from pate_fed.nodes.console import (
 )
 from pate_fed.nodes.owner_files import write_file
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
-from pate_fed.nodes.settings_file import VERSION_KEY, of_kind, read_settings
+from pate_fed.nodes.settings_file import VERSION_KEY, digested_settings, of_kind, read_settings
 
 __all__ = [
     "QUIET_FLOWER",
     "VERSION_KEY",
     "CodedError",
     "Format",
+    "digested_settings",
     "error_line",
     "of_kind",
     "one_line",

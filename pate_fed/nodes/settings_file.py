@@ -6,6 +6,7 @@ came; of a field that is not shown (``repr=False``) it does not say what came.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tomllib
 from collections.abc import Callable, Mapping
@@ -40,11 +41,20 @@ def read_settings(
     Raises:
         Exception: a `fault`: there is no such file, or it holds no such settings.
     """
-    table = _read_table(path, advice, fault)
+    return digested_settings(path, settings, version=version, advice=advice, fault=fault)[0]
+
+
+def digested_settings(
+    path: Path, settings: Callable[..., T], *, version: int, advice: str, fault: type[Exception]
+) -> tuple[T, bytes]:
+    """Read settings as `read_settings` does; return them and the SHA-256 of what was read."""
+    content = _read(path, advice, fault)
+    table = _parsed(content, path.name, fault)
     came = table.pop(VERSION_KEY, "none")
     if came != version or type(came) is not int:
         raise fault(f"{path.name}: {VERSION_KEY} must be {version}", _shown(came))
-    return _made(settings, table, where=f"{path.name}: ", fault=fault)
+    made = _made(settings, table, where=f"{path.name}: ", fault=fault)
+    return made, hashlib.sha256(content).digest()
 
 
 def of_kind(value: object, hint: Any, *, key: str, fault: Fault, is_shown: bool = True) -> Any:
@@ -70,17 +80,22 @@ def of_kind(value: object, hint: Any, *, key: str, fault: Fault, is_shown: bool 
     return origin(value) if origin in (tuple, frozenset) else value
 
 
-def _read_table(path: Path, advice: str, fault: Fault) -> dict[str, Any]:
+def _read(path: Path, advice: str, fault: Fault) -> bytes:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise fault(advice, path.parent) from error
     except OSError as error:
         raise fault(f"{path.name} must be readable", error.strerror) from error
+
+
+def _parsed(content: bytes, name: str, fault: Fault) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise fault(f"{path.name} must be TOML", error) from error
+        raise fault(f"{name} must be TOML", error) from error
     except (ValueError, RecursionError) as error:
-        raise fault(f"{path.name} must be TOML", type(error).__name__) from error
+        raise fault(f"{name} must be TOML", type(error).__name__) from error
 
 
 def _made(settings: Callable[..., T], table: Mapping[str, Any], *, where: str, fault: Any) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -101,7 +102,18 @@ def open_without_rights(url: str, folder: Path) -> None:
         print(f"{error.code} {error}")
 
 
-VICTIMS = {each.__name__: each for each in (release_for_ever, run_out_of_disk, open_without_rights)}
+def show_runs(url: str, folder: Path) -> None:
+    """Open and close a database, as a command does, and tell what it holds."""
+    del folder
+    with closing(Database(url)) as database:
+        for run in RunQueue(database, clock=lambda: datetime.now(UTC)).all():
+            print(run.name)
+
+
+VICTIMS = {
+    each.__name__: each
+    for each in (release_for_ever, run_out_of_disk, open_without_rights, show_runs)
+}
 
 if __name__ == "__main__":
     VICTIMS[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

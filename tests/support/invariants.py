@@ -103,16 +103,12 @@ class RunSeen:
     """
 
     run: Run
+    request: RunRequest
     shown: str
     table: Mapping[str, Any]
     labels: Mapping[int, int] | None = None
     batches: tuple[str, ...] = ()
     transcript: str = ""
-
-    @property
-    def request(self) -> RunRequest:
-        """What was asked for."""
-        return RunRequest.from_json(self.run.request)
 
 
 @dataclass(frozen=True)
@@ -212,15 +208,17 @@ def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     shown, table = shown_by_status(coordinator, run.name)
     while (now := coordinator.queue.find(run.name)) != run:  # a service is at work
         run, (shown, table) = now, shown_by_status(coordinator, run.name)
+    request = RunRequest.from_json(coordinator.queue.request(run.name))
     if not folder.is_dir():
-        return RunSeen(run, shown, table)
-    names = RunRequest.from_json(run.request).class_names
+        return RunSeen(run, request, shown, table)
+    names = request.class_names
     with (folder / "labels.csv").open() as file:
         rows = [(int(row["query_id"]), row["label"]) for row in csv.DictReader(file)]
     labels = {index: names.index(label) for index, label in rows if label in names}
     privacy = json.loads((folder / "privacy.json").read_text())
     return RunSeen(
         run,
+        request,
         shown,
         table,
         labels,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from protocols.messages import MESSAGE_TYPES, Message, Range, Size, field_types
+from protocols.messages import MESSAGE_TYPES, Letters, Message, Range, Size, field_types
 
 _ROOM = 40
 """How far above its least length a field may grow: bounds themselves have tests of their own."""
@@ -42,5 +42,8 @@ def _of_type(hint: Any) -> st.SearchStrategy[Any]:
     if hint is bytes:
         return st.binary(min_size=bound.least, max_size=most)
     assert hint is str
+    if isinstance(bound, Letters):
+        words = st.text("aZ7éß東한א", min_size=1, max_size=10)
+        return st.lists(words, min_size=1, max_size=5).map(" ".join) | st.just("Больница 67")
     letters = st.characters(min_codepoint=32, max_codepoint=126)
     return st.text(letters, min_size=bound.least, max_size=most)

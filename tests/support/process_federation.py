@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +42,7 @@ from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.messages import JoinRequest
 from tests.support.deployed import true_class
+from tests.support.door import Door
 from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
@@ -192,7 +193,8 @@ def live_as_coordinator(
             os.kill(os.getpid(), 9)
 
     @contextmanager
-    def open_transport(nodes: int) -> Iterator[Transport]:
+    def open_transport(nodes: Collection[int]) -> Iterator[Transport]:
+        assert set(nodes) == set(range(len(doors)))
         yield SocketTransport(doors, wait_s=wait_s)
 
     with _faults_in(log):
@@ -301,10 +303,12 @@ class ProcessFederation:
             },
         )
         self.coordinator = Coordinator(home)
+        door = Door(0)
         for place, site in enumerate(self.hospitals.sites):
             changed = replace(site.settings, teachers=TEACHERS, lifetime_epsilon=1000.0)
             self.hospitals.sites[place] = site.save(changed)
             enroll(self.coordinator, self.hospitals.sites[place])
+            self.coordinator.enrollment.settle(door)  # its node is the one of its place
             self._place(place).beside.mkdir()
             self._place(place).witness.mkdir()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from protocols.messages import MESSAGE_TYPES, Message, Range, Size, field_types
+from protocols.messages import MESSAGE_TYPES, Letters, Message, Range, Size, field_types
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "wire-format.md"
 BEGIN, END = "<!-- messages: written by a program -->\n", "<!-- end of messages -->\n"
@@ -48,6 +48,8 @@ def _described(hint: Any) -> str:
     if isinstance(bound, Range):
         return f"unsigned integer, {bound.least:,} to {bound.most:,}"
     assert isinstance(bound, Size)
+    if isinstance(bound, Letters):
+        return f"a hospital's name of {_span(bound)} characters"
     if base is str:
         return f"text of {_span(bound)} printable ASCII characters"
     return f"byte string of {_span(bound)} bytes"

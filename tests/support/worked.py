@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run
-from coordinator.run_request import source_of
+from coordinator.run_request import RunRequest, source_of
 from coordinator.run_worker import RunWorker
 from coordinator.stages import Stage
 from coordinator.surroundings import Surroundings
@@ -23,7 +23,6 @@ from coordinator.transport import Silence, Transport
 from party.site import Site
 from pate_fed.data.task import LearningTask
 from protocols import wire
-from protocols.enrollment import Invitation
 from protocols.messages import JoinRequest
 from tests.support.deployed import (
     CLASSES,
@@ -33,6 +32,7 @@ from tests.support.deployed import (
     Hospital,
     write_public_table,
 )
+from tests.support.door import Door
 
 QUERIES = 12
 
@@ -42,19 +42,22 @@ class KilledError(BaseException):
 
 
 class LocalTransport(Transport):
-    """Reaches hospitals that are in this process."""
+    """Reaches those hospitals in this process that it was opened for."""
 
     def __init__(
         self,
+        nodes: Collection[int],
         hospitals: Mapping[int, Hospital],
         away: set[int],
         on_exchange: Callable[[int], None],
     ) -> None:
         super().__init__()
-        self._hospitals, self._away, self._on_exchange = hospitals, away, on_exchange
+        self._nodes, self._hospitals, self._away = nodes, hospitals, away
+        self._on_exchange = on_exchange
 
     def nodes(self) -> list[int]:
-        return [node for node in self._hospitals if node not in self._away]
+        there = [node for node in self._hospitals if node not in self._away]
+        return [node for node in there if node in self._nodes]
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         self._on_exchange(self.traffic.exchanges)
@@ -89,43 +92,44 @@ class Worked:
             settings = FederationSettings("lung study", "127.0.0.1:8443")
             home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
         self.coordinator = Coordinator(home)
+        self.door = Door(0)
         self.hospitals: dict[int, Hospital] = {}
         self.away: set[int] = set()
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.on_exchange: Callable[[int], None] = lambda number: None
         self.on_wait: Callable[[float], None] = lambda seconds: None
         self.now = time.time()
-        for node, name in enumerate(names):
-            self.hospitals[node] = self._join(folder / name, self.coordinator.invite(name))
+        for name in names:
+            self.enroll(name)
         self.approve_pool(approved)
 
     def join(self, name: str) -> Site:
         """Let another hospital ask to join."""
-        return self._ask_to_join(self.queries.parent / name, self.coordinator.invite(name))
-
-    def _join(self, folder: Path, invitation: Invitation) -> Hospital:
-        site = self._ask_to_join(folder, invitation)
-        self.coordinator.enrollment.approve(
-            invitation.party,
-            fingerprint=site.identity.fingerprint,
-            door=None,
-            teachers=TEACHERS,
-        )
-        return Hospital(site)
-
-    def _ask_to_join(self, folder: Path, invitation: Invitation) -> Site:
-        site = Site.create(folder, invitation)
+        invitation = self.coordinator.invite(name)
+        site = Site.create(self.queries.parent / name, invitation)
         site = site.save(replace(site.settings, teachers=TEACHERS))
         request = JoinRequest(
             coordinator=site.coordinator.fingerprint,
             token=invitation.token,
-            party_name=invitation.party,
+            party_name=name,
             identity_key=site.identity.public.key,
             node_key=site.node_public_key,
             asked_at=int(time.time()),
         )
         self.coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
         return site
+
+    def enroll(self, name: str) -> Hospital:
+        """Let another hospital join, and its node in."""
+        site, enrollment = self.join(name), self.coordinator.enrollment
+        enrollment.approve(
+            name, fingerprint=site.identity.fingerprint, door=None, teachers=TEACHERS
+        )
+        enrollment.settle(self.door)
+        node = len(self.hospitals)
+        assert site.node_public_key == self.door.keys[node]
+        self.hospitals[node] = Hospital(site)
+        return self.hospitals[node]
 
     def approve_pool(self, approved: bool) -> None:
         """Let all hospitals' owners approve the pool, or not."""
@@ -162,6 +166,10 @@ class Worked:
             patience_s=patience_s,
         )
 
+    def request(self, name: str = "first") -> RunRequest:
+        """What was asked of a run."""
+        return RunRequest.from_json(self.coordinator.queue.request(name))
+
     def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:
         """Let a worker work on a run: a fresh one, as after a start, unless one is given."""
         (worker or self.worker()).work(self.coordinator.queue.find(name))
@@ -188,6 +196,5 @@ class Worked:
         self.on_wait(seconds)
 
     @contextmanager
-    def _open_transport(self, nodes: int) -> Iterator[Transport]:
-        assert nodes == len(self.hospitals)
-        yield LocalTransport(self.hospitals, self.away, self.on_exchange)
+    def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
+        yield LocalTransport(nodes, self.hospitals, self.away, self.on_exchange)

@@ -223,7 +223,7 @@ def test_a_run_is_queued_paused_resumed_and_stopped_without_a_service(
     )
     assert asked.json["state"] == "queued"
     with closing(Coordinator.open(folder)) as coordinator:
-        request = json.loads(coordinator.queue.find("first").request)
+        request = json.loads(coordinator.queue.request("first"))
     assert len(request["queries"]) == 8
     assert [one["teachers"] for one in request["parties"]] == [10, 10, 10]
     assert (folder / "pools" / request["pool"]).read_bytes() == federation.task.to_bytes()

@@ -139,10 +139,19 @@ class TestOpening:
                 Database(database_url)
             assert caught.value.code == "PF-440"
 
-    def test_one_without_tables_is_not_taken_for_a_new_one(self, database_url: str) -> None:
+    def test_one_without_tables_is_not_taken_for_a_new_one(
+        self, database_url: str, tmp_path: Path
+    ) -> None:
+        if database_url.startswith("sqlite"):
+            (tmp_path / "coordinator.db").touch()
         for _ in range(2):
             with pytest.raises(DatabaseError, match="must hold what it held"):
                 Database(database_url)
+
+    def test_a_file_that_is_gone_is_not_made_anew(self, tmp_path: Path) -> None:
+        with pytest.raises(DatabaseError, match="must hold what it held"):
+            Database(f"sqlite:///{tmp_path / 'coordinator.db'}")
+        assert not any(tmp_path.iterdir())
 
     def test_a_new_federation_takes_nobodys_database(
         self, database: Database, database_url: str
@@ -490,6 +499,27 @@ class TestKilled:
         released = [int(number) for _, number in told(tmp_path)]
         assert released
         check_releases(opened(database), database, released)
+
+    @pytest.mark.parametrize("stays_open", [False, True])
+    def test_a_second_opening_in_one_process_loses_no_commit(
+        self, tmp_path: Path, open_database: OpenDatabase, *, stays_open: bool
+    ) -> None:
+        """SQLite's locks are a process's: closing any descriptor of the file drops them all."""
+        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
+        runs = RunQueue(open_database(url, is_new=True), clock=lambda: NOON)
+        runs.add("first", "{}")
+        second = open_database(url)
+        if not stays_open:
+            second.close()
+        assert self.runs_in_another_process(url, tmp_path) == ["first"]
+        runs.add("second", "{}")
+        assert self.runs_in_another_process(url, tmp_path) == ["first", "second"]
+
+    def runs_in_another_process(self, url: str, folder: Path) -> list[str]:
+        looked = subprocess.run(
+            victim("show_runs", url, folder), cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return looked.stdout.split()
 
     def test_a_full_disk_stops_a_release_and_not_what_was_released(
         self, tmp_path: Path, open_database: OpenDatabase

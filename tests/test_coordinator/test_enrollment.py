@@ -369,13 +369,46 @@ class TestWhoIsNotLetIn:
             pytest.param("a" * 65, id="long"),
             pytest.param("../fed", id="a path"),
             pytest.param("North\n", id="a line break"),
-            pytest.param("Nörth", id="letters that look alike"),
+            pytest.param("N\u043erth", id="letters that look alike"),
+            pytest.param("North\u200b", id="one that is not seen"),
+            pytest.param("North\u202e1", id="another direction"),
             pytest.param(" North", id="a space before"),
         ],
     )
     def test_a_name_must_be_readable(self, federation: Federation, name: str) -> None:
         with pytest.raises(EnrollmentError):
             federation.enrollment.invite(name)
+
+    @pytest.mark.parametrize("name", ["Hôpital Saint-Louis", "Charité", "L'Hospital 12", "東京"])
+    def test_a_hospital_has_the_name_that_it_has(self, federation: Federation, name: str) -> None:
+        hospital = Hospital(name)
+        federation.enrol(hospital)
+        assert federation.ask(hospital).state == "member"
+        other = Hospital("South")
+        federation.enrol(other)
+        assert federation.ask(other).peer_names == (name,)
+
+    def test_a_name_is_one_however_it_was_typed(self, federation: Federation) -> None:
+        composed, typed = "Charit\u00e9", "Charite\u0301"
+        invitation = federation.enrollment.invite(typed)
+        assert invitation.party == composed
+        hospital = Hospital(composed)
+        federation.enrollment.answer_join(hospital.request(invitation, federation.clock))
+        federation.enrollment.approve(
+            typed, fingerprint=hospital.identity.fingerprint, door=federation.door
+        )
+        assert federation.enrollment.revoke(typed, door=federation.door).name == composed
+
+    @pytest.mark.parametrize("name", ["NORTH Clinic", "North  Clinic", "north clinic"])
+    def test_a_name_like_anothers_is_refused(self, federation: Federation, name: str) -> None:
+        federation.enrollment.invite("North Clinic")
+        with pytest.raises(EnrollmentError, match="another called North Clinic"):
+            federation.enrollment.invite(name)
+        federation.enrol(Hospital("North Clinic"))
+        with pytest.raises(EnrollmentError, match="another called North Clinic"):
+            federation.enrollment.invite(name)
+        federation.enrollment.revoke("North Clinic", door=federation.door)
+        assert federation.enrollment.invite(name).party == name
 
 
 class TestSpoiledInvitations:

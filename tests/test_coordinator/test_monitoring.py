@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from coordinator import monitoring
 from coordinator.errors import DatabaseError, ServiceError
 from coordinator.monitoring import Monitor, Probe
 from coordinator.run_queue import Run, RunState
@@ -26,7 +28,7 @@ class Asked:
 
     alive: bool = True
     parts: dict[str, bool] = field(default_factory=lambda: {"superlink": True, "worker": True})
-    is_broken: bool = False
+    fault: Exception | None = None
     runs: list[Run] = field(default_factory=list)
 
     @property
@@ -45,8 +47,8 @@ class Asked:
         return self.parts
 
     def _runs(self) -> list[Run]:
-        if self.is_broken:
-            raise DatabaseError("the database must be there", "nothing")
+        if self.fault is not None:
+            raise self.fault
         return self.runs
 
 
@@ -65,9 +67,18 @@ class Watched:
             stub = health_pb2_grpc.HealthStub(channel)
             return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status)
 
+    def wait_for_health(self, status: int) -> None:
+        """Ask until the standard health service says so."""
+        for _ in range(200):
+            if self.health() == status:
+                return
+            time.sleep(0.05)
+        raise AssertionError(self.health())
+
 
 @pytest.fixture
-def watched() -> Iterator[Watched]:
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(monitoring, "_LOOK_S", 0.05)
     asked = Asked()
     metrics, health = free_ports(2)
     monitor = Monitor(asked.probe, metrics_port=metrics, health_port=health)
@@ -77,7 +88,7 @@ def watched() -> Iterator[Watched]:
 
 
 def run(name: str, state: RunState, **progress: float) -> Run:
-    return Run(name, state, "", "why", '{"secret":"request"}', progress, NOW, NOW)
+    return Run(1, name, state, "", "a secret", True, progress, NOW, NOW)
 
 
 def test_alive_and_ready_are_told_apart(watched: Watched) -> None:
@@ -88,10 +99,12 @@ def test_alive_and_ready_are_told_apart(watched: Watched) -> None:
     assert watched.get("/healthz").status_code == 200
     watched.asked.alive = False
     assert watched.get("/healthz").status_code == 503
+    asked = httpx.head(f"http://127.0.0.1:{watched.metrics_port}/healthz", trust_env=False)
+    assert (asked.status_code, asked.content) == (503, b"")
 
 
 def test_a_database_that_is_gone_is_not_ready_and_no_traceback(watched: Watched) -> None:
-    watched.asked.is_broken = True
+    watched.asked.fault = DatabaseError("the database must be there", "nothing")
     ready, metrics = watched.get("/readyz"), watched.get("/metrics")
     assert (ready.status_code, ready.json()) == (503, {"database": False})
     assert (metrics.status_code, metrics.text) == (503, "PF-440")
@@ -111,7 +124,7 @@ def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
         'pate_fed_run_epsilon{run="first"} 1.5',
         'pate_fed_run_answered{run="second"} 0.0',
         'pate_fed_members{state="member"} 3.0',
-        "pate_fed_superlink_restarts 2.0",
+        "pate_fed_superlink_restarts_total 2.0",
         "pate_fed_certificate_days 41.5",
         "pate_fed_exchange_seconds_count 1.0",
         "pate_fed_exchange_seconds_sum 4.2",
@@ -128,14 +141,27 @@ def test_other_paths_are_not_there(watched: Watched) -> None:
 
 def test_the_standard_health_service_follows(watched: Watched) -> None:
     status = health_pb2.HealthCheckResponse.ServingStatus
-    states = {watched.health()}
+    watched.wait_for_health(status.SERVING)
     watched.asked.parts["worker"] = False
-    for _ in range(200):
-        states.add(watched.health())
-        if status.NOT_SERVING in states:
-            break
-        watched.monitor._stopped.wait(0.05)
-    assert states == {status.SERVING, status.NOT_SERVING}
+    watched.wait_for_health(status.NOT_SERVING)
+
+
+def test_what_cannot_be_told_is_not_well_and_told_again_once_it_can(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run in a state that this version does not know, for one."""
+    status = health_pb2.HealthCheckResponse.ServingStatus
+    watched.wait_for_health(status.SERVING)
+    watched.asked.fault = ValueError("votes 17 of 23")
+    watched.wait_for_health(status.NOT_SERVING)
+    ready, metrics = watched.get("/readyz"), watched.get("/metrics")
+    assert (ready.status_code, ready.json()) == (503, {"service": False})
+    assert (metrics.status_code, metrics.text) == (503, "PF-490")
+    said = [one.getMessage() for one in caplog.records]
+    assert said == [f"[PF-490] monitoring failed with a ValueError at {said[0].split()[-1]}"]
+    watched.asked.fault = None
+    watched.wait_for_health(status.SERVING)
+    assert watched.get("/readyz").status_code == 200
 
 
 def test_ports_that_are_taken_are_said(watched: Watched) -> None:

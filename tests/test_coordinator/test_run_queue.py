@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
-from coordinator.database import Database
+from coordinator.database import Database, RunAttempt, SqlCoordinatorJournal
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.operator import follow
 from coordinator.run_queue import ENDED, PAUSE, Run, RunQueue, RunState
+from protocols.rounds.coordinator_journal import RunClosed
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -35,7 +37,8 @@ def state(queue: RunQueue, name: str) -> RunState:
 def test_a_new_run_is_queued_and_keeps_what_was_asked(queue: RunQueue) -> None:
     queue.add("first", '{"a":1}')
     run = queue.find("first")
-    assert (run.state, run.request, run.reason) == (RunState.QUEUED, '{"a":1}', "")
+    assert (run.state, run.reason, run.is_begun) == (RunState.QUEUED, "", False)
+    assert queue.request("first") == '{"a":1}'
     assert run.created_at == NOW + timedelta(seconds=1)
 
 
@@ -46,25 +49,60 @@ def test_a_name_is_taken_once(queue: RunQueue) -> None:
 
 
 def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
-    for call in (queue.find, queue.pause, queue.resume, queue.stop, queue.take_up):
+    for call in (queue.find, queue.request, queue.pause, queue.resume, queue.stop, queue.take_up):
         with pytest.raises(RunQueueError, match="none called nobody"):
             call("nobody")
+
+
+def begin(queue: RunQueue, name: str) -> RunAttempt:
+    """Let the hospitals of a run be offered it."""
+    attempt = queue.take_up(name)
+    SqlCoordinatorJournal(attempt).append(RunClosed(b"c"))
+    queue.enter(name, RunState.RUNNING)
+    return attempt
 
 
 def test_what_was_begun_comes_before_what_was_not_and_what_ends_before_that(
     queue: RunQueue,
 ) -> None:
-    for name in ("one", "two", "three"):
+    for name in ("one", "two", "three", "four"):
         queue.add(name, "{}")
-    queue.enter("two", RunState.WAITING, "for North")
-    assert queue.next() == queue.find("two")
-    queue.stop("three")
-    assert queue.next() == queue.find("three")
     for name in ("two", "three"):
+        begin(queue, name)
+        assert queue.find(name).is_begun
+    queue.pause("two")
+    queue.rest("two")
+    queue.resume("two")
+    queue.enter("three", RunState.WAITING, "for North")
+    for _ in range(3):  # between two batches of it there is none of another
+        assert queue.next() == queue.find("three")
+        queue.take_up("three")
+    queue.stop("four")
+    assert queue.next() == queue.find("four")
+    for name in ("three", "four"):
         queue.enter(name, RunState.DONE)
+    assert queue.next() == queue.find("two")
+    queue.enter("two", RunState.DONE)
     assert queue.next() == queue.find("one")
     queue.pause("one")
     assert queue.next() is None
+
+
+def test_runs_that_are_to_be_begun_take_turns(queue: RunQueue) -> None:
+    for name in ("one", "two"):
+        queue.add(name, "{}")
+    tried = []
+    for _ in range(5):
+        run = queue.next()
+        assert run is not None
+        tried.append(run.name)
+        attempt = queue.take_up(run.name)
+        SqlCoordinatorJournal(attempt).append(RunClosed(b"c"))
+        attempt.give_up("waits for North")
+        queue.enter(run.name, RunState.WAITING, "waits for North")
+        if len(tried) == 2:
+            queue.add("three", "{}")  # who comes later stands behind who was there
+    assert tried == ["one", "two", "one", "two", "three"]
 
 
 @pytest.mark.parametrize("ended", sorted(ENDED), ids=str)
@@ -90,6 +128,43 @@ def test_a_run_under_way_is_asked_to_pause_and_may_be_told_otherwise(queue: RunQ
     assert queue.resume("first").state is RunState.QUEUED
 
 
+def test_a_run_rests_only_if_that_is_wanted_still(queue: RunQueue) -> None:
+    """The service looked, and rests it; in between the operator resumes it."""
+    queue.add("first", "{}")
+    queue.enter("first", RunState.RUNNING)
+    queue.pause("first")
+    queue.resume("first")
+    assert not queue.rest("first")
+    assert state(queue, "first") is RunState.RUNNING
+    queue.pause("first")
+    assert queue.rest("first")
+    run = queue.find("first")
+    assert (run.state, run.wanted, run.reason) == (RunState.PAUSED, "", "by the operator")
+    assert queue.rest("first")  # it does
+    assert queue.resume("first").state is RunState.QUEUED
+
+
+def test_a_run_waits_since_it_began_to_until_it_goes_on_rests_or_is_resumed(
+    queue: RunQueue,
+) -> None:
+    queue.add("first", "{}")
+    later = [NOW + timedelta(days=day) for day in range(9)]
+    assert queue.wait_since("first", now=later[0]) == later[0]
+    assert queue.wait_since("first", now=later[1]) == later[0]
+    queue.enter("first", RunState.WAITING, "for North")
+    queue.enter("first", RunState.RUNNING)
+    assert queue.wait_since("first", now=later[2]) == later[0]
+    queue.end_wait("first")
+    assert queue.wait_since("first", now=later[3]) == later[3]
+    queue.enter("first", RunState.PAUSED, "its patience is over")
+    queue.resume("first")
+    assert queue.wait_since("first", now=later[4]) == later[4]
+    queue.enter("first", RunState.WAITING)
+    queue.pause("first")
+    queue.resume("first")
+    assert queue.wait_since("first", now=later[5]) == later[5]
+
+
 def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
     """The service read the run before, and writes after."""
     queue.add("first", "{}")
@@ -102,6 +177,30 @@ def test_what_the_operator_said_meanwhile_holds(queue: RunQueue) -> None:
     assert state(queue, "first") is RunState.STOPPING
     assert queue.find("first").reason == "South does not answer"
     assert queue.enter("first", RunState.STOPPED).state is RunState.STOPPED
+
+
+def test_what_was_asked_is_not_read_where_runs_are_looked_at(
+    queue: RunQueue, database: Database
+) -> None:
+    """That is done several times a second, and requests are as long as their queries are many."""
+    queue.add("first", "{}")
+    read: list[str] = []
+    event.listen(
+        database._engine,
+        "before_cursor_execute",
+        lambda connection, cursor, statement, *rest: read.append(statement),
+    )
+    for look in (
+        queue.all,
+        queue.next,
+        lambda: queue.find("first"),
+        lambda: queue.note("first", {}),
+    ):
+        look()
+    assert len(read) >= 4
+    assert not any("request" in statement for statement in read)
+    queue.request("first")
+    assert any("request" in statement for statement in read)
 
 
 def test_progress_is_kept_as_it_was_noted(queue: RunQueue) -> None:

@@ -15,21 +15,26 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from coordinator import labeling
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
-from coordinator.open_run import results_of
+from coordinator.open_run import RUN_LIFETIME_S, results_of
 from coordinator.operator import Coordinator
-from coordinator.run_queue import RunQueue, RunState
+from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import OFFER_AGAIN_S
 from coordinator.stages import Stage
+from party.guard import Consent
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import NO_TASK
+from pate_fed.errors import InvalidTermsError
+from pate_fed.federation import NO_TASK, RunTerms
 from protocols import wire
+from protocols.messages import Plan
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
+from tests.support.invariants import messages_in
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -54,9 +59,10 @@ def charges(federation: Worked) -> list[list[EntryState]]:
     ]
 
 
-def require_sound(federation: Worked) -> None:
-    """Every label is right, every query was voted on once, every batch charged once."""
+def require_sound(federation: Worked, *, answered: int = QUERIES) -> None:
+    """So many labels are there, each is right, and every query was voted on once."""
     truth = true_class(federation.task.inputs)
+    assert len(labels(federation)) == answered
     assert labels(federation) == {index: CLASSES[truth[index]] for index in labels(federation)}
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) <= {1}
@@ -112,16 +118,44 @@ def test_a_run_waits_for_approvals_and_says_whose(tmp_path: Path) -> None:
     federation.coordinator.close()
 
 
-def test_patience_has_an_end(tmp_path: Path) -> None:
+def test_patience_has_an_end_over_all_restarts(tmp_path: Path) -> None:
     federation = Worked(tmp_path, approved=False)
     federation.ask(patience_s=1.5 * OFFER_AGAIN_S)
-    worker = federation.worker()  # how long it waited is in its memory
     for _ in range(2):
-        assert federation.work(worker=worker).state is RunState.WAITING
-    run = federation.work(worker=worker)
+        assert federation.work().state is RunState.WAITING  # each time a fresh worker
+    run = federation.work()
     assert run.state is RunState.FAILED
     assert run.reason.startswith("its patience is over: waits for the people of")
     federation.coordinator.close()
+
+
+def test_a_pause_is_no_waiting(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, approved=False)
+    federation.ask(patience_s=24 * 3600.0)
+    queue, worker = federation.coordinator.queue, federation.worker()
+    assert federation.work(worker=worker).state is RunState.WAITING
+    queue.pause("first")
+    assert federation.work(worker=worker).state is RunState.PAUSED
+    federation.now += 3 * 24 * 3600
+    queue.resume("first")
+    assert federation.work(worker=worker).state is RunState.WAITING
+    federation.now += 2 * 24 * 3600
+    assert federation.work(worker=worker).state is RunState.FAILED
+    federation.coordinator.close()
+
+
+def test_a_run_that_went_on_has_all_its_patience_again(federation: Worked) -> None:
+    federation.ask(patience_s=3600.0)
+    for lost in (Stage.STORED, None):
+        federation.away.add(1)
+        assert federation.work().state is RunState.WAITING
+        federation.now += 3000.0
+        federation.away.clear()
+        federation.on_stage = die_at(lost) if lost else lambda stage: None
+        if lost:
+            with pytest.raises(KilledError):
+                federation.work()
+    assert federation.work().state is RunState.DONE
 
 
 def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital(
@@ -133,6 +167,21 @@ def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital
     assert "PF-413" in run.reason
     assert "PF-315" in run.reason
     assert any(name in run.reason for name in NAMES)
+    assert not any(one.asked for one in federation.hospitals.values())
+
+
+def test_a_run_that_cannot_be_begun_fails_at_once(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of this program asked for it: terms that this one does not know."""
+    federation.ask()
+
+    def refuse(terms: RunTerms) -> None:
+        raise InvalidTermsError("terms must be of a kind that is known", "another")
+
+    monkeypatch.setattr(labeling, "rule_of", refuse)
+    run = federation.work()
+    assert (run.state, "must be of a kind" in run.reason) == (RunState.FAILED, True)
     assert not any(one.asked for one in federation.hospitals.values())
 
 
@@ -208,6 +257,142 @@ def test_a_batch_that_waits_for_a_silent_hospital_says_for_whom(federation: Work
     require_sound(federation)
 
 
+def pause_hospital(federation: Worked, place: int, *, paused: bool) -> None:
+    """Do what `pate-party pause` and `resume` do at a hospital."""
+    node = federation.hospitals[place].node
+    assert node is not None
+    consent = replace(node._guard.consent, is_paused=paused)
+    guard = replace(node._guard, consent=consent)
+    node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+
+
+def pause_after_a_batch(federation: Worked, place: int) -> None:
+    has_paused: list[bool] = []
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.SETTLED and not has_paused:
+            has_paused.append(True)
+            pause_hospital(federation, place, paused=True)
+
+    federation.on_stage = pause
+
+
+def test_a_hospital_that_pauses_under_way_is_waited_for_at_the_charge_of_one_batch(
+    federation: Worked,
+) -> None:
+    """Batch after batch would be void for the same reason, and charged to everybody else."""
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+    said: list[tuple[RunState, str]] = []
+
+    def resume(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        said.append((run.state, run.reason))
+        if len(said) == 100:
+            pause_hospital(federation, 0, paused=False)
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert set(said) == {(RunState.WAITING, f"waits for the people of {NAMES[0]} [PF-323]")}
+    assert len(said) >= 100
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+    assert run.progress["void"] == 1
+    assert charges(federation) == [
+        [EntryState.COMMITTED] * 2,
+        *[[EntryState.COMMITTED, EntryState.FORFEITED, EntryState.COMMITTED]] * 2,
+    ]
+    assert len(labels(federation)) == QUERIES - 4  # a void batch counts against the caps
+
+
+def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def die(seconds: float) -> None:
+        raise KilledError
+
+    federation.on_wait = die
+    with pytest.raises(KilledError):
+        federation.work()
+    before = charges(federation)
+    with pytest.raises(KilledError):
+        federation.work()
+    assert charges(federation) == before
+    pause_hospital(federation, 0, paused=False)
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+    assert run.progress["void"] == 1
+
+
+def test_a_void_batch_is_no_reason_for_the_end_of_a_run_that_went_on(federation: Worked) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def resume(seconds: float) -> None:
+        pause_hospital(federation, 0, paused=False)
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "1 of its batches are void")
+
+
+def test_a_run_that_its_void_batches_ended_says_so_and_what_else_went_wrong(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    pause_after_a_batch(federation, 0)
+
+    def resume(seconds: float) -> None:
+        """It is ready once more, and paused again before the next batch comes."""
+        node = federation.hospitals[0].node
+        assert node is not None
+        pause_hospital(federation, 0, paused=False)
+        paused = replace(node._guard, consent=Consent(is_paused=True))
+        receive = node.receive
+        node.receive = lambda packet: (
+            (  # type: ignore[method-assign]
+                node.adopt(guard=paused, pins=node._pins, tasks=node._tasks)
+                if any(isinstance(one, Plan) for one in messages_in(packet))
+                else None
+            )
+            or receive(packet)
+        )
+
+    federation.on_wait = resume
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 2)
+    assert run.reason.startswith("PF-411: ")
+    assert run.reason.endswith("; 2 of its batches are void")
+
+
+def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
+    federation: Worked,
+) -> None:
+    federation.ask(patience_s=3 * OFFER_AGAIN_S)
+    pause_after_a_batch(federation, 0)
+    run = federation.work()
+    assert run.state is RunState.PAUSED
+    assert run.reason.startswith(f"its patience is over: waits for the people of {NAMES[0]}")
+    assert [len(one) for one in charges(federation)] == [1, 2, 2]
+    pause_hospital(federation, 0, paused=False)
+    federation.coordinator.queue.resume("first")
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES - 4)
+
+
+def test_a_run_that_can_do_without_a_paused_hospital_waits_for_nobody(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
+    federation.ask(form="masked")
+    pause_after_a_batch(federation, 0)
+    federation.on_wait = lambda seconds: pytest.fail("nobody is to be waited for")
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES), run.reason
+    assert run.progress["void"] == 0
+    federation.coordinator.close()
+
+
 def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) -> None:
     federation.ask(patience_s=0.0)
 
@@ -279,22 +464,57 @@ def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Wor
     federation.coordinator.queue.resume("first")
     assert federation.work().state is RunState.DONE
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
+
+
+def test_a_run_that_is_resumed_in_the_moment_before_it_rests_goes_on(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.ask()
+    queue, has_paused = federation.coordinator.queue, []
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.STORED and not has_paused:
+            has_paused.append(queue.pause("first"))
+
+    look = queue.find
+
+    def look_then_resume(name: str) -> Run:
+        run = look(name)
+        if run.wanted == PAUSE:
+            queue.resume(name)
+        return run
+
+    federation.on_stage = pause
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "find", look_then_resume)
+        run = federation.work()
+    assert has_paused
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+
+
+def test_a_pause_of_a_run_that_waits_is_heard_before_anybody_is_offered_it(tmp_path: Path) -> None:
+    """The service was away when the operator said so, and the hospitals' people approved."""
+    federation = Worked(tmp_path, approved=False)
+    federation.ask()
+    assert federation.work().state is RunState.WAITING
+    federation.coordinator.queue.pause("first")
+    federation.approve_pool(True)
+    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
+    assert federation.work().state is RunState.PAUSED
+    federation.coordinator.close()
 
 
 def test_what_a_stopped_run_released_is_kept(federation: Worked, tmp_path: Path) -> None:
     federation.ask()
 
     def stop(stage: Stage) -> None:
-        if stage is Stage.STORED and federation.coordinator.queue.find("first").state.value in (
-            "running"
-        ):
+        state = federation.coordinator.queue.find("first").state
+        if stage is Stage.STORED and state is RunState.RUNNING:
             federation.coordinator.queue.stop("first")
 
     federation.on_stage = stop
     assert federation.work().state is RunState.STOPPED
-    require_sound(federation)
-    assert len(labels(federation)) == 4
+    require_sound(federation, answered=4)
     federation.coordinator.export("first", tmp_path / "out")
     assert (tmp_path / "out" / "labels.csv").is_file()
     with pytest.raises(RunQueueError):
@@ -347,6 +567,55 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
     assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1)
     assert (run.progress["answered"], run.progress["epsilon"] > 0) == (0, True)
     assert charges(federation) == [[EntryState.FORFEITED]] * 3
+
+
+def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    newcomer = federation.enroll("Newcomer")
+    federation.approve_pool(True)
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    assert newcomer.exchanges == []
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff" * 99, id="garbage"),
+        pytest.param(wire.pack([b"\xff" * 99]), id="a packet of garbage"),
+    ],
+)
+def test_a_node_that_is_nobodys_of_a_run_cannot_stop_it_even_if_it_is_asked(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """As by a way to nodes that knows no bounds."""
+    federation.ask()
+    stranger = federation.enroll("Stranger")
+    monkeypatch.setattr(stranger, "receive", lambda packet: answer)
+    everybody = range(len(federation.hospitals))
+    opened = federation._open_transport
+    monkeypatch.setattr(federation, "_open_transport", lambda nodes: opened(everybody))
+    run = federation.work()
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    federation.hospitals.popitem()
+    require_sound(federation)
+
+
+def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Worked) -> None:
+    """Its number is unknown until then: nobody else is asked in its place."""
+    west = federation.hospitals[2].site.identity.fingerprint
+    federation.ask()
+    federation.coordinator.enrollment._note_node(west, None)
+    run = federation.work()
+    assert (run.state, run.reason == "not connected: West") == (RunState.WAITING, True)
+    federation.coordinator.enrollment.settle(federation.door)
+    assert federation.work().state is RunState.DONE
+    require_sound(federation)
 
 
 def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -> None:
@@ -421,7 +690,6 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
     after = charges(federation)
     assert after == [[EntryState.COMMITTED] * 3] * len(names)
     federation.coordinator.close()
@@ -557,8 +825,7 @@ def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:
     """What three hospitals answered is no answer of two of them and another."""
     federation.ask()
     federation.work()
-    row = federation.coordinator.queue.find("first")
-    request = RunRequest.from_json(row.request)
+    request = federation.request()
     digests = federation.task.pool.ask(request.queries).digests
     answers = ReleasedAnswers(federation.coordinator._database)
     same = {"pool_digest": federation.task.pool.digest, "task_digest": federation.task.digest}
@@ -622,7 +889,7 @@ def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     assert run.state is RunState.FAILED
     assert f"{NAMES[told_otherwise]} [PF-324]" in run.reason
     # The coordinator turns to the other task: now the others refuse.
-    home, request = federation.coordinator.home, RunRequest.from_json(run.request)
+    home, request = federation.coordinator.home, federation.request()
     home.path("pools", request.pool.hex()).write_bytes(swapped.to_bytes())
     turned = replace(request, name="second", task=swapped.digest, class_names=swapped.class_names)
     federation.coordinator.queue.add("second", turned.to_json())
@@ -679,7 +946,6 @@ def test_a_database_that_does_not_store_voids_no_batch(
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
 
 
@@ -696,7 +962,34 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
+
+
+@pytest.mark.parametrize("batches", [0, 1], ids=["with nothing", "with what it gave"])
+def test_a_run_that_has_expired_ends_and_spends_nothing_more(
+    federation: Worked, batches: int
+) -> None:
+    """Every hospital would refuse its batches, and be charged for what the others refused."""
+    federation.ask()
+    federation.on_stage = die_at(Stage.SETTLED if batches else Stage.RESERVED)
+    with pytest.raises(KilledError):
+        federation.work()
+    before = [list(one.asked) for one in federation.hospitals.values()]
+    federation.on_stage = lambda stage: None
+    late = federation.now = federation.now + RUN_LIFETIME_S
+    for one in federation.hospitals.values():
+        assert one.node is not None
+        one.node._clock = lambda: late
+    run = federation.work()
+    assert run.state is (RunState.DONE if batches else RunState.FAILED)
+    assert run.reason.startswith("PF-447: ")
+    assert "expired" in run.reason
+    assert run.progress["void"] == 0
+    assert charges(federation) == [[EntryState.COMMITTED] * batches] * 3
+    assert [list(one.asked) for one in federation.hospitals.values()] == before
+    if batches:
+        folder = results_of(federation.coordinator.home, "first")
+        warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
+        assert any(line.startswith("The run ended before all was asked") for line in warnings)
 
 
 def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Path) -> None:
@@ -748,3 +1041,52 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) == {1}
     federation.coordinator.close()
+
+
+def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation: Worked) -> None:
+    """Those who are there would agree in vain, and each time put it on record."""
+    federation.ask()
+    federation.away |= {0, 2}
+    exchanges: list[int] = []
+    federation.on_exchange = exchanges.append
+    states = []
+
+    def look(seconds: float) -> None:
+        run = federation.coordinator.queue.find("first")
+        states.append((run.state, run.reason))
+
+    federation.on_wait = look
+    worker = federation.worker()
+    for _ in range(3):
+        run = federation.work(worker=worker)
+        assert (run.state, run.reason) == (RunState.WAITING, "not connected: North, West")
+    assert set(states) == {(RunState.WAITING, "not connected: North, West")}  # never "running"
+    assert not exchanges
+    federation.away.clear()
+    run = federation.work(worker=worker)
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    require_sound(federation)
+
+
+def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
+    federation: Worked,
+) -> None:
+    """They would leave it for the other one, and it would end with two void batches."""
+
+    def pause(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            federation.coordinator.queue.pause("first")
+            federation.on_stage = lambda stage: None
+
+    federation.ask(queries=8)
+    federation.on_stage = pause
+    assert federation.work().state is RunState.PAUSED
+    federation.ask("second")
+    waits = federation.work("second")
+    reason = "first is paused, with all hospitals in it: resume or stop it"
+    assert (waits.state, waits.reason) == (RunState.WAITING, reason)
+    federation.coordinator.queue.resume("first")
+    first = federation.work()
+    assert (first.state, first.reason, first.progress["void"]) == (RunState.DONE, "", 0)
+    assert federation.work("second").state is RunState.DONE
+    require_sound(federation, answered=8)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 import time
 import warnings
@@ -27,9 +29,10 @@ from flwr.supernode.fleet_http_connection import http_request_response
 
 from coordinator import superlink as superlink_module
 from coordinator import superlink_child
-from coordinator.errors import SuperLinkError
+from coordinator.errors import ServiceError, SuperLinkError
 from coordinator.flower_runtime import SuperLinkClient
 from coordinator.home import FederationHome
+from coordinator.service import require_ports
 from coordinator.superlink_child import SuperLinkChild, flower_variables
 from protocols import wire
 from tests.support.loopback_home import make_home
@@ -111,10 +114,67 @@ def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
         child.start()
         is_ready = child.wait_until_ready(180)
         child.stop()
+        with pytest.raises(ServiceError, match=f"port {home.settings.port} of 127.0.0.1 must be"):
+            require_ports(home)
+    require_ports(home)
     said = capfd.readouterr().err
     assert (is_ready, child.lacks_port) == (False, True)
     assert f"[PF-448] port {home.settings.port} of 127.0.0.1 must be ours to have" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("error", [errno.EAGAIN, errno.ENOMEM], ids=["no process", "no memory"])
+def test_a_superlink_that_cannot_be_started_for_now_is_tried_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: int,
+) -> None:
+    monkeypatch.setattr(superlink_child, "_FIRST_PAUSE_S", 0.01)
+    tries: list[None] = []
+    came = threading.Event()
+
+    def spawn(*_: object, **__: object) -> None:
+        tries.append(None)
+        if len(tries) == 3:
+            came.set()
+        raise OSError(error, "a word that nobody needs")
+
+    monkeypatch.setattr(subprocess, "Popen", spawn)
+    child = SuperLinkChild(make_home(tmp_path / "federation"))
+    child.start()
+    assert came.wait(20)
+    assert (child.is_kept, child.is_ready, child.pid, child.restarts) == (True, False, None, 0)
+    child.stop()
+    assert not child.is_kept
+    assert "[PF-430] the SuperLink is tried again after a " in caplog.text
+    assert "nobody needs" not in caplog.text
+
+
+def test_a_process_whose_watch_fails_is_ended_and_started_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at once would want the same ports."""
+    monkeypatch.setattr(superlink_child, "_FIRST_PAUSE_S", 0.01)
+    started: list[subprocess.Popen[bytes]] = []
+    came = threading.Event()
+
+    def spawn(_: SuperLinkChild) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+        if len(started) == 3:
+            came.set()
+        return started[-1]
+
+    def answers(_: SuperLinkChild) -> bool:
+        raise OSError(errno.EMFILE, "")
+
+    monkeypatch.setattr(SuperLinkChild, "_spawn", spawn)
+    monkeypatch.setattr(SuperLinkChild, "_answers", answers)
+    child = SuperLinkChild(make_home(tmp_path / "federation"))
+    child.start()
+    assert came.wait(20)
+    child.stop()
+    assert all(one.returncode == 0 for one in started)
 
 
 def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(

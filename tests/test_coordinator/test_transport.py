@@ -252,6 +252,20 @@ class TestTime:
         transport = GridTransport(grid, nodes=2, timeout_s=3600.0)
         assert transport.exchange({1000: b"a", 1001: b"b"}) == {1000: b"y", 1001: b"y"}
 
+    def test_transport_waits_for_its_own_nodes_and_knows_no_others(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Approved later, or put out but not gone: who is in besides ends no wait."""
+        grid = ScriptedGrid()
+        looks = iter([[7, 1000], [7, 8, 1000]])
+        monkeypatch.setattr(grid, "get_node_ids", lambda: next(looks, [1001, 7, 1000]))
+        mine = GridTransport(grid, nodes={1000, 1001}, timeout_s=60.0)
+        assert mine.nodes() == [1000, 1001]
+        assert next(looks, None) is None
+        absent = GridTransport(grid, nodes={1000, 1002}, timeout_s=0.0)
+        assert absent.nodes() == [1000]
+        assert GridTransport(grid, nodes=(), timeout_s=60.0).nodes() == []
+
     def test_transport_waits_for_nodes_no_longer_than_it_must(self) -> None:
         assert len(GridTransport(ScriptedGrid(), nodes=2, timeout_s=60.0).nodes()) == 2
         assert len(GridTransport(ScriptedGrid(), nodes=3, timeout_s=0.0).nodes()) == 2

@@ -164,7 +164,7 @@ def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_
     begun(federation, "killed", queries=queries)
     os.kill(federation.service.child, signal.SIGKILL)
     federation.wait_for(lambda: federation.answered("killed") >= 2)
-    assert "pate_fed_superlink_restarts 1.0" in federation.metrics()
+    assert "pate_fed_superlink_restarts_total 1.0" in federation.metrics()
     federation.service.kill()
     federation.serve()
     federation.wait_for(lambda: federation.answered("killed") >= 3)

@@ -7,17 +7,21 @@ import json
 import re
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from coordinator.errors import DatabaseError
 from party import cli
 from party.audit import AuditKind
 from party.site import KEYS, Site
+from party.status_file import Status, write_status
 from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
@@ -25,6 +29,7 @@ from protocols.identity import SigningIdentity
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
+from tests.support.loopback_tls import proxy_server
 from tests.support.served_federation import ServedFederation, served_federation
 
 LINE = re.compile(r"pate-party: (PF-\d{3}): [^\n]+, got [^\n]+\n")
@@ -285,6 +290,84 @@ class TestJoin:
         ended = pate_party("join", path, "--site", tmp_path / "site", typed="y\n")
         assert (ended.code, error_code(ended)) == (5, "PF-250")
 
+    def test_a_request_that_is_refused_leaves_nothing_and_the_next_invitation_is_used(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> None:
+        folder, other = tmp_path / "site", tmp_path / "used.json"
+        used = replace(federation.enrollment.invite(name), token=bytes(16))
+        other.write_text(used.to_json(), encoding="utf-8")
+        words = spoken(federation.home.fingerprint)
+        ended = pate_party("join", other, "--site", folder, "--compared", words)
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert f"{folder} is removed" in ended.err
+        assert not folder.exists()
+        renamed = federation.invite(tmp_path, f"{name} two")
+        assert pate_party("join", renamed, "--site", folder, "--compared", words).code == 0
+
+    def test_a_folder_that_was_there_is_kept_whatever_is_answered(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        folder, path = tmp_path / "site", tmp_path / "used.json"
+        used = replace(federation.enrollment.invite(name), token=bytes(16))
+        path.write_text(used.to_json(), encoding="utf-8")
+        line = ("join", path, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+        with monkeypatch.context() as offline:
+            go_offline(offline)
+            assert error_code(pate_party(*line)) == "PF-341"
+        key = (folder / "identity.key").read_bytes()
+        assert error_code(pate_party(*line)) == "PF-341"
+        assert (folder / "identity.key").read_bytes() == key
+
+    def test_a_request_that_the_coordinator_could_not_work_on_is_not_taken_for_refused(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
+        line = ("join", invite, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+
+        def full(*_: object, **__: object) -> bytes:
+            raise DatabaseError("a database must be writable", "a full disk")
+
+        with monkeypatch.context() as broken:  # after the request was written down
+            broken.setattr(federation.enrollment, "_membership", full)
+            ended = pate_party(*line)
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert "status 503" in ended.err
+        assert pate_party(*line).code == 0
+
+    @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+    @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
+    def test_what_is_no_proxy_is_said_before_anything_is_made(  # noqa: PLR0917
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+        variable: str,
+        address: str,
+    ) -> None:
+        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
+        go_offline(monkeypatch)
+        monkeypatch.delenv("HTTPS_PROXY")
+        monkeypatch.setenv(variable, address)
+        ended = pate_party(
+            *("join", invite, "--site", folder),
+            *("--compared", spoken(federation.home.fingerprint)),
+        )
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert f"{variable} must be http://host:port" in ended.err
+        assert not folder.exists()
+
     def test_another_server_under_the_coordinators_address_is_refused(
         self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
     ) -> None:
@@ -321,6 +404,113 @@ class TestStatus:
         shown = pate_party("status", "--site", joined, "--format", "json").json
         assert shown["state"] is None
         assert "PF-341" in shown["reason"]
+
+    def node(self, pate_party: PateParty, folder: Path) -> tuple[str, str]:
+        """The node's state as programs read it, and its line."""
+        state = pate_party("status", "--site", folder, "--format", "json").json["node"]["state"]
+        [line] = [
+            line
+            for line in pate_party("status", "--site", folder).out.splitlines()
+            if line.startswith("Node ")
+        ]
+        return state, line
+
+    def test_a_node_is_ready_while_it_is_heard_and_let_in(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        joined: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        now = time.time()
+        running = Status("ready", now, 7, tasks=1, membership="requested", heard_at=now)
+        write_status(joined / "status.json", running)
+        assert self.node(pate_party, joined)[0] == "not let in"
+        federation.approve(name, Site.open(joined).identity.public.fingerprint)
+        assert self.node(pate_party, joined)[0] == "ready"
+        federation.enrollment.revoke(name, door=federation.door)
+        assert self.node(pate_party, joined) == (
+            "not let in",
+            "Node            not let in, 1 task(s) ready",
+        )
+
+    @pytest.mark.parametrize("state", ["ready", "paused"])
+    def test_a_node_whose_coordinator_is_gone_is_not_connected(
+        self, pate_party: PateParty, member: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    ) -> None:
+        now = time.time()
+        running = Status(state, now, 7, membership="member", heard_at=now - 45, supernode_starts=3)
+        write_status(member / "status.json", running)
+        assert self.node(pate_party, member)[0] == state
+        go_offline(monkeypatch)
+        assert self.node(pate_party, member)[0] == "not connected"
+        shown = pate_party("status", "--site", member).out
+        assert (
+            f"Last heard      {datetime.fromtimestamp(now - 45, UTC):%Y-%m-%d %H:%M} UTC" in shown
+        )
+        assert "SuperNode       started 3 times" in shown
+
+    def test_a_node_that_does_not_hear_though_others_do_is_not_connected(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        now = time.time()
+        running = Status("ready", now, 7, membership="member", heard_at=now - 600)
+        write_status(member / "status.json", running)
+        assert self.node(pate_party, member)[0] == "not connected"
+        write_status(member / "status.json", replace(running, heard_at=0.0))
+        assert "Last heard      not since the start" in pate_party("status", "--site", member).out
+
+    def test_a_pause_is_shown_whether_a_node_runs_or_not(
+        self, pate_party: PateParty, member: Path
+    ) -> None:
+        assert "Paused" not in pate_party("status", "--site", member).out
+        assert pate_party("pause", "--by", "M. Curie", "--site", member).code == 0
+        shown = pate_party("status", "--site", member).out
+        assert "Node            never started" in shown
+        assert "by M. Curie: pate-party resume" in shown
+        paused = pate_party("status", "--site", member, "--format", "json").json["paused"]
+        assert paused["by"] == "M. Curie"
+        write_status(member / "status.json", Status("stopped", 1.0, 7))
+        assert "Paused          since" in pate_party("status", "--site", member).out
+        assert pate_party("resume", "--by", "M. Curie", "--site", member).code == 0
+        assert "Paused" not in pate_party("status", "--site", member).out
+
+    @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
+    def test_what_is_no_proxy_is_the_reason(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch, address: str
+    ) -> None:
+        go_offline(monkeypatch)
+        monkeypatch.setenv("HTTPS_PROXY", address)
+        shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert "HTTPS_PROXY must be http://host:port" in shown["reason"]
+
+    def test_a_proxy_for_plain_http_is_none_of_ours(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:1")
+        assert pate_party("status", "--site", joined, "--format", "json").json["reason"] == ""
+
+    def test_the_proxy_that_is_set_is_used(
+        self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        heads: list[bytes] = []
+        go_offline(monkeypatch)
+        with proxy_server(heads=heads) as port:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://us:pa%20ssword@127.0.0.1:{port}")
+            shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert shown["state"] == "requested"
+        assert heads[0].startswith(f"CONNECT {shown['coordinator']} HTTP/1.1\r\n".encode())
+        assert b"Basic dXM6cGEgc3N3b3Jk" in heads[0]
+
+    def test_a_revoked_hospital_whose_node_never_started_is_in_trouble(
+        self, federation: ServedFederation, pate_party: PateParty, member: Path, name: str
+    ) -> None:
+        assert "Trouble         membership" not in pate_party("status", "--site", member).out
+        federation.enrollment.revoke(name, door=federation.door)
+        shown = pate_party("status", "--site", member).out
+        assert "never started" in shown
+        assert "Trouble         membership: The coordinator revoked" in shown
 
 
 class TestData:
@@ -451,6 +641,31 @@ class TestMachine:
             assert states[name] == "ok", name
         assert ended.code == ended.json["exit"]
 
+    def test_the_doctor_asks_whether_the_hospital_was_let_in(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        joined: Path,
+        tmp_path: Path,
+        name: str,
+    ) -> None:
+        def membership() -> tuple[str, str]:
+            checks = pate_party("doctor", "--site", joined, "--format", "json").json["checks"]
+            [found] = [one for one in checks if one["name"] == "membership"]
+            return found["state"], found["said"]
+
+        assert membership()[0] == "warn"
+        assert "did not approve" in membership()[1]
+        federation.approve(name, Site.open(joined).identity.public.fingerprint)
+        assert membership() == ("ok", "This hospital is a member.")
+        federation.enrollment.revoke(name, door=federation.door)
+        assert membership()[0] == "fail"
+        # Another identity is one that nobody enrolled.
+        stranger = SigningIdentity.generate().private_bytes.hex()
+        (joined / "identity.key").write_text(stranger, encoding="ascii")
+        assert membership()[0] == "fail"
+        assert "does not know this hospital" in membership()[1]
+
     def test_the_doctor_fails_where_something_does(
         self, pate_party: PateParty, member: Path
     ) -> None:
@@ -459,8 +674,15 @@ class TestMachine:
         assert "FAIL  data" in ended.out
 
     def test_the_unit_is_shown_and_written(
-        self, pate_party: PateParty, joined: Path, tmp_path: Path
+        self,
+        pate_party: PateParty,
+        joined: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        owner = SimpleNamespace(pw_uid=4242)
+        monkeypatch.setattr("pwd.getpwnam", lambda _: owner)
+        monkeypatch.setattr("party.systemd.owner_of", lambda _: 4242)
         line = ("service", "install", "--site", joined, "--user", "pate")
         shown = pate_party(*line, "--print")
         assert f'ReadWritePaths="{joined}"' in shown.out
@@ -468,40 +690,19 @@ class TestMachine:
         assert pate_party(*line, "--unit", unit).code == 0
         assert unit.read_text("utf-8") == shown.out
 
+    def test_no_unit_is_written_for_a_user_that_is_not_there(
+        self, pate_party: PateParty, joined: Path, tmp_path: Path
+    ) -> None:
+        unit = tmp_path / "pate-party.service"
+        ended = pate_party(
+            *("service", "install", "--site", joined, "--user", "no-such-user", "--unit", unit)
+        )
+        assert (ended.code, error_code(ended)) == (5, "PF-347")
+        assert not unit.exists()
+
     def test_root_runs_no_node(self, pate_party: PateParty, joined: Path) -> None:
         ended = pate_party("service", "install", "--print", "--site", joined, "--user", "root")
         assert (ended.code, error_code(ended)) == (5, "PF-347")
-
-    def test_the_policy_is_shown_with_what_was_set_here(
-        self, pate_party: PateParty, joined: Path
-    ) -> None:
-        site = Site.open(joined)
-        site.save(replace(site.settings, policy={"least_parties": 7, "most_epsilon": 2}))
-        shown = pate_party("policy", "show", "--site", joined, "--format", "json").json
-        assert (shown["policy"]["least_parties"], shown["policy"]["most_epsilon"]) == (7, 2.0)
-        assert shown["set_here"] == ["least_parties", "most_epsilon"]
-        assert "approved_pools" not in shown["policy"]
-        assert "(default)" in pate_party("policy", "show", "--site", joined).out
-
-    @pytest.mark.parametrize(
-        "slip",
-        [
-            pytest.param(b"\n[policy]\nleast_checked_peers = 2\n", id="a section twice"),
-            pytest.param(b"least_checked_peers\n", id="no value"),
-            pytest.param(b"# \xff\n", id="not UTF-8"),
-        ],
-    )
-    def test_a_slip_in_the_settings_is_named_and_nobody_is_told_to_join_again(
-        self, pate_party: PateParty, joined: Path, slip: bytes
-    ) -> None:
-        site = Site.open(joined)
-        site.save(replace(site.settings, policy={"least_parties": 3}))
-        path = joined / "party.toml"
-        path.write_bytes(path.read_bytes() + slip)
-        ended = pate_party("policy", "show", "--site", joined)
-        assert (ended.code, error_code(ended)) == (5, "PF-340")
-        assert "party.toml must be TOML" in ended.err
-        assert "pate-party join" not in ended.err
 
 
 class TestLeaving:
@@ -553,3 +754,12 @@ class TestLeaving:
         assert ended.json["state"] == "member"
         assert ended.json["ca_days_left"] >= 3648
         assert ended.json["server"]["state"] == "ok"
+
+    def test_renew_says_who_is_no_member(self, pate_party: PateParty, joined: Path) -> None:
+        ended = pate_party("renew", "--site", joined)
+        assert ended.code == 1
+        assert "this hospital is no member" in ended.err
+        assert "certificate must be renewed" not in ended.err
+
+    def test_renew_says_what_it_does(self, pate_party: PateParty) -> None:
+        assert "nothing is changed here" in " ".join(pate_party("renew", "--help").out.split())

@@ -216,6 +216,14 @@ class TestPauseBudgetAudit:
         assert "1 task(s) ready" in ended.out
         assert "1 batch(es) answered, 0 refused" in ended.out
 
+    def test_a_status_that_cannot_be_read_is_said_in_words(
+        self, pate_party: PateParty, ran: Running
+    ) -> None:
+        ran.file(0, "status.json").write_text("{}", encoding="utf-8")
+        ended = pate_party("status", "--site", ran.hospitals.sites[0].folder)
+        assert ended.code == 0
+        assert "Node            not known (PF-373): status.json must be of version 1" in ended.out
+
     def test_a_signed_head_is_this_hospitals(self, pate_party: PateParty, ran: Running) -> None:
         site = ran.hospitals.sites[0]
         shown = json.loads(

@@ -18,12 +18,14 @@ import trustme
 from party.dataset import add
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code
 from party.doctor.network import NAMES
+from party.errors import EnrollmentError
 from party.site import Site
 from party.site_records import SiteRecords
 from party.status_file import Status, write_status
 from party.storage import SqlLedgerStore
 from pate_fed.accounting import PrivacyLedger
 from protocols.identity import SigningIdentity
+from protocols.messages import Membership
 from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
 from tests.support.loopback_tls import listening, proxy_server, tls_server
 
@@ -70,11 +72,25 @@ def check_peer(site: Site, name: str, *, body: str = "") -> None:
         records.add_pin(name, identity, body=body, how="telephone", by="M. Curie")
 
 
+def says(state: str) -> Callable[[Site], Membership]:
+    """What the coordinator says of a hospital."""
+    return lambda site: Membership(
+        party=site.identity.fingerprint,
+        federation="lung study",
+        state=state,
+        answered_at=int(CLOCK),
+        peer_names=(),
+        peer_keys=(),
+        audit_head=b"",
+    )
+
+
 def well(**changes: Any) -> Surroundings:
     """A machine that has all it needs."""
     good = Surroundings(
         clock=lambda: CLOCK,
         environment={},
+        membership=says("member"),
         free_disk=lambda _: 50 * GIB,
         free_memory=lambda: 8 * GIB,
         graphics_cards=lambda: (),
@@ -116,11 +132,11 @@ class TestAllIsWell:
             "data",
             "teacher",
             "database",
-            "membership",
             "peers",
             "CA",
             "approved pools",
             *NAMES,
+            "membership",
         ]
         assert failing(checks) == set()
         assert exit_code(checks.values()) == 0
@@ -261,6 +277,49 @@ class TestStanding:
         assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
         assert found(fresh)["peers"].state == WARN
 
+    @pytest.mark.parametrize(
+        ("state", "found_state", "words"),
+        [
+            pytest.param("member", OK, "is a member", id="a member"),
+            pytest.param("requested", WARN, "did not approve", id="not approved yet"),
+            pytest.param("revoked", FAIL, "revoked", id="revoked"),
+        ],
+    )
+    def test_the_coordinator_is_asked_and_what_it_said_before_counts_for_nothing(
+        self, site: Site, state: str, found_state: str, words: str
+    ) -> None:
+        before = "revoked" if state == "member" else "member"
+        write_status(site.path("status.json"), Status("ready", CLOCK, 7, membership=before))
+        check = found(site, membership=says(state))["membership"]
+        assert (check.state, words in check.said) == (found_state, True)
+
+    def test_whom_the_coordinator_does_not_know_is_told_so(self, site: Site) -> None:
+        def refuses(_: Site) -> Membership:
+            raise EnrollmentError("a hospital must be known", "status 403", is_refusal=True)
+
+        write_status(site.path("status.json"), Status("ready", CLOCK, 7, membership="member"))
+        check = found(site, membership=refuses)["membership"]
+        assert (check.state, "does not know this hospital" in check.said) == (FAIL, True)
+
+    @pytest.mark.parametrize(
+        ("heard", "found_state"),
+        [("member", OK), ("requested", WARN), ("revoked", FAIL), ("", WARN)],
+    )
+    def test_where_it_cannot_be_asked_what_it_said_last_counts(
+        self, site: Site, heard: str, found_state: str
+    ) -> None:
+        asked: list[Site] = []
+
+        def ask(site: Site) -> Membership:
+            asked.append(site)
+            raise EnrollmentError("the coordinator must answer", "status 503")
+
+        write_status(site.path("status.json"), Status("ready", CLOCK, 7, membership=heard))
+        assert found(site, membership=ask)["membership"].state == found_state
+        assert asked == [site]
+        assert found(site, membership=ask, connect=refuse)["membership"].state == found_state
+        assert asked == [site], "the way to it ended before"
+
     @pytest.mark.parametrize("name", ["node.key", "node.secret"])
     def test_a_key_that_is_missing_is_named_and_nobody_left(self, site: Site, name: str) -> None:
         site.path(name).unlink()
@@ -310,7 +369,7 @@ class TestNetwork:
     ) -> None:
         checks = found(site, **changes)
         place = NAMES.index(name)
-        assert failing(checks) == set(NAMES[place:])
+        assert failing(checks) == {*NAMES[place:], "membership"}
         assert checks[name].state == FAIL
         assert {checks[other].state for other in NAMES[place + 1 :]} <= {WARN}
 
@@ -327,7 +386,7 @@ class TestNetwork:
         assert "coordinator.example.org is 192.0.2.7" in checks["name"].said
         assert set(asked) == {"coordinator.example.org"}
         # The certificate is for the address, and the name is what was asked for.
-        assert failing(checks) == {"tls", "clock"}
+        assert failing(checks) == {"tls", "clock", "membership"}
 
     def test_an_inspecting_middlebox_is_named(self, site: Site) -> None:
         box = trustme.CA(organization_name="Middlebox Ltd")
@@ -364,7 +423,7 @@ class TestNetwork:
     def test_a_missing_ca_is_a_finding(self, site: Site) -> None:
         site.path("ca.crt").unlink()
         checks = found(site)
-        assert failing(checks) == {"CA", "tls", "clock"}
+        assert failing(checks) == {"CA", "tls", "clock", "membership"}
         assert checks["tls"].state == FAIL
 
     @pytest.mark.parametrize(
@@ -406,6 +465,29 @@ class TestProxy:
             environment = {"https_proxy": f"http://127.0.0.1:{port}"}
             check = found(site, environment=environment)["connection"]
         assert (check.state, "answers 403" in check.said) == (FAIL, True)
+
+    @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
+    def test_a_proxy_that_is_down_is_what_is_blamed(self, site: Site, variable: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]  # nobody's, once it is closed
+        check = found(site, environment={variable: f"http://127.0.0.1:{port}"})["connection"]
+        assert check.state == FAIL
+        assert f"No connection to the proxy 127.0.0.1:{port}" in check.said
+        assert variable in check.advice
+        assert site.settings.address.rpartition(":")[2] not in check.said + check.advice
+
+    def test_a_proxy_whose_name_is_unknown_is_what_is_blamed(self, site: Site) -> None:
+        environment = {"https_proxy": "http://proxy.example.org:3128"}
+        check = found(site, environment=environment, resolve=unknown)["name"]
+        assert "proxy.example.org" in check.said
+        assert "https_proxy" in check.advice
+
+    @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
+    def test_a_wrong_address_is_blamed_on_the_variable_that_holds_it(
+        self, site: Site, variable: str
+    ) -> None:
+        check = found(site, environment={variable: "ftp://proxy.example.org:21"})["proxy"]
+        assert (check.state, check.said.startswith(f"{variable} must be http://")) == (FAIL, True)
 
     @pytest.mark.parametrize("text", ["http://user:SECRET@", "http://user:SECRET@x:99999"])
     def test_a_password_in_a_wrong_address_is_not_shown(self, site: Site, text: str) -> None:

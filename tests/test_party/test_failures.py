@@ -17,10 +17,11 @@ from sqlalchemy import event
 
 from coordinator.errors import CoordinatorError, VoidBatchError
 from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
-from party.errors import Reason, StorageError
+from party.errors import EnrollmentError, Reason, ServiceError, StorageError
 from party.site import DATABASE_FILE, Site
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import Status, read_status, write_status
+from protocols.messages import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.hospital_site import make_site
@@ -60,7 +61,10 @@ def vectors_of(running: Running, place: int, *, since: int) -> int:
 
 
 def standing(site: Site, **around: Any) -> dict[str, tuple[str, str]]:
-    checks = examine_standing(site, Surroundings(**around))
+    def nobody(_: Site) -> Membership:
+        raise EnrollmentError("the coordinator must be reachable", "no network")
+
+    checks = examine_standing(site, Surroundings(membership=nobody, **around))
     return {check.name: (check.state, check.said) for check in checks}
 
 
@@ -189,13 +193,16 @@ class TestYesterdaysDatabase:
 class TestStanding:
     """What `doctor` and `status` say of a site, without a network."""
 
-    def test_at_first_all_is_well_but_that_no_peer_was_checked(self, tmp_path: Path) -> None:
+    def test_at_first_all_is_well_but_that_nobody_was_asked_and_no_peer_checked(
+        self, tmp_path: Path
+    ) -> None:
         found = standing(make_site(tmp_path / "site"))
-        assert {name: state for name, (state, _) in found.items() if state != OK} == {"peers": WARN}
+        unwell = {name: state for name, (state, _) in found.items() if state != OK}
+        assert unwell == {"membership": WARN, "peers": WARN}
 
     @pytest.mark.parametrize(
         ("membership", "state"),
-        [("revoked", FAIL), ("requested", WARN), ("member", OK), ("", OK)],
+        [("revoked", FAIL), ("requested", WARN), ("member", OK), ("", WARN)],
     )
     def test_a_membership_as_the_coordinator_last_said(
         self, tmp_path: Path, membership: str, state: str
@@ -203,6 +210,28 @@ class TestStanding:
         site = make_site(tmp_path / "site")
         write_status(site.path(STATUS_FILE), Status("ready", 1.0, 1, membership=membership))
         assert standing(site)["membership"][0] == state
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"heard_at": None}, id="a field of another version is not there"),
+            pytest.param({"more": 1}, id="one is new"),
+            pytest.param({"at": "noon"}, id="one is of another kind"),
+            pytest.param({"schema_version": 2}, id="another version"),
+        ],
+    )
+    def test_a_status_of_another_version_keeps_no_node_from_starting(
+        self, tmp_path: Path, change: dict[str, Any]
+    ) -> None:
+        path = make_site(tmp_path / "site").path(STATUS_FILE)
+        write_status(path, Status("stopped", 1.0, 1, membership="member"))
+        record = {**json.loads(path.read_text("utf-8")), **change}
+        kept = {name: value for name, value in record.items() if value is not None}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+        with pytest.raises(ServiceError):
+            read_status(path)
+        # Nobody can be asked either: a warning, and a node starts on those.
+        assert standing(Site.open(path.parent))["membership"][0] == WARN
 
     @pytest.mark.parametrize(
         ("left_s", "state"),

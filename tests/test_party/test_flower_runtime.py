@@ -351,11 +351,47 @@ class TestKeeper:
             assert time.monotonic() < deadline
             threading.Event().wait(0.02)
 
-    def test_one_that_ends_is_started_again_whatever_it_ended_with(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("is_revoked", "pauses"),
+        [
+            pytest.param([False] * 6, [1, 1, 1, 1, 1, 1], id="never"),
+            pytest.param([True] * 6, [1, 2, 4, 8, 12, 12], id="always"),
+            pytest.param([True, True, False, True, True, True], [1, 2, 4, 1, 2, 4], id="once not"),
+        ],
+    )
+    def test_one_of_a_revoked_hospital_is_started_ever_more_seldom(
+        self, tmp_path: Path, is_revoked: list[bool], pauses: list[int]
+    ) -> None:
+        waited: list[float | None] = []
+
+        class Waits(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                waited.append(timeout)
+                if len(waited) == len(pauses):
+                    self.set()
+                return self.is_set()
+
+        answers = iter(is_revoked)
+        keeper = SuperNodeKeeper(
+            ["true"],
+            environment=os.environ,
+            log=tmp_path / "supernode.log",
+            pause_s=1.0,
+            is_revoked=lambda: next(answers),
+        )
+        keeper._stopped = Waits()
+        keeper.start()
+        keeper._thread.join(60)
+        assert waited == pauses
+
+    def test_one_that_ends_is_started_again_whatever_it_ended_with(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "party.supernode_keeper")
         keeper = self.keeper(tmp_path, "import sys; sys.exit(305)")
         keeper.start()
         self.wait_for(lambda: keeper.starts >= 3)
-        assert keeper.last_exit == 305 % 256
+        assert f"the SuperNode ended with {305 % 256}" in caplog.messages
         keeper.close()
         starts = keeper.starts
         assert keeper.pid is None

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.decisions import BatchAccepted, Decision, RunRefused, record_of
-from party.errors import Reason, RefusalError
+from party.errors import ApprovalError, Reason, RefusalError
 from party.guard import Consent, Guard, RunScope
 from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
-from pate_fed.accounting import ConfidentGaussianMaxEvent
+from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
 from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -86,6 +86,7 @@ class TestOrder:
 
     def test_plan_that_has_expired_is_not_served(self) -> None:
         federation = ready(lifetime_s=10)
+        federation.run._clock = lambda: 0.0  # one that is slow, or lies
         federation.now += 11
         with pytest.raises(VoidBatchError, match=r"PF-225"):
             federation.ask(0)
@@ -96,6 +97,32 @@ class TestOrder:
         federation.now += 11
         answer = federation.nodes[0].receive(wire.pack([federation.run.round.offer()]))
         assert kinds(answer) == ["Refusal"]
+
+
+class TestRecordOnceMore:
+    """The coordinator asks who is there, and whether a batch would be refused for now."""
+
+    def test_a_paused_party_says_so_and_nothing_changes_there(self) -> None:
+        federation = ready()
+        federation.ask(0)
+        node, packet = federation.nodes[0], wire.pack([federation.run.round.record_frame])
+        before, guard, state = node.receive(packet), node._guard, node.state
+        assert kinds(before) == ["EnvelopeBundle"]
+        steps, ledger = list(federation.steps[0]), node.ledger
+        decided = {"pins": node._pins, "tasks": node._tasks}
+        for consent, reason in (
+            (Consent(is_paused=True), Reason.PAUSED),
+            (Consent(approved_runs={}), Reason.APPROVAL),
+        ):
+            node.adopt(guard=replace(guard, consent=consent), **decided)
+            [said] = messages(node.receive(packet))
+            assert isinstance(said, Refusal)
+            assert said.reason == reason.value
+            assert said.subject == federation.run.round.run_id  # of no plan: it promises nothing
+        node.adopt(guard=guard, **decided)
+        assert node.receive(packet) == before
+        assert (federation.steps[0], node.ledger, node.state) == (steps, ledger, state)
+        assert federation.ask(1).answered == 1
 
 
 BROKEN_TEACHERS = [
@@ -537,6 +564,34 @@ class TestTasks:
         node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.BUDGET):
             federation.run.set_up()
+
+    def test_an_approval_that_is_taken_back_after_the_charge_is_a_refusal_that_says_so(
+        self,
+    ) -> None:
+        """Somebody rejects the run between the guard's look and the record of the answer."""
+        told: list[Decision] = []
+
+        def tell(decision: Decision) -> None:
+            told.append(decision)
+            if isinstance(decision, BatchAccepted):
+                raise ApprovalError("a run must be approved to be answered", "not so")
+
+        asked: list[QueryBatch] = []
+
+        def vote(batch: QueryBatch) -> Any:
+            asked.append(batch)
+            return np.zeros((TEACHERS, len(batch)), dtype=np.int64)
+
+        federation = Federation(votes={0: vote})
+        federation.run.set_up()
+        federation.nodes[0]._tell = tell
+        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
+            federation.ask(0, 1)
+        assert asked == []
+        assert [type(one).__name__ for one in told] == ["BatchAccepted", "BatchRefused"]
+        federation.run.close()  # says how the batch ended
+        [charged] = federation.nodes[0].ledger.entries
+        assert charged.state is EntryState.FORFEITED  # what was charged stays charged
 
     def test_decisions_hold_no_vote(self) -> None:
         told: list[Decision] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -11,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -33,11 +35,12 @@ from party.errors import (
     RecordError,
     StorageError,
 )
+from party.node import Vote
 from party.service import PartyService
-from party.site import DATABASE_FILE, Site
+from party.site import DATABASE_FILE, SETTINGS_FILE, Site
 from party.site_records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.status_file import FILE as STATUS_FILE
-from party.status_file import read_status
+from party.status_file import Status, read_status, write_status
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
@@ -155,6 +158,31 @@ class TestRun:
         [task] = service._tasks.values()
         batch = QueryBatch((0, 1), hospitals.task.inputs[:2])
         assert np.asarray(task.vote(batch)).shape == (TEACHERS, 2)
+
+    def test_while_teachers_are_made_ready_the_status_says_that_it_starts(
+        self, tmp_path: Path, stack: ExitStack
+    ) -> None:
+        hospitals = make_hospitals(tmp_path)
+        hospitals.approve(0)
+        site = hospitals.sites[0]
+        write_status(site.path(STATUS_FILE), Status("stopped", 1.0, 1, trouble="PF-350"))
+        seen: list[Status | None] = []
+
+        def vote_of(*_: object) -> Vote:
+            seen.append(read_status(site.path(STATUS_FILE)))
+            return lambda batch: np.zeros((TEACHERS, len(batch)), dtype=np.int64)
+
+        stack.callback(PartyService(site, vote_of=vote_of, clock=lambda: 7.0).close)
+        assert seen == [Status("starting", 7.0, os.getpid())]
+
+    def test_settings_on_record_are_those_in_use(self, tmp_path: Path, stack: ExitStack) -> None:
+        """Somebody may edit them between the start's reading them and the doctor's last word."""
+        site = Site.open(make_hospitals(tmp_path).sites[0].folder)
+        in_use = hashlib.sha256(site.path(SETTINGS_FILE).read_bytes()).digest()
+        site.save(replace(site.settings, policy={"least_parties": 5}))
+        stack.callback(PartyService(site).close)
+        [noted] = [each for each in audit_of(site) if each.kind is AuditKind.SETTINGS_CHANGED]
+        assert noted.detail["digest"] == in_use
 
     def test_one_process_at_a_time_is_a_sites_node(self, running: Running) -> None:
         with pytest.raises(JournalLockedError):
@@ -411,7 +439,7 @@ class TestApprovalOfRuns:
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
             records.reject(one.subject, one.digest, by="M. Curie")
-        with pytest.raises(VoidBatchError, match=Reason.FAULT):
+        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
         assert self.told(asking, 0, AuditKind.BATCH_ANSWERED) == 0

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -476,6 +476,30 @@ class TestKilled:
                 check=True,
             )
         assert ended.stdout.split() == ["True", "PF-331"]
+
+    @pytest.mark.parametrize("stays_open", [False, True])
+    def test_a_second_opening_in_one_process_loses_no_commit(
+        self, database: PartyDatabase, path: Path, *, stays_open: bool
+    ) -> None:
+        """SQLite's locks are a process's: closing any descriptor of the file drops them all."""
+        SqlJournal(database)
+        store = SqlLedgerStore(database, budget=BUDGET)
+        with closing(PartyDatabase.at(path)) as second:
+            if not stays_open:
+                second.close()
+            assert self.look_from_another_process(path) == ["False", "PF-331"]
+            store.save(store.load().reserve("kept", CHARGE))
+            assert self.look_from_another_process(path) == ["True", "PF-331"]
+
+    def look_from_another_process(self, path: Path) -> list[str]:
+        looked = subprocess.run(
+            victim("become_second_node", path.parent),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return looked.stdout.split()
 
     def test_a_full_disk_stops_a_write_and_not_what_was_written(self, tmp_path: Path) -> None:
         subprocess.run(victim("run_out_of_disk", tmp_path), cwd=ROOT, check=True)

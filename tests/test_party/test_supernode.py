@@ -186,6 +186,7 @@ class StandIn:
 
     supernode = None
     has_heard = True
+    is_revoked = False
 
     def __init__(self) -> None:
         self.has_idled = threading.Event()

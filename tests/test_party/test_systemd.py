@@ -7,7 +7,9 @@ import os
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +73,7 @@ class TestText:
             pytest.param("/bin/x", "/srv/x\nExecStartPre=/bin/evil", "pate", id="a line break"),
             pytest.param("/bin/x", "/srv/x", "pa te", id="a user with a blank"),
             pytest.param("/bin/x", "/srv/x", "root", id="root"),
+            pytest.param("/bin/x", "/srv/x", "nobody", id="nobody"),
             pytest.param("/bin/x", "/srv/x", "x\nUser=root", id="a second user"),
         ],
     )
@@ -99,6 +102,40 @@ class TestText:
         if "Failed to" in said and path.name not in said:
             pytest.skip("systemd-analyze cannot run here")
         assert not [line for line in said.splitlines() if path.name in line], said
+
+
+class TestUser:
+    """Who runs it is there, and has the folder; accounts of this machine are made up."""
+
+    @pytest.fixture
+    def unit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceUnit:
+        numbers = {"pate": 1000, "other": 4242, "toor": 0}
+
+        def getpwnam(name: str) -> SimpleNamespace:
+            return SimpleNamespace(pw_uid=numbers[name])
+
+        monkeypatch.setattr("pwd.getpwnam", getpwnam)
+        site = tmp_path / "site"
+        site.mkdir()
+        monkeypatch.setattr("party.systemd.owner_of", lambda _: 1000)
+        return ServiceUnit(Path("/usr/bin/true"), site, "pate")
+
+    def test_the_folders_owner_may_run_it(self, unit: ServiceUnit) -> None:
+        unit.require_user()
+
+    @pytest.mark.parametrize(
+        ("user", "words"),
+        [
+            pytest.param("nosuchuser", "must be on this machine", id="nobody's name"),
+            pytest.param("other", "chown", id="another's folder"),
+            pytest.param("toor", "must not run as root", id="root by another name"),
+        ],
+    )
+    def test_who_could_not_run_it_is_refused(
+        self, unit: ServiceUnit, user: str, words: str
+    ) -> None:
+        with pytest.raises(UnitError, match=words):
+            replace(unit, user=user).require_user()
 
 
 class TestInstall:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import stat
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from party.site import Site
 from party.training import folder_of, load_teachers, ready_teachers, train_teachers
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
+from pate_fed.teachers import TeacherEnsemble
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 
 
@@ -109,6 +112,39 @@ class TestTraining:
                 train_teachers(site, task, random_bytes=secrets.token_bytes)
         assert not folder_of(site, task).exists()
         train_teachers(site, task, random_bytes=secrets.token_bytes)
+        assert load_teachers(site, task).teachers == 4
+
+    def test_two_at_once_train_one_and_the_same(self, site: Site, task: LearningTask) -> None:
+        """Else both would write one folder, and one of them vote with teachers that none keeps."""
+        drawn = threading.Event()
+
+        def draw(count: int) -> bytes:
+            drawn.set()
+            return secrets.token_bytes(count)
+
+        with ThreadPoolExecutor(1) as second:
+            begun: list[Future[TeacherEnsemble]] = []
+
+            def begin_second(done: int, _: int) -> None:
+                if done == 1:
+                    begun.append(second.submit(ready_teachers, site, task, random_bytes=draw))
+                    assert not drawn.wait(0.2)
+
+            first = train_teachers(
+                site, task, random_bytes=secrets.token_bytes, tell=begin_second
+            ).vote(task.inputs)
+            np.testing.assert_array_equal(begun[0].result().vote(task.inputs), first)
+        assert not drawn.is_set()
+        with pytest.raises(TeachersError, match="trained once"):
+            train_teachers(site, task, random_bytes=never)
+
+    def test_what_killed_trainings_left_is_removed(self, site: Site, task: LearningTask) -> None:
+        for name in (folder_of(site, task).name, "another"):
+            left = site.path("teachers", f".{name}.partial")
+            left.mkdir()
+            (left / "0.bin").write_bytes(b"half of")
+        train_teachers(site, task, random_bytes=secrets.token_bytes)
+        assert [path.name for path in site.path("teachers").iterdir()] == [task.digest.hex()]
         assert load_teachers(site, task).teachers == 4
 
     def test_a_table_that_nobody_registered_trains_nobody(

@@ -326,7 +326,8 @@ def _largest_item(kind: type[Message], hint: Any) -> int | str | bytes:
     if kind is StreamSums:
         return 2**32 - 1
     if kind is Membership:
-        return "x" * 64 if "str" in str(hint) else bytes(32)
+        letter = "\U00020000" if "Letters" in str(hint) else "x"
+        return letter * 64 if "str" in str(hint) else bytes(32)
     if kind.__name__ in ("Confirmations", "SetupClosing", "Settlement", "SurvivorSet"):
         return bytes(32)
     return bytes(250 if kind.__name__ == "RunRecord" else 2500)

@@ -1,8 +1,8 @@
 """A whole federation on this machine, typed as its people would type it, and stopped in the end.
 
 Its coordinator and its hospitals are processes that speak TLS over loopback: the same programs and
-commands as between real hospitals. This program types the commands, carries the invitation files,
-stands in for the telephone, and edits each hospital's `party.toml`. It imports none of the nodes.
+commands as between real hospitals. This program types the commands, carries the invitation files
+and stands in for the telephone. It imports none of the nodes.
 
     python docs/examples/federation_demo --out runs/federation-demo
 """
@@ -22,15 +22,12 @@ import socket
 import sys
 import textwrap
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import tomli_w
 from processes import DemoError, Service, Stage, Terminal, wait_until
 from tables import HospitalTable, Study, load_study
 
@@ -102,8 +99,8 @@ class Demo:
                 self.enroll,
             ),
             (
-                "Each hospital registers its own table, and its owner writes into party.toml what "
-                "is allowed. Nothing leaves.",
+                "Each hospital registers its own table, and its owner sets what is allowed. "
+                "Nothing leaves.",
                 self.prepare,
             ),
             (
@@ -185,17 +182,14 @@ class Demo:
                 *("pate-party", "data", "add", "records.csv"),
                 *("--label", self.study.label, "--patient-id", "patient"),
             )
-            changed = {
+            rules = {
+                **POLICY,
                 "teachers": table.teachers,
                 # Several hospitals on one machine cannot have the same port on loopback.
                 "node_port": ports[table.key],
             }
-            edit_settings(own.folder / "pate-party" / "party.toml", changed, POLICY)
-            for name, value in {
-                **changed,
-                **{f"[policy] {k}": v for k, v in POLICY.items()},
-            }.items():
-                own.say(f"(party.toml, by its editor: {name} = {value})")
+            for name, value in rules.items():
+                own.type("pate-party", "policy", "set", name, value, "--by", person(hospital))
 
         self._each(prepare)
 
@@ -339,14 +333,6 @@ def words_in(printed: str) -> str:
     if len(found) != 1:
         raise DemoError(f"twelve words must be on the screen, got {len(found)} such lines")
     return str(found[0])
-
-
-def edit_settings(path: Path, settings: dict[str, Any], policy: dict[str, Any]) -> None:
-    """Change some lines of a hospital's `party.toml`, as its owner does with an editor."""
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    table.update(settings)
-    table["policy"] = {**table.get("policy", {}), **policy}
-    path.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
 def is_up(node: Service) -> bool:

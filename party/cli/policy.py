@@ -1,0 +1,223 @@
+"""What this hospital allows, at the command line: every rule with its meaning, and setting one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import typer
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    ByOption,
+    FormatOption,
+    OpenSite,
+    SiteOption,
+    decider,
+    open_records,
+    open_site,
+    show,
+)
+from party.errors import RecordError, UsageError
+from party.guard import Policy
+from party.site import SETTINGS_FILE, SiteSettings
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.federation import NoisePlace, PrivacyUnit
+from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES
+from pate_fed.nodes import Format
+from protocols.envelope import SUITES
+
+_MOST_LETTERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, for people.
+
+    Attributes:
+        meaning: What it says, in one line.
+        least: Smallest number that can be meant; None for no number.
+        most: Largest.
+        choices: All that a list may name, or a text be; empty if it may be anything.
+    """
+
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "least_parties": Rule("fewest hospitals of a run, ours among them", 3),
+    "least_checked_peers": Rule("fewest other bodies of a run whose words our people checked", 2),
+    "operator_body": Rule("body that runs the coordinator: its hospitals count as its allies"),
+    "forms": Rule("secure sums that we take part in", choices=("additive", "masked")),
+    "suites": Rule("sealing suites that we accept", choices=tuple(sorted(SUITES))),
+    "mechanisms": Rule("ways from votes to labels", choices=tuple(DISTRIBUTED_MECHANISM_NAMES)),
+    "noise_places": Rule("who may add the noise", choices=get_args(NoisePlace)),
+    "units": Rule(
+        "what a price protects: a patient (record) or a hospital (party)",
+        choices=get_args(PrivacyUnit),
+    ),
+    "least_sigma1": Rule("least noise of the threshold check, votes per vote of one patient", 0),
+    "least_sigma2": Rule("least noise of each count, votes per vote of one patient", 0),
+    "most_queries": Rule("most queries that we ever answer, over all runs", 0),
+    "near_distance": Rule(
+        "up to which part of their length two queries may differ and be near", 0, 0.5
+    ),
+    "most_near_queries": Rule("most queries near to one answered before, over all runs", 0),
+    "most_epsilon": Rule("largest epsilon that one run may cost", 0),
+    "most_delta": Rule("largest delta of a run", 0, 1),
+    "trusts_valid_votes": Rule("whether all hospitals are trusted to send valid votes"),
+}
+"""Rules of `party.guard.Policy` that an owner can set, in their order there."""
+
+SETTINGS: Final[Mapping[str, Rule]] = {
+    "approval": Rule("what a person approves: each run, or a pool", choices=("each run", "pool")),
+    "lifetime_epsilon": Rule(
+        "most epsilon for one patient, over all runs; fixed at the first start"
+    ),
+    "delta": Rule("delta of that number; fixed at the first start"),
+    "teachers": Rule("teachers that are trained here; the operator approves that number"),
+    "node_port": Rule("port on loopback between the node's two processes"),
+}
+"""Settings beside them that an owner decides on; what they may be, `SiteSettings` says."""
+
+policy_app = typer.Typer(
+    help="What this hospital allows.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+@policy_app.callback()
+def policy() -> None:
+    """What this hospital allows."""
+
+
+@policy_app.command("show")
+def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Show every rule that the guard holds runs to: its value, where that is from, its meaning."""
+    settings = open_site(site).settings
+    allowed = settings.policy_for(frozenset())
+    rules: dict[str, Any] = {}
+    for name in RULES:
+        value = getattr(allowed, name)
+        rules[name] = sorted(value) if isinstance(value, frozenset) else value
+    others = {name: getattr(settings, name) for name in SETTINGS}
+    show(
+        output_format,
+        {
+            "policy": rules,
+            "set_here": sorted(settings.policy),
+            "meanings": {name: rule.meaning for name, rule in {**RULES, **SETTINGS}.items()},
+            **others,
+        },
+        (
+            *(
+                f"{name:20} {_words(value)}{'' if name in settings.policy else '  (default)'}"
+                f"  - {RULES[name].meaning}"
+                for name, value in rules.items()
+            ),
+            *(
+                f"{name:20} {_words(value)}  - {SETTINGS[name].meaning}"
+                for name, value in others.items()
+            ),
+        ),
+    )
+
+
+@policy_app.command("set")
+def set_rule(
+    name: Annotated[str, typer.Argument(metavar="RULE", help="As `policy show` calls it.")],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="Its new value; a list with commas.")
+    ],
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Set one rule; it is put on record, and holds from the next start of the node."""
+    who = decider(by)
+    with open_records(site) as opened:
+        changed = _changed(opened.site.settings, name, value)
+        _require_same_budget(opened, changed)
+        saved = opened.site.save(changed)
+        digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
+        opened.records.note_rule(name, value, file=digest, by=who)
+    now = changed.policy[name] if name in RULES else getattr(changed, name)
+    show(
+        output_format,
+        {"rule": name, "value": now, "by": who},
+        (f"{name} is {_words(now)}, by {who}. It holds from the next start of the node.",),
+    )
+
+
+def _changed(settings: SiteSettings, name: str, text: str) -> SiteSettings:
+    rule = {**RULES, **SETTINGS}.get(name)
+    if rule is None:
+        raise UsageError("a rule must be one that `pate-party policy show` lists", repr(name))
+    if not (text.isprintable() and len(text) <= _MOST_LETTERS):
+        raise UsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line", "others")
+    hints = get_type_hints(Policy if name in RULES else SiteSettings)
+    value = _read(name, rule, text, hints[name])
+    if name in RULES:
+        return replace(settings, policy={**settings.policy, name: value})
+    return replace(settings, **{name: value})
+
+
+def _read(name: str, rule: Rule, text: str, hint: Any) -> Any:
+    if get_origin(hint) is frozenset:
+        return sorted(_named(name, rule, {one.strip() for one in text.split(",")}))
+    if hint is str:
+        return next(iter(_named(name, rule, {text})))
+    if hint is bool:
+        return _named(name, Rule("", choices=("true", "false")), {text.lower()}) == {"true"}
+    return _number(name, rule, text, float if hint is float else int)
+
+
+def _named(name: str, rule: Rule, words: set[str]) -> set[str]:
+    if rule.choices and not words <= set(rule.choices):
+        raise UsageError(
+            f"{name} must be of {', '.join(rule.choices)}",
+            ", ".join(sorted(words - set(rule.choices))) or "nothing",
+        )
+    return words
+
+
+def _number(name: str, rule: Rule, text: str, kind: type[int] | type[float]) -> int | float:
+    least = -float("inf") if rule.least is None else rule.least
+    most = float("inf") if rule.most is None else rule.most
+    try:
+        value = kind(text)
+        is_good = least <= value <= most and abs(value) != float("inf")
+    except ValueError:
+        is_good = False
+    if not is_good:
+        words = "a number" if kind is float else "a whole number"
+        bounds = "" if rule.least is None else f", at least {rule.least:g}"
+        bounds += "" if rule.most is None else f" and at most {rule.most:g}"
+        raise UsageError(f"{name} must be {words}{bounds}", repr(text))
+    return value
+
+
+def _require_same_budget(opened: OpenSite, settings: SiteSettings) -> None:
+    """Refuse another budget for life than the one that was opened: no node would start on it."""
+    from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
+
+    wanted = settings.lifetime_epsilon, settings.delta
+    ledger = read_ledger(opened.database, budget=PrivacyLedger.for_life(*wanted))
+    if (ledger.epsilon, ledger.delta) != wanted:
+        raise RecordError(
+            "the budget for life must stay as it was at the node's first start",
+            f"epsilon {wanted[0]:g} at delta {wanted[1]:g}, after {ledger.epsilon:g} at "
+            f"{ledger.delta:g}",
+        )
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value in ("", None) else str(value)

@@ -1,0 +1,89 @@
+"""The proxy between this machine and the coordinator, as the environment names it.
+
+All that a hospital sends goes this way, and the doctor goes it first: what it takes for a proxy and
+what is connected to must be one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # no stub of it
+
+from party.errors import EnrollmentError
+
+_USUAL_PORT = 8080
+_MOST_LETTERS = 253
+_PART = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"{_PART}(?:\.{_PART})*\.?")
+# Of two that are set, the first counts; what is set for plain HTTP alone is not ours.
+_VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Proxy:
+    """An HTTP proxy that carries connections by CONNECT.
+
+    Attributes:
+        variable: What names it in the environment.
+        host: Its name or address.
+        port: Its port.
+        login: User and password; None if it asks for none. Secret.
+    """
+
+    variable: str
+    host: str
+    port: int
+    login: tuple[str, str] | None
+
+    @property
+    def place(self) -> str:
+        """Host and port, as they are written in an address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.place})"
+
+
+def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
+    """Return the proxy that connections to a host go through; None if they go straight out.
+
+    Args:
+        host: The coordinator's.
+        environment: Variables of the process.
+
+    Raises:
+        EnrollmentError: what is set names no HTTP proxy.
+    """
+    variable = next((name for name in _VARIABLES if environment.get(name)), "")
+    exempt = {"no": environment.get("no_proxy") or environment.get("NO_PROXY") or ""}
+    if not variable or proxy_bypass_environment(host, exempt):
+        return None
+    text = environment[variable]
+    found = _split(text if "://" in text else f"http://{text}")
+    if found is None or found.hostname is None:
+        # Its text may hold a password.
+        raise EnrollmentError(f"{variable} must be http://host:port, or not set", "another address")
+    login = None
+    if found.username is not None:
+        login = unquote(found.username), unquote(found.password or "")
+    return Proxy(variable, found.hostname, found.port or _USUAL_PORT, login)
+
+
+def _split(address: str) -> SplitResult | None:
+    try:
+        found = urlsplit(address)
+        is_good = found.scheme == "http" and found.port != 0 and _is_host(found.hostname or "")
+    except ValueError:
+        return None
+    return found if is_good else None
+
+
+def _is_host(host: str) -> bool:
+    """Tell whether it can be looked up at all: libraries fail on others each in its own way."""
+    if ":" in host or host.replace(".", "").isdigit():
+        return bool(ip_address(host))
+    return len(host) <= _MOST_LETTERS and _HOST.fullmatch(host) is not None

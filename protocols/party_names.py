@@ -1,0 +1,59 @@
+"""What people may call a hospital: letters of any script, and nothing that is hidden or another's.
+
+A name reaches screens, logs and file names, and is read aloud: control characters, marks that turn
+the direction of a text and letters without a shape have no place in it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+MOST_LETTERS: Final = 64
+_LETTERS: Final = frozenset({"Lu", "Ll", "Lt", "Lo"})
+_DIGITS: Final = frozenset("0123456789")
+_BETWEEN: Final = frozenset(" ._-'")
+_LONG_AND_AGAIN: Final = frozenset("\u30fc\u3005")  # as in every Japanese word for a center
+_WITHOUT_SHAPE: Final = frozenset("\u115f\u1160\u3164\uffa0")  # letters all the same, for Unicode
+_ALIKE: Final = frozenset({"LATIN", "GREEK", "CYRILLIC"})
+
+
+def normalized(name: str) -> str:
+    """Return a name in the one form that is kept, whatever keyboard it was typed on."""
+    return unicodedata.normalize("NFC", name)
+
+
+def is_party_name(name: str) -> bool:
+    """Tell whether a hospital may be called so.
+
+    1 to 64 letters of any script, digits 0 to 9, spaces, '.', '_', '-' and "'"; a letter or digit
+    at both ends; in the one form that Unicode calls NFKC, hence no two ways to write the same; of
+    the scripts whose letters look alike (Latin, Greek, Cyrillic) one.
+    """
+    return (
+        0 < len(name) <= MOST_LETTERS
+        and unicodedata.is_normalized("NFKC", name)
+        and all(_is_letter(one) or one in _BETWEEN for one in name)
+        and _is_letter(name[0])
+        and _is_letter(name[-1])
+        and len({_script(one) for one in name} & _ALIKE) <= 1
+    )
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Tell whether people could take two names for one: they differ in capitals or spaces only."""
+    return _folded(one) == _folded(other)
+
+
+def _is_letter(one: str) -> bool:
+    if one in _WITHOUT_SHAPE:
+        return False
+    return one in _DIGITS or one in _LONG_AND_AGAIN or unicodedata.category(one) in _LETTERS
+
+
+def _script(one: str) -> str:
+    return unicodedata.name(one, "").partition(" ")[0]
+
+
+def _folded(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())

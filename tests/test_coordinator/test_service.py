@@ -1,0 +1,345 @@
+"""The service's threads over a SuperLink that is none: what they take up, note, and give up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator import service as service_module
+from coordinator.errors import SuperLinkError
+from coordinator.open_run import OpenRun, results_of
+from coordinator.results import Answers
+from coordinator.run_queue import RunState
+from coordinator.service import _MOST_FAILURES, Service
+from coordinator.stages import Stage
+from party.errors import Reason, RefusalError
+from party.guard import Guard, RunScope
+from pate_fed.errors import RunDirectoryError
+from pate_fed.federation import RunTerms
+from pate_fed.report.run_directory import _writing
+from pate_fed.students import Student
+from tests.support.deployed import NAMES
+from tests.support.door import Door
+from tests.support.loopback_home import make_home
+from tests.support.worked import Worked
+
+_PATIENCE_S = 300.0
+
+
+class Link(Door):
+    """A SuperLink that is no process.
+
+    Attributes:
+        is_ready: Whether it answers.
+        is_kept: Whether somebody starts it again.
+        restarts: How often somebody did.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(first=0)
+        self.is_ready = self.is_kept = True
+        self.restarts = 0
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        if not self.is_ready:
+            raise SuperLinkError("the SuperLink must answer", "none")
+        return super().register(public_key, name=name)
+
+
+class Served:
+    """A federation and the service that works on its runs."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("_POLL_S", "_FIRST_PAUSE_S", "_LONGEST_PAUSE_S"):
+            monkeypatch.setattr(service_module, name, 0.01)
+        monkeypatch.setattr(service_module, "be_quiet", lambda home: None)
+        self.federation = Worked(folder, home=make_home(folder / "federation"))
+        self.queue = self.federation.coordinator.queue
+        self.link = Link()
+        monkeypatch.setattr(self.federation.coordinator, "superlink", lambda: self.link)
+        self.service = Service(self.federation.coordinator)
+        self.service.superlink = self.link  # type: ignore[assignment]
+        self.service._worker = self.federation.worker()
+
+    def start(self) -> None:
+        self.service.start()
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, [run.as_table() for run in self.queue.all()]
+            time.sleep(0.01)
+
+    def wait_until(self, name: str, state: RunState) -> None:
+        self.wait_for(lambda: self.queue.find(name).state is state)
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    made = Served(tmp_path, monkeypatch)
+    yield made
+    made.service.stop()
+    made.federation.coordinator.close()
+
+
+def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Served) -> None:
+    for name in ("first", "second"):
+        served.federation.ask(name, queries=4)
+    served.start()
+    for name in ("first", "second"):
+        served.wait_until(name, RunState.DONE)
+    assert served.queue.find("first").progress["answered"] == 4
+    assert all(len(one.asked) == 4 for one in served.federation.hospitals.values())
+
+
+def test_an_interruption_is_noted_at_the_run_that_it_befell(served: Served) -> None:
+    """The operator stops another one meanwhile, which is then the next to be worked on."""
+    for name in ("first", "second"):
+        served.federation.ask(name)
+    are_noted = threading.Event()
+    enter = served.queue.enter
+
+    def break_down(number: int) -> None:
+        if number == 5 and not are_noted.is_set():
+            served.queue.stop("second")
+            raise ConnectionError
+
+    def entered(name: str, state: RunState, reason: str = "") -> object:
+        if reason.startswith("interrupted"):
+            said.append((name, reason))
+            are_noted.set()
+        return enter(name, state, reason)
+
+    said: list[tuple[str, str]] = []
+    served.federation.on_exchange = break_down
+    served.queue.enter = entered  # type: ignore[method-assign,assignment]
+    served.start()
+    served.wait_for(are_noted.is_set)
+    served.wait_until("second", RunState.STOPPED)
+    served.wait_until("first", RunState.DONE)
+    assert [name for name, _ in said] == ["first"]
+    assert "PF-490" in said[0][1]
+
+
+def test_while_the_superlink_is_silent_a_run_says_that_it_waits_for_it(served: Served) -> None:
+    served.federation.ask()
+    served.link.is_ready = False
+    served.start()
+    served.wait_for(lambda: "SuperLink" in served.queue.find("first").reason)
+    assert served.queue.find("first").state is RunState.WAITING
+    assert not any(one.asked for one in served.federation.hospitals.values())
+    served.link.is_ready = True
+    served.wait_until("first", RunState.DONE)
+
+
+def test_what_the_operator_wants_is_heard_while_the_superlink_is_silent(served: Served) -> None:
+    for name in ("stopped", "paused", "waiting"):
+        served.federation.ask(name)
+    served.queue.enter("paused", RunState.WAITING, "for North")
+    served.queue.stop("stopped")
+    served.queue.pause("paused")
+    served.link.is_ready = False
+    served.start()
+    served.wait_until("stopped", RunState.STOPPED)
+    served.wait_until("paused", RunState.PAUSED)
+    served.wait_until("waiting", RunState.WAITING)
+    served.queue.stop("waiting")
+    served.wait_until("waiting", RunState.STOPPED)
+    assert not any(one.exchanges for one in served.federation.hospitals.values())
+
+
+def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_be_reached(
+    served: Served,
+) -> None:
+    served.federation.ask()
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            served.link.is_ready = False
+            raise ConnectionError
+
+    served.federation.on_stage = stop
+    served.start()
+    served.wait_for(lambda: "SuperLink" in served.queue.find("first").reason)
+    served.queue.stop("first")
+    time.sleep(0.2)
+    assert served.queue.find("first").state is RunState.STOPPING
+    served.federation.on_stage = lambda stage: None
+    served.link.is_ready = True
+    served.wait_until("first", RunState.STOPPED)
+    assert served.queue.find("first").reason == "by the operator"
+    assert served.queue.find("first").progress["answered"] == 4
+
+
+def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
+    served.link.is_ready = False
+    served.start()
+    time.sleep(0.1)
+    assert not served.link.keys
+    served.link.is_ready = True
+    served.wait_for(lambda: len(served.link.keys) == len(NAMES))
+
+
+# Runs that fail ----------------------------------------------------------------------------------
+
+
+def fail_training(
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
+) -> list[str]:
+    """Let the student of the run "first" never be trained; return where each try is noted."""
+    tries: list[str] = []
+    trains = OpenRun._student
+
+    def train(self: OpenRun, outcomes: Answers, seed: bytes) -> Student | None:
+        if self.request.name == "first":
+            tries.append(self.request.name)
+            raise error()
+        return trains(self, outcomes, seed)
+
+    monkeypatch.setattr(OpenRun, "_student", train)
+    return tries
+
+
+def unwritable() -> Exception:
+    """What the run directory says where the disk is full."""
+    try:
+        with _writing(Path("results")):
+            raise OSError(28, "No space left on device")
+    except RunDirectoryError as error:
+        return error
+    raise AssertionError
+
+
+def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = fail_training(served, monkeypatch, lambda: ValueError("a secret"))
+    served.federation.ask(queries=4)
+    served.federation.ask("second", queries=8)
+    served.start()
+    served.wait_until("first", RunState.FAILED)
+    run = served.queue.find("first")
+    assert run.reason.startswith("PF-490: a ValueError at ")
+    assert "secret" not in run.reason
+    assert 1 < len(tries) < 10
+    assert run.progress["answered"] == 4  # what was released is known: see the second run
+    served.wait_until("second", RunState.DONE)
+    assert served.queue.find("second").progress["from_store"] > 0
+
+
+def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        tries = fail_training(served, patch, unwritable)
+        served.federation.ask(queries=4)
+        served.start()
+        served.wait_for(lambda: len(tries) > 12)
+        assert served.queue.find("first").state in (RunState.WAITING, RunState.RUNNING)
+    served.wait_until("first", RunState.DONE)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [pytest.param(lambda: ValueError("x"), id="ours"), pytest.param(unwritable, id="full disk")],
+)
+def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
+) -> None:
+    tries = fail_training(served, monkeypatch, error)
+    served.federation.ask(queries=4)
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            served.queue.stop("first")
+
+    served.federation.on_stage = stop
+    served.start()
+    served.wait_until("first", RunState.FAILED)
+    assert tries
+
+
+def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_answers_again(
+    served: Served,
+) -> None:
+    served.federation.ask(batch_size=4)
+
+    def stop(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            served.queue.stop("first")
+
+    def break_down(number: int) -> None:
+        if served.queue.find("first").state is RunState.STOPPING:
+            raise ConnectionError
+
+    served.federation.on_stage, served.federation.on_exchange = stop, break_down
+    served.start()
+    served.wait_until("first", RunState.STOPPED)
+    run = served.queue.find("first")
+    assert (run.progress["answered"], "ConnectionError" in run.reason) == (4, True)
+    assert results_of(served.service.home, "first").is_dir()
+
+
+def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> None:
+    """Each batch fails a few times: it is slow, and no run that fails for ever."""
+    served.federation.ask(queries=12, batch_size=4)
+    failures: Counter[int] = Counter()
+
+    def break_down(number: int) -> None:
+        batch = int(served.queue.find("first").progress.get("batches", 0))
+        if batch and failures[batch] < 3:
+            failures[batch] += 1
+            raise RuntimeError
+
+    served.federation.on_exchange = break_down
+    served.start()
+    served.wait_until("first", RunState.DONE)
+    assert sum(failures.values()) > _MOST_FAILURES
+
+
+# Turns --------------------------------------------------------------------------------------------
+
+
+class PickyGuard(Guard):
+    """A hospital whose people have approved every run but that of twelve queries."""
+
+    def review_consent(self, terms: RunTerms, *, scope: RunScope, run_id: bytes) -> None:
+        if terms.max_asks == 12:
+            raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
+
+
+def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> None:
+    served.federation.ask("first", queries=12)
+    served.federation.ask("second", queries=4)
+    node = served.federation.hospitals[0].node
+    assert node is not None
+    guard = node._guard
+    picky = PickyGuard(guard.policy, guard.weights, guard.checked_peers)
+    decided = {"pins": node._pins, "tasks": node._tasks}
+    node.adopt(guard=picky, **decided)
+    waits: list[str] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(served.queue.find("first").reason)
+        time.sleep(0.05)
+
+    served.federation.on_wait = wait
+    served.start()
+    served.wait_until("second", RunState.DONE)
+    assert any("PF-322" in reason for reason in waits)  # it came first, and was offered
+    assert served.queue.find("first").state in (RunState.WAITING, RunState.RUNNING)
+    assert not served.queue.find("first").progress
+    node.adopt(guard=guard, **decided)
+    served.wait_until("first", RunState.DONE)
+    assert served.queue.find("first").progress["void"] == 0

@@ -1,0 +1,74 @@
+"""The service's parts: one that has ended is told of, and one that fails once goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator import service as service_module
+from coordinator.operator import Coordinator
+from coordinator.service import Service
+from coordinator.superlink_child import SuperLinkChild
+from tests.support.loopback_home import make_home
+
+
+class Serving:
+    """A service whose SuperLink is no process: its thread waits until it is told to end."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.keeper_ends = threading.Event()
+        monkeypatch.setattr(SuperLinkChild, "_watch", lambda child: self.keeper_ends.wait(60))
+        monkeypatch.setattr(service_module, "_POLL_S", 0.01)
+        monkeypatch.setattr(service_module, "_FIRST_PAUSE_S", 0.01)
+        self.coordinator = Coordinator(make_home(folder / "federation"))
+        self.service = Service(self.coordinator)
+        self.service.start()
+
+    def health(self) -> int:
+        port = self.coordinator.home.settings.metrics_port
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code
+
+
+@pytest.fixture
+def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    made = Serving(tmp_path, monkeypatch)
+    with closing(made.coordinator):
+        yield made
+        made.keeper_ends.set()
+        made.service.stop()
+
+
+def test_a_service_that_keeps_its_superlink_no_more_is_not_alive(serving: Serving) -> None:
+    assert serving.health() == 200
+    serving.keeper_ends.set()
+    serving.service.superlink._thread.join(20)
+    assert serving.health() == 503
+
+
+def test_letting_in_goes_on_after_whatever_failed(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else no hospital would be let in or put out until the next start."""
+    caplog.set_level(logging.WARNING)
+    failed, went_on = threading.Event(), threading.Event()
+
+    def settle(door: object) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise KeyError("a word that nobody needs")
+        went_on.set()
+
+    monkeypatch.setattr(serving.coordinator, "superlink", object)
+    monkeypatch.setattr(serving.coordinator.enrollment, "settle", settle)
+    monkeypatch.setattr(SuperLinkChild, "is_ready", True)
+    assert failed.wait(20)
+    assert went_on.wait(20)
+    assert serving.health() == 200
+    assert "PF-490: a KeyError at " in caplog.text
+    assert "nobody needs" not in caplog.text
