@@ -39,11 +39,13 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.protobuf.client import ProtobufClient
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid, http_grid
 
+from coordinator.admin_key import KEY_HEADER, key_of
 from coordinator.errors import SuperLinkError
 
 _STUB = {
@@ -99,7 +101,7 @@ class SuperLinkClient:
     Args:
         address: host:port.
         ca_certificate: The federation's CA, PEM.
-        secret: What whoever takes tasks must know.
+        secret: What whoever takes tasks, or calls at the admin port, must know.
     """
 
     def __init__(self, address: str, *, ca_certificate: bytes, secret: bytes) -> None:
@@ -139,11 +141,12 @@ class SuperLinkClient:
         Args:
             is_over: Whether a SuperLink that is gone is waited for no longer.
         """
-        run_id = self._start()
+        self._start()
         _retry_soon()
         grid = HttpGrid(self._address, False, self._ca_certificate, token=self._acquire())
         _give_up_once(grid._retry_invoker, is_over)
         client = grid._runtime_client
+        self._let_pass(client)
         heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
         heartbeat.start()
         status, details = SubStatus.FAILED, "failed"
@@ -163,16 +166,15 @@ class SuperLinkClient:
             finally:
                 heartbeat.stop()
                 grid.close()
-                del run_id
 
-    def _start(self) -> int:
+    def _start(self) -> None:
         content = stub()
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         request = StartRunRequest(
             fab=fab_to_proto(fab), override_config=user_config_to_proto({}), federation=""
         )
         with self._control() as control:
-            return int(control.StartRun(request).run_id)
+            control.StartRun(request)
 
     def _acquire(self) -> str:
         client = RuntimeHttpClient.from_server_address(
@@ -187,6 +189,7 @@ class SuperLinkClient:
                 ),
             ],
         )
+        self._let_pass(client)
         deadline = time.monotonic() + _TASK_S
         try:
             while time.monotonic() < deadline:
@@ -208,6 +211,7 @@ class SuperLinkClient:
             root_certificates=self._ca_certificate,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-cli")],
         )
+        self._let_pass(control)
         try:
             yield control
         except SuperLinkError:
@@ -216,6 +220,10 @@ class SuperLinkClient:
             raise SuperLinkError("the SuperLink must answer", f"{type(error).__name__}") from error
         finally:
             control.close()
+
+    def _let_pass(self, client: ProtobufClient) -> None:
+        """Let a client's calls pass at the admin port."""
+        client._client.headers[KEY_HEADER] = key_of(self._secret)
 
 
 def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:

@@ -2,8 +2,8 @@
 
 Flower serves everything on one port: what nodes need, what starts runs, and what hands out tasks,
 the last two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and
-`/health`; the rest is on loopback. The process ends with its parent: it reads a pipe that its
-parent holds open.
+`/health`; the rest is on loopback, for whoever knows the federation's secret. The process ends with
+its parent: it reads a pipe that its parent holds open.
 
 Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` holds
 what we rely on.
@@ -32,6 +32,7 @@ from flwr.superlink.cli.flower_superlink import (
 from flwr.superlink.main import create_app
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coordinator.admin_key import is_known, key_of
 from coordinator.connections import Connections, PortLimits, listen, origin_of
 from coordinator.long_polling import LongPolling
 
@@ -78,7 +79,7 @@ class SuperLinkSettings:
         certificate: Server certificate, PEM.
         private_key: Its key, PEM.
         ca_certificate: Certificate of the federation's CA, PEM.
-        secret: Holds what whoever takes tasks must know.
+        secret: Holds what whoever takes tasks, or calls at the admin port, must know.
         database: Flower's own database: nodes and messages under way.
         limits: What the public socket puts up with.
     """
@@ -165,30 +166,53 @@ class _Bodies:
 
 
 class Gate:
-    """Lets the public socket reach what nodes need, and nothing else.
+    """Lets the public socket reach what nodes need, and the admin port whoever has its key.
 
     Args:
         app: Flower's.
         admin_port: Port of the socket that may reach all of it.
+        admin_key: What whoever calls there must know: see `coordinator.admin_key`.
         enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
     """
 
-    def __init__(self, app: ASGIApp, *, admin_port: int, enrollment: ASGIApp | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        admin_port: int,
+        admin_key: str,
+        enrollment: ASGIApp | None = None,
+    ) -> None:
         self._app = app
         self._admin_port = admin_port
+        self._admin_key = admin_key
         self._enrollment = enrollment
         self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer that there is nothing."""
-        if scope["type"] == "lifespan" or scope["server"][1] == self._admin_port:
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+        elif scope["server"][1] == self._admin_port:
+            if self._is_ours(scope):
+                await self._app(scope, receive, send)
+            else:
+                await _refuse(scope, send)
         elif scope["type"] != "http" or not _is_public(scope["path"]):
             await _refuse(scope, send)
         elif self._enrollment is not None and scope["path"].startswith(ENROLLMENT_PREFIX):
             await self._enrollment(scope, receive, send)
         else:
             await self._bodies.pass_on(self._app, scope, receive, send)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        """Tell whether a request at the admin port may pass: all but whether we live needs the key.
+
+        Nothing else is read of one that may not.
+        """
+        return scope["type"] == "http" and (
+            scope["path"] == HEALTH_PATH or is_known(scope["headers"], key=self._admin_key)
+        )
 
 
 ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
@@ -208,6 +232,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     app = Gate(
         LongPolling(flower, is_over=lambda: server.should_exit),
         admin_port=settings.admin_port,
+        admin_key=key_of(settings.secret.read_bytes()),
         enrollment=enrollment,
     )
     connections = Connections(settings.limits)

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import inspect
 
+import httpx
 import pytest
 
 from coordinator.flower_runtime import stub
@@ -35,6 +36,7 @@ NAMES = {
         "RuntimeVersionHttpInterceptor",
         "SuperExecAuthHttpInterceptor",
     ),
+    "flwr.supercore.protobuf.client": ("ProtobufClient",),
     "flwr.supercore.runtime": ("RuntimeHttpClient",),
     "flwr.supercore.task_identity": ("TaskIdentity",),
     "flwr.superlink.cli.flower_superlink": (
@@ -54,12 +56,17 @@ def test_flower_still_has_what_we_lean_on(module: str) -> None:
 
 def test_flower_is_called_as_we_call_it() -> None:
     from flwr.supercore.control import ControlHttpClient  # noqa: PLC0415
+    from flwr.supercore.protobuf.client import ProtobufClient  # noqa: PLC0415
+    from flwr.supercore.runtime import RuntimeHttpClient  # noqa: PLC0415
     from flwr.superlink.grid import HttpGrid  # noqa: PLC0415
 
     grid = inspect.signature(HttpGrid.__init__).parameters
     assert {"runtime_api_address", "insecure", "root_certificates", "token"} <= set(grid)
     for call in ("RegisterNode", "UnregisterNode", "ListNodes", "StartRun", "StopRun"):
         assert callable(getattr(ControlHttpClient, call))
+    for client in (ControlHttpClient, RuntimeHttpClient):
+        assert issubclass(client, ProtobufClient)
+    assert isinstance(ProtobufClient("https://127.0.0.1")._client, httpx.Client)
     for member in ("_runtime_client", "set_run", "close", "get_node_ids"):
         assert hasattr(HttpGrid, member)
 

@@ -25,10 +25,13 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from coordinator import superlink
+from coordinator.admin_key import KEY_HEADER, key_of
 from coordinator.connections import Connections, PortLimits, listen
 from coordinator.superlink import Gate, server_of
 from tests.support.deployed import make_home
 
+SECRET = bytes(range(32))
+KEY = key_of(SECRET)
 OPEN, HIDDEN = "/v1/fleet/pull-messages", "/v1/control/start-run"
 
 
@@ -84,7 +87,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
         ]
     )
     server = server_of(
-        connections.over_time(Gate(app, admin_port=ports.admin)),
+        connections.over_time(Gate(app, admin_port=ports.admin, admin_key=KEY)),
         certificate=home.path("server.crt"),
         key=home.path("server.key"),
     )
@@ -118,12 +121,51 @@ def status(answer: bytes) -> int:
 
 
 def test_the_admin_port_reaches_all_and_the_public_one_what_nodes_need(ports: Ports) -> None:
-    assert status(ports.say(request(HIDDEN), port=ports.admin)) == 200
+    with_key = request(HIDDEN, f"{KEY_HEADER}: {KEY}")
+    assert status(ports.say(with_key, port=ports.admin)) == 200
     assert ports.hidden()
     ports.reached.clear()
     assert status(ports.say(request(OPEN))) == 200
     assert status(ports.say(request(HIDDEN))) == 404
+    assert status(ports.say(with_key)) == 404
     assert not ports.hidden()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param((), id="nothing"),
+        pytest.param((f"{KEY_HEADER}:",), id="an empty key"),
+        pytest.param((f"{KEY_HEADER}: {KEY[:-1]}",), id="a part of it"),
+        pytest.param((f"{KEY_HEADER}: {KEY}0",), id="more than it"),
+        pytest.param((f"{KEY_HEADER}: {key_of(bytes(32))}",), id="another federation's"),
+        pytest.param((f"{KEY_HEADER}: {SECRET.hex()}",), id="the secret itself"),
+        pytest.param((f"authorization: Bearer {KEY}",), id="in another header"),
+        pytest.param((f"{KEY_HEADER}: \xff",), id="no text"),
+    ],
+)
+@pytest.mark.parametrize("path", [OPEN, HIDDEN, "/", "/health/", "//health", "/health/../docs"])
+def test_the_admin_port_lets_nobody_pass_who_does_not_know_its_key(
+    ports: Ports, path: str, said: tuple[str, ...]
+) -> None:
+    assert status(ports.say(request(path, *said), port=ports.admin)) == 404
+    assert not ports.reached
+
+
+def test_of_who_does_not_know_the_key_no_body_is_read() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    said: list[Message] = []
+    scope = {"type": "http", "path": HIDDEN, "headers": [], "server": ("127.0.0.1", 1)}
+    asyncio.run(Gate(app, admin_port=1, admin_key=KEY)(scope, receive, send))
+    assert said[0]["status"] == 404
 
 
 @pytest.mark.parametrize(
@@ -228,7 +270,7 @@ def test_who_holds_all_that_it_may_of_one_address_stops_nobody_else(
                 message = await receive()
             heard[scope["name"]] = message["type"]
 
-        gate = Gate(app, admin_port=1)
+        gate = Gate(app, admin_port=1, admin_key=KEY)
 
         async def begin(name: str, host: str, path: str, *pieces: bytes, ends: bool) -> None:
             waiting = [

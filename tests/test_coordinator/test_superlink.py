@@ -79,11 +79,15 @@ def public(home: FederationHome, superlink: SuperLinkChild) -> Iterator[httpx.Cl
         yield client
 
 
-def client_at(home: FederationHome, port: int, monkeypatch: pytest.MonkeyPatch) -> SuperLinkClient:
+def client_at(
+    home: FederationHome, port: int, monkeypatch: pytest.MonkeyPatch, *, secret: bytes = b""
+) -> SuperLinkClient:
     for name, value in flower_variables(home).items():
         monkeypatch.setenv(name, value)
     return SuperLinkClient(
-        f"127.0.0.1:{port}", ca_certificate=home.ca_certificate, secret=home.superlink_secret
+        f"127.0.0.1:{port}",
+        ca_certificate=home.ca_certificate,
+        secret=secret or home.superlink_secret,
     )
 
 
@@ -259,7 +263,7 @@ def test_the_bodies_of_all_strangers_together_are_bounded(monkeypatch: pytest.Mo
         return {"type": "http.request", "body": bytes(60), "more_body": False}
 
     async def everybody() -> None:
-        gate = superlink_module.Gate(app, admin_port=1)
+        gate = superlink_module.Gate(app, admin_port=1, admin_key="")
         scope = {"type": "http", "path": "/v1/fleet/push-object", "server": ("", 2), "headers": []}
         origins = [scope | {"client": (f"10.0.{number}.1", 1)} for number in range(6)]
         await asyncio.gather(*(gate(each, receive, lambda _: None) for each in origins))
@@ -283,6 +287,38 @@ def test_a_control_client_at_the_public_port_starts_nothing(
     with pytest.raises(SuperLinkError), outside.grid():
         pass
     assert inside.nodes() == before
+
+
+def test_another_user_of_the_machine_does_nothing_at_the_admin_port(
+    home: FederationHome, superlink: SuperLinkChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loopback is everybody's, and so is the CA's certificate; the secret is not."""
+    inside = client_at(home, home.settings.admin_port, monkeypatch)
+    other = client_at(home, home.settings.admin_port, monkeypatch, secret=bytes(32))
+    number = inside.register(node_key(), name="North")
+    before = inside.nodes()
+    with pytest.raises(SuperLinkError):
+        other.register(node_key(), name="stranger")
+    with pytest.raises(SuperLinkError):
+        other.unregister(number)
+    with pytest.raises(SuperLinkError):
+        other.nodes()
+    with pytest.raises(SuperLinkError), other.grid():
+        pass
+    assert inside.nodes() == before
+    inside.unregister(number)
+
+
+@pytest.mark.parametrize("path", HIDDEN)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_admin_port_has_nothing_for_who_knows_no_key(
+    home: FederationHome, superlink: SuperLinkChild, path: str, method: str
+) -> None:
+    context = ssl.create_default_context(cadata=home.ca_certificate.decode())
+    address = f"https://127.0.0.1:{home.settings.admin_port}"
+    with httpx.Client(base_url=address, verify=context, trust_env=False) as client:
+        assert client.request(method, path, content=b"").status_code == 404
+        assert client.get("/health").status_code == 200
 
 
 def test_nodes_are_let_in_known_and_put_out(

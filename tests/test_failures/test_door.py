@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.superlink_child import SuperLinkChild
+from coordinator.superlink_process import settings_of
 from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
 from party.flower_runtime import SuperNodeSettings
@@ -225,20 +227,52 @@ client = ClientApp()
 
 
 def test_a_stock_flwr_run_from_a_hospital_starts_nothing(served: Served, tmp_path: Path) -> None:
-    """A hospital's machine reaches the public port alone: what pushes code is not behind it."""
+    """A hospital's machine reaches the public port alone: what pushes code is not behind it.
+
+    Nor does it pass at the admin port, for another user of the coordinator's machine.
+    """
     app = tmp_path / "theft"
     app.mkdir()
     (app / "pyproject.toml").write_text(APP, encoding="utf-8")
     (app / "theft.py").write_text(CODE, encoding="utf-8")
     settings = served.home.settings
-    refused = served.flwr(settings.port, app, "run", str(app), "pate")
-    assert refused.returncode != 0, refused.stdout
-    assert served.flwr(settings.port, app, "ls", "pate").returncode != 0
-    shown = served.flwr(settings.admin_port, app, "ls", "pate", "--format", "json")
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "theft" not in shown.stdout
-    # The command is a good one: at the port that only the coordinator's machine has it works.
-    started = served.flwr(settings.admin_port, app, "run", str(app), "pate")
-    assert started.returncode == 0, started.stdout + started.stderr
-    shown = served.flwr(settings.admin_port, app, "ls", "pate", "--format", "json")
+    for port in (settings.port, settings.admin_port):
+        refused = served.flwr(port, app, "run", str(app), "pate")
+        assert refused.returncode != 0, refused.stdout
+        assert served.flwr(port, app, "ls", "pate").returncode != 0
+    # The command is a good one: without our gate it works.
+    with stock_superlink(served, tmp_path) as port:
+        started = served.flwr(port, app, "run", str(app), "pate")
+        assert started.returncode == 0, started.stdout + started.stderr
+        shown = served.flwr(port, app, "ls", "pate", "--format", "json")
     assert "theft" in shown.stdout
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))
+
+
+@contextmanager
+def stock_superlink(served: Served, folder: Path) -> Iterator[int]:
+    """Flower's own SuperLink, with our certificate and options; gives its port."""
+    port = free_ports(1)[0]
+    settings = replace(settings_of(served.home), port=port, database=folder / "stock.db")
+    program = Path(sys.executable).with_name("flower-superlink")
+    with (folder / "stock.log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, *settings.arguments()[1:]],
+            stdout=log,
+            stderr=log,
+            env=environment(folder),
+        )
+    try:
+        deadline = time.monotonic() + GIVES_UP_S
+        while not is_open(port):
+            assert process.poll() is None, (folder / "stock.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
