@@ -382,4 +382,6 @@ def _reason(error: Exception) -> str:
     """Name an error: one of ours by its code, another by kind and place, never by its text."""
     if isinstance(error, CoordinatorError | ProtocolError | PateFedError):
         return said(error)
+    if isinstance(error, httpx.HTTPError):  # from within Flower's grid
+        return said(SuperLinkError("the SuperLink must answer", type(error).__name__))
     return f"PF-490: {place_of(error)}"

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from coordinator import service as service_module
@@ -343,3 +344,8 @@ def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> N
     node.adopt(guard=guard, **decided)
     served.wait_until("first", RunState.DONE)
     assert served.queue.find("first").progress["void"] == 0
+
+
+def test_a_superlink_that_fails_within_an_exchange_is_no_fault_of_the_program() -> None:
+    shown = service_module._reason(httpx.HTTPError("https://127.0.0.1/?token=secret"))
+    assert shown == "PF-430: the SuperLink must answer, got HTTPError"
