@@ -43,7 +43,7 @@ def release(label: int) -> NoisyRelease:
 def reopen(
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    open_database: Callable[[str], Database],
+    open_database: Callable[..., Database],
 ) -> Reopen:
     """Opens the store; given one, as another process would, where that can be."""
     if request.param == "memory":
@@ -52,7 +52,7 @@ def reopen(
     if request.param == "postgresql":
         cluster: postgres.Cluster = request.getfixturevalue("cluster")
         url = cluster.new_database()
-    RunQueue(open_database(url), clock=lambda: datetime.now(UTC)).add("run", "{}")
+    RunQueue(open_database(url, is_new=True), clock=lambda: datetime.now(UTC)).add("run", "{}")
 
     def opened(store: RunStore) -> SqlRunStore:
         run = RunQueue(open_database(url), clock=lambda: datetime.now(UTC)).take_up("run")
