@@ -60,6 +60,7 @@ class OpenRun:
         earlier: What earlier runs know of its queries, by position in the pool.
         store: That attempt's results, once it is opened.
         warnings: For people.
+        last_void: Why the last void batch of this life is one; "" if none is.
         labeling: The run itself, once it is begun or taken up.
     """
 
@@ -70,6 +71,7 @@ class OpenRun:
     members: list[Member]
     attempt: RunAttempt
     warnings: list[str] = field(default_factory=list)
+    last_void: str = ""
     store: SqlRunStore | None = None
     labeling: LabelingRun | None = None
     journal: SqlCoordinatorJournal = field(init=False)

@@ -176,7 +176,8 @@ class RunWorker:
             seconds = time.monotonic() - start
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
-            self._queue.enter(name, RunState.DONE, "; ".join(_flaws(labeling)))
+            flaws = _flaws(labeling, last_void=run.last_void)
+            self._queue.enter(name, RunState.DONE, "; ".join(flaws))
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
@@ -308,6 +309,7 @@ class RunWorker:
                 return error
             except VoidBatchError as error:
                 stopped_by = error
+                run.last_void = said(error)
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
 
@@ -526,11 +528,12 @@ class _Nobody(Transport):
         raise SetupError("a run whose answers are all known must ask nobody", len(packets))
 
 
-def _flaws(labeling: LabelingRun) -> list[str]:
+def _flaws(labeling: LabelingRun, *, last_void: str = "") -> list[str]:
     """Say what did not go well in a run that is done."""
     flaws = []
     if labeling.voids:  # of a batch that an earlier life gave up nothing else tells
-        flaws.append(f"{labeling.voids} of its batches are void")
+        why = f", the last one by {last_void}" if last_void else ""
+        flaws.append(f"{labeling.voids} of its batches are void{why}")
     heard = labeling.round.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:

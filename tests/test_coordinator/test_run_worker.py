@@ -335,7 +335,9 @@ def test_a_void_batch_is_no_reason_for_the_end_of_a_run_that_went_on(federation:
 
     federation.on_wait = resume
     run = federation.work()
-    assert (run.state, run.reason) == (RunState.DONE, "1 of its batches are void")
+    assert run.state is RunState.DONE
+    assert run.reason.startswith("1 of its batches are void, the last one by PF-411: ")
+    assert "North [PF-323]" in run.reason
 
 
 def test_a_run_that_its_void_batches_ended_says_so_and_what_else_went_wrong(
