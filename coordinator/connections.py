@@ -30,6 +30,10 @@ _IPV6_PREFIX: Final = 64
 _OTHER_FILES: Final = 256
 """Files that the process has open besides its connections, generously."""
 
+_PIECE_BYTES: Final = 2**16
+"""Most of an answer that is handed on at a time: the server takes all that it is given at once, and
+only asked for more does it wait until the other end took what there is."""
+
 Place = tuple[str, int]
 """Address and port of the other end."""
 
@@ -99,7 +103,7 @@ class Connections:
 
         async def timed(scope: Scope, receive: Receive, send: Send) -> None:
             with self._request_of(scope) as connection:
-                await app(scope, self._watched(receive, connection), send)
+                await app(scope, self._watched(receive, connection), _in_pieces(send))
 
         return timed
 
@@ -267,6 +271,21 @@ def origin_of(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+
+
+def _in_pieces(send: Send) -> Send:
+    """Return what sends an answer at the pace at which it is taken, so that its end is its end."""
+
+    async def send_pieces(message: Message) -> None:
+        body: bytes = message.get("body", b"")
+        start = 0
+        while len(body) - start > _PIECE_BYTES:
+            piece = body[start : start + _PIECE_BYTES]
+            await send({"type": message["type"], "body": piece, "more_body": True})
+            start += len(piece)
+        await send({**message, "body": body[start:]} if start else message)
+
+    return send_pieces
 
 
 def _family_of(host: str) -> socket.AddressFamily:
