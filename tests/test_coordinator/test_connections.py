@@ -1,6 +1,7 @@
 """The public port under those who only take up room: raw sockets against the server as it is set.
 
-Limits are small, so that nothing takes long; what counts is what ends, and what goes on.
+Limits are small, so that nothing takes long; what counts is what ends, and what goes on. What a
+test waits for has a short deadline; what has to stay has one that no machine is so slow to miss.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ from coordinator.home import FederationHome
 from coordinator.superlink import server_of
 from tests.support.deployed import make_home
 
-LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=30, body_s=30, answer_s=30)
+LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=120, body_s=120, answer_s=120)
 """No test waits so long: who tries a deadline sets that one shorter."""
 
 SHORT_S = 0.4
@@ -34,21 +35,28 @@ REST_S = 3.0
 """A deadline that a test must not miss, though the machine stands still for two seconds."""
 
 LONG_S = REST_S + 0.5
-"""A question that is held: longer than anybody may rest, shorter than an answer may take."""
+"""A question that takes long: longer than anybody may rest, shorter than an answer may take."""
 
-SLACK_S = 20.0
+SLACK_S = 60.0
 """How much later than its deadline a connection may end on a busy machine."""
 
 HERE = b"here"
 LARGE_BYTES = 2**26
-PLENTY = PortLimits(connections=500, connections_per_address=400)
+PLENTY = replace(LIMITS, connections=500, connections_per_address=400)
 
 
 class App:
-    """Answers when it read the whole request; holds the question `/long`, and `/never` for ever."""
+    """Answers when it read the whole request: `/long` after a while, `/never` never.
+
+    Attributes:
+        at_work: Requests that it works on.
+        begun: Requests that ever came.
+        may_answer: Set to let it answer `/held`.
+    """
 
     def __init__(self) -> None:
-        self.at_work = 0
+        self.at_work = self.begun = 0
+        self.may_answer = threading.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -56,6 +64,7 @@ class App:
             await _live(receive, send)
             return
         self.at_work += 1
+        self.begun += 1
         try:
             message = await receive()
             while message.get("more_body", False):
@@ -64,6 +73,8 @@ class App:
                 await receive()  # says so when the other end hung up
                 return
             await asyncio.sleep(LONG_S if scope["path"] == "/long" else 0)
+            while scope["path"] == "/held" and not self.may_answer.is_set():
+                await asyncio.sleep(0.01)
             body = bytes(LARGE_BYTES) if scope["path"] == "/large" else HERE
             length = (b"content-length", str(len(body)).encode())
             await send({"type": "http.response.start", "status": 200, "headers": [length]})
@@ -90,7 +101,7 @@ class Port:
     number: int
     stack: ExitStack
 
-    def connect(self, *, source: str = "127.0.0.1", timeout_s: float = 10.0) -> socket.socket:
+    def connect(self, *, source: str = "127.0.0.1", timeout_s: float = SLACK_S) -> socket.socket:
         """A connection on which nothing was said; all of 127/8 is this machine."""
         made = socket.create_connection(
             ("127.0.0.1", self.number), timeout=timeout_s, source_address=(source, 0)
@@ -110,17 +121,22 @@ class Port:
 
     def wait_until_open(self, number: int) -> None:
         """Wait until the server counts so many connections."""
-        deadline = time.monotonic() + SLACK_S
-        while len(self.connections) != number:
-            assert time.monotonic() < deadline, len(self.connections)
-            time.sleep(0.005)
+        wait_for(lambda: len(self.connections) == number)
 
     def wait_until_at_work(self, number: int) -> None:
         """Wait until the app works on so many requests."""
-        deadline = time.monotonic() + SLACK_S
-        while self.app.at_work != number:
-            assert time.monotonic() < deadline, self.app.at_work
-            time.sleep(0.005)
+        wait_for(lambda: self.app.at_work == number)
+
+    def set_limits(self, **changed: float) -> None:
+        """Set other limits for what begins from now on."""
+        self.connections._limits = replace(LIMITS, **changed)  # type: ignore[arg-type]
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SLACK_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def ask(connection: ssl.SSLSocket, path: str = "/") -> bytes:
@@ -198,7 +214,7 @@ def port(home: FederationHome, limits: PortLimits) -> Iterator[Port]:
     with ExitStack() as stack:
         yield Port(home, connections, app, listener.getsockname()[1], stack)
     server.should_exit = True
-    thread.join(20)
+    thread.join(SLACK_S)
     assert not thread.is_alive()
     listener.close()
 
@@ -216,7 +232,15 @@ class TestTime:
 
     @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=SHORT_S)])
     def test_who_speaks_tls_and_then_nothing_is_hung_up_on(self, port: Port) -> None:
-        assert seconds_until_over(port.open()) < SHORT_S + SLACK_S
+        connections: list[ssl.SSLSocket] = []
+
+        def has_spoken() -> bool:
+            with suppress(OSError):  # no handshake in time: a machine may stand still
+                connections.append(port.open())
+            return bool(connections)
+
+        wait_for(has_spoken)
+        assert seconds_until_over(connections[0]) < SHORT_S + SLACK_S
 
     @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=REST_S)])
     @pytest.mark.parametrize("is_second", [False, True], ids=["first", "after another"])
@@ -226,7 +250,7 @@ class TestTime:
             assert is_good(ask(connection))
         with pytest.raises(OSError, match=r"."):
             trickle(connection, head_of("/" + "a" * 2000), within_s=REST_S + SLACK_S)
-        assert port.app.at_work == 0
+        assert port.app.begun == is_second
 
     @pytest.mark.parametrize("limits", [replace(LIMITS, body_s=SHORT_S)])
     def test_a_body_that_trickles_in_is_cut_off(self, port: Port) -> None:
@@ -235,18 +259,18 @@ class TestTime:
         with pytest.raises(OSError, match=r"."):
             trickle(connection, bytes(2000), within_s=SHORT_S + SLACK_S)
         port.wait_until_open(0)
-        assert port.app.at_work == 0
+        port.wait_until_at_work(0)
 
     @pytest.mark.parametrize("limits", [replace(LIMITS, answer_s=SHORT_S)])
     def test_who_does_not_take_its_answer_is_hung_up_on(self, port: Port) -> None:
         connection = port.open()
         connection.sendall(head_of("/large"))
-        port.wait_until_at_work(1)
+        wait_for(lambda: port.app.begun == 1)
         port.wait_until_open(0)
 
-    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=SHORT_S, body_s=SHORT_S)])
     def test_an_answer_on_a_slow_line_has_the_time_of_an_answer(self, port: Port) -> None:
         connection = port.open()
+        port.set_limits(head_s=SHORT_S)
         connection.sendall(head_of("/large"))
         taken, start = 0, time.monotonic()
         while taken < LARGE_BYTES:
@@ -254,6 +278,8 @@ class TestTime:
             assert piece, (taken, time.monotonic() - start)
             taken += len(piece)
             time.sleep(2e-4)
+            if taken > LARGE_BYTES // 2:  # its end may be a rest of ours: we are slow
+                port.set_limits()
         assert time.monotonic() - start > 2 * SHORT_S
 
     @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=REST_S, body_s=REST_S)])
@@ -271,9 +297,9 @@ class TestTime:
     @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=REST_S)])
     def test_a_connection_that_asks_again_and_again_stays(self, port: Port) -> None:
         connection = port.open()
-        for _ in range(6):
+        for _ in range(15):
             assert is_good(ask(connection))
-            time.sleep(REST_S / 4)
+            time.sleep(REST_S / 10)
         assert len(port.connections) == 1
 
     def test_a_head_without_end_takes_no_memory(self, port: Port) -> None:
@@ -283,7 +309,7 @@ class TestTime:
         with suppress(OSError):
             assert not is_good(connection.recv(4096))
         assert is_over(connection)
-        assert port.app.at_work == 0
+        assert port.app.begun == 0
 
 
 class TestNumber:
@@ -304,11 +330,15 @@ class TestNumber:
     def test_whoever_waits_for_an_answer_is_not_hung_up_on_for_others(self, port: Port) -> None:
         waiting = [port.open() for _ in range(2)]
         for connection in waiting:
-            connection.sendall(head_of("/long"))
+            connection.sendall(head_of("/held"))
         port.wait_until_at_work(2)
         for place in range(40):
             port.connect(source=f"127.0.1.{place + 1}")
-            port.connect()
+            first = port.connect()
+        port.connect()
+        port.connect()
+        assert is_over(first)  # others were hung up on, the last of them for the last
+        port.app.may_answer.set()
         assert all(is_good(answer_on(connection)) for connection in waiting)
 
     def test_one_address_that_keeps_all_its_places_busy_leaves_those_of_others(
@@ -320,19 +350,21 @@ class TestNumber:
         port.wait_until_at_work(len(busy))
         assert is_over(port.connect())
         assert is_good(port.get(source="127.0.0.9"))
-        assert port.app.at_work == len(busy)
+        port.wait_until_at_work(len(busy))
 
     @pytest.mark.parametrize("limits", [PLENTY])
     def test_a_hundred_hospitals_behind_one_address_are_all_served(self, port: Port) -> None:
         connections = [port.open() for _ in range(100)]
         for connection in connections:
-            connection.sendall(head_of("/long"))
+            connection.sendall(head_of("/held"))
+        port.wait_until_at_work(100)
+        port.app.may_answer.set()
         assert all(is_good(answer_on(connection)) for connection in connections)
         assert len(port.connections) == 100
 
     def test_bodies_that_never_end_keep_nobody_out(self, port: Port) -> None:
         waiting = port.open(source="127.0.0.9")
-        waiting.sendall(head_of("/long"))
+        waiting.sendall(head_of("/held"))
         port.wait_until_at_work(1)
         for place in range(LIMITS.connections):
             connection = port.open(source=f"127.0.1.{place % 2 + 1}")
@@ -340,6 +372,7 @@ class TestNumber:
         port.wait_until_at_work(LIMITS.connections)
         assert len(port.connections) == LIMITS.connections
         assert is_good(port.get(source="127.0.0.8"))
+        port.app.may_answer.set()
         assert is_good(answer_on(waiting))  # whoever asked, to the end, is not hung up on
 
     def test_what_was_closed_is_counted_no_longer(self, port: Port) -> None:
@@ -348,18 +381,20 @@ class TestNumber:
             assert is_good(ask(connection))
             connection.close()
         port.wait_until_open(0)
-        assert not port.connections._resting
-        assert not port.connections._by_origin
+        wait_for(lambda: not (port.connections._resting or port.connections._by_origin))
 
-    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=REST_S)])
     def test_a_header_does_not_say_who_asks(self, port: Port) -> None:
         connections = [port.open() for _ in range(3)]
         for number, connection in enumerate(connections):
             connection.sendall(
-                f"POST /long HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 10.0.0.{number}\r\n"
+                f"POST /held HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 10.0.0.{number}\r\n"
                 "content-length: 0\r\n\r\n".encode()
             )
-        # Taken for another's, they would have rested too long.
+        port.wait_until_at_work(3)
+        # Taken for another's, they would rest, and be the first to make room.
+        idle = [port.connect() for _ in range(6)]
+        assert is_over(idle[4])
+        port.app.may_answer.set()
         assert all(is_good(answer_on(connection)) for connection in connections)
 
 
