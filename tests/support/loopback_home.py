@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,13 +15,28 @@ from pate_fed.nodes import QUIET_FLOWER
 ROOT = Path(__file__).parents[2]
 
 
+_PORTS = range(10_000, 20_000)
+"""Below those that a system hands out by itself: none of them is anybody's end of a connection."""
+
+_MARKS: list[socket.socket] = []
+"""Keep every port that was given away from the other test processes of this machine, until we end:
+a port is asked for long before its server opens it."""
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports that nobody has now, and that no other test gets."""
+    first, found = os.getpid() * 37 % len(_PORTS), list[int]()
+    for port in (*_PORTS[first:], *_PORTS[:first]):
+        if len(found) == count:
+            break
+        # Marked by the port of the same number for datagrams, which nobody wants.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mark, suppress(OSError):
+            mark.bind(("127.0.0.1", port))
+            socket.create_server(("127.0.0.1", port)).close()
+            _MARKS.append(mark.dup())
+            found.append(port)
+    assert len(found) == count
+    return found
 
 
 def make_home(folder: Path, *, database: str = "", hosts: tuple[str, ...] = ()) -> FederationHome:
