@@ -33,6 +33,7 @@ from party.site import Site
 from party.supernode import IDLE_S, Pace, whole_or_over
 from pate_fed.nodes import QUIET_FLOWER
 from tests.support.hospital_services import make_hospitals
+from tests.support.loopback_home import free_ports
 from tests.support.loopback_tls import listening
 
 
@@ -203,8 +204,7 @@ COORDINATOR = "coordinator.invalid:8443"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     made = make_hospitals(tmp_path, address=COORDINATOR).sites[0]
     return made.save(replace(made.settings, node_port=port))
 
