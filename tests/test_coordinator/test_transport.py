@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +20,7 @@ from party import flower_app as party_app
 from party.flower_app import ACTION
 from protocols import wire
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 60.0
 
 
 def saved(array: object, **options: Any) -> bytes:
@@ -176,6 +175,26 @@ class ScriptedGrid(LocalGrid):
         return message
 
 
+class Clock:
+    """Time as `coordinator.flower_app` reads it; it passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(flower_app, "time", clock)
+    return clock
+
+
 class TestTime:
     def test_messages_live_no_longer_than_the_exchange(self) -> None:
         grid = ScriptedGrid()
@@ -207,20 +226,19 @@ class TestTime:
             yield [grid.reply(1, to="first", content=one)]
 
         grid.replies = script()
-        answers = GridTransport(grid, nodes=2, timeout_s=5.0).exchange({1000: b"a", 1001: b"b"})
+        transport = GridTransport(grid, nodes=2, timeout_s=TIMEOUT_S)
+        answers = transport.exchange({1000: b"a", 1001: b"b"})
         assert answers == {1000: b"one", 1001: b"two"}
 
     def test_a_node_that_was_put_out_is_not_waited_for(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch, clock: Clock
     ) -> None:
-        monkeypatch.setattr(flower_app, "_LOOK_S", 0.01)
-        monkeypatch.setattr(flower_app, "_GONE_S", 0.05)
         grid = ScriptedGrid()
         monkeypatch.setattr(grid, "get_node_ids", lambda: [1000])
 
         def script() -> Iterator[list[Message]]:
             yield []
-            time.sleep(0.2)
+            clock.sleep(2 * flower_app._GONE_S)
             yield [grid.reply(0, to="first", content=raw(b"one", kind=wire.PACKET_FORM))]
 
         grid.replies = script()
@@ -229,19 +247,20 @@ class TestTime:
             1000: b"one",
             1001: Silence("no answer in time"),
         }
+        assert clock.now < 4 * flower_app._GONE_S
 
     def test_a_node_that_is_back_in_time_is_waited_for(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch, clock: Clock
     ) -> None:
-        monkeypatch.setattr(flower_app, "_LOOK_S", 0.0)
-        monkeypatch.setattr(flower_app, "_GONE_S", 0.5)
         grid = ScriptedGrid()
         there = iter([[], []])
         monkeypatch.setattr(grid, "get_node_ids", lambda: next(there, [1000, 1001]))
 
         def script() -> Iterator[list[Message]]:
-            yield from ([], [], [])
-            time.sleep(0.6)
+            for _ in range(3):  # away at the first two looks
+                clock.sleep(flower_app._LOOK_S)
+                yield []
+            clock.sleep(2 * flower_app._GONE_S)
             yield []
             yield [
                 grid.reply(place, to=to, content=raw(b"y", kind=wire.PACKET_FORM))
@@ -251,6 +270,7 @@ class TestTime:
         grid.replies = script()
         transport = GridTransport(grid, nodes=2, timeout_s=3600.0)
         assert transport.exchange({1000: b"a", 1001: b"b"}) == {1000: b"y", 1001: b"y"}
+        assert next(there, None) is None
 
     def test_transport_waits_for_its_own_nodes_and_knows_no_others(
         self, monkeypatch: pytest.MonkeyPatch
