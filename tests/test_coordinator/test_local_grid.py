@@ -77,7 +77,7 @@ class TestExchange:
         gate = threading.Event()
 
         def wait(message: Message, context: Context) -> Message:
-            gate.wait(5)
+            gate.wait(60)
             return echo(message, context)
 
         grid = grid_of(wait)
@@ -102,7 +102,7 @@ class TestExchange:
         assert other.content["seen"]["count"] == 1
 
     def test_nodes_run_side_by_side(self) -> None:
-        barrier = threading.Barrier(2, timeout=5)
+        barrier = threading.Barrier(2, timeout=60)
 
         def meet(message: Message, context: Context) -> Message:
             barrier.wait()
@@ -131,7 +131,7 @@ class TestCopies:
         gate = threading.Event()
 
         def wait(message: Message, context: Context) -> Message:
-            gate.wait(5)
+            gate.wait(60)
             return echo(message, context)
 
         grid = grid_of(wait)
