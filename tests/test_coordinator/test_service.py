@@ -37,14 +37,25 @@ class Link(Door):
 
     Attributes:
         is_ready: Whether it answers.
+        looks: How often each thread asked that.
         is_kept: Whether somebody starts it again.
         restarts: How often somebody did.
     """
 
     def __init__(self) -> None:
         super().__init__(first=0)
-        self.is_ready = self.is_kept = True
+        self._is_ready = self.is_kept = True
+        self.looks: Counter[str] = Counter()
         self.restarts = 0
+
+    @property
+    def is_ready(self) -> bool:
+        self.looks[threading.current_thread().name] += 1
+        return self._is_ready
+
+    @is_ready.setter
+    def is_ready(self, is_ready: bool) -> None:
+        self._is_ready = is_ready
 
     def start(self) -> None:
         """There is nothing to start."""
@@ -82,6 +93,19 @@ class Served:
             assert time.monotonic() < deadline, [run.as_table() for run in self.queue.all()]
             time.sleep(0.01)
 
+    def wait_until_looked(self, thread: str) -> None:
+        """Wait until a thread of the service looked whether it can do anything as things are."""
+        before = self.link.looks[thread]
+        self.wait_for(lambda: self.link.looks[thread] > before + 5)
+
+    def stop(self) -> None:
+        """End the service, and whatever its threads are at."""
+        self.service.stop()
+        for thread in self.service._threads:
+            thread.join(_PATIENCE_S)
+            assert not thread.is_alive()
+        self.federation.coordinator.close()
+
     def wait_until(self, name: str, state: RunState) -> None:
         self.wait_for(lambda: self.queue.find(name).state is state)
 
@@ -90,8 +114,7 @@ class Served:
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     made = Served(tmp_path, monkeypatch)
     yield made
-    made.service.stop()
-    made.federation.coordinator.close()
+    made.stop()
 
 
 def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Served) -> None:
@@ -174,7 +197,7 @@ def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_
     served.start()
     served.wait_for(lambda: "SuperLink" in served.queue.find("first").reason)
     served.queue.stop("first")
-    time.sleep(0.2)
+    served.wait_until_looked("worker")
     assert served.queue.find("first").state is RunState.STOPPING
     served.federation.on_stage = lambda stage: None
     served.link.is_ready = True
@@ -186,7 +209,7 @@ def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_
 def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
     served.link.is_ready = False
     served.start()
-    time.sleep(0.1)
+    served.wait_until_looked("members")
     assert not served.link.keys
     served.link.is_ready = True
     served.wait_for(lambda: len(served.link.keys) == len(NAMES))
