@@ -17,13 +17,17 @@ from coordinator.service import Service
 from coordinator.superlink_child import SuperLinkChild
 from tests.support.loopback_home import make_home
 
+PATIENCE_S = 60.0
+
 
 class Serving:
     """A service whose SuperLink is no process: its thread waits until it is told to end."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.keeper_ends = threading.Event()
-        monkeypatch.setattr(SuperLinkChild, "_watch", lambda child: self.keeper_ends.wait(60))
+        monkeypatch.setattr(
+            SuperLinkChild, "_watch", lambda child: self.keeper_ends.wait(5 * PATIENCE_S)
+        )
         monkeypatch.setattr(service_module, "_POLL_S", 0.01)
         monkeypatch.setattr(service_module, "_FIRST_PAUSE_S", 0.01)
         self.coordinator = Coordinator(make_home(folder / "federation"))
@@ -32,7 +36,8 @@ class Serving:
 
     def health(self) -> int:
         port = self.coordinator.home.settings.metrics_port
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code
+        address = f"http://127.0.0.1:{port}/healthz"
+        return httpx.get(address, trust_env=False, timeout=PATIENCE_S).status_code
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving
 def test_a_service_that_keeps_its_superlink_no_more_is_not_alive(serving: Serving) -> None:
     assert serving.health() == 200
     serving.keeper_ends.set()
-    serving.service.superlink._thread.join(20)
+    serving.service.superlink._thread.join(PATIENCE_S)
     assert serving.health() == 503
 
 
@@ -67,8 +72,8 @@ def test_letting_in_goes_on_after_whatever_failed(
     monkeypatch.setattr(serving.coordinator, "superlink", object)
     monkeypatch.setattr(serving.coordinator.enrollment, "settle", settle)
     monkeypatch.setattr(SuperLinkChild, "is_ready", True)
-    assert failed.wait(20)
-    assert went_on.wait(20)
+    assert failed.wait(PATIENCE_S)
+    assert went_on.wait(PATIENCE_S)
     assert serving.health() == 200
     assert "PF-490: a KeyError at " in caplog.text
     assert "nobody needs" not in caplog.text
