@@ -7,7 +7,6 @@ import base64
 import hashlib
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from anyio import CapacityLimiter
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -188,7 +188,7 @@ class Federation:
 
 
 def client_of(federation: Federation, *, per_minute: int = 600) -> Client:
-    rate = RateLimit(per_minute, clock=time.monotonic)
+    rate = RateLimit(per_minute, clock=lambda: 0.0)  # all comes at once
     return Client(build(federation.enrollment, pools=federation.home.path("pools"), rate=rate))
 
 
@@ -513,10 +513,17 @@ class TestOverThePublicPort:
         go_on = threading.Event()
 
         def wait(frame: bytes) -> bytes:
-            assert go_on.wait(20)
+            assert go_on.wait(120)
             return frame
 
+        limiter: list[CapacityLimiter] = []
+
+        def limited(tokens: int) -> CapacityLimiter:
+            limiter.append(CapacityLimiter(tokens))
+            return limiter[-1]
+
         monkeypatch.setattr(federation.enrollment, "answer_membership", wait)
+        monkeypatch.setattr(enrollment_app, "CapacityLimiter", limited)
         app = client_of(federation)._transport.app
 
         async def ask_all() -> list[int]:
@@ -526,7 +533,9 @@ class TestOverThePublicPort:
             ) as client:
                 path = PREFIX + "membership"
                 held = [asyncio.create_task(client.post(path, content=b"a")) for _ in range(5)]
-                await asyncio.sleep(0.2)  # two are worked on, three wait
+                async with asyncio.timeout(60):
+                    while limiter[0].statistics().tasks_waiting < 3:  # two are worked on
+                        await asyncio.sleep(0.001)
                 turned_away = await client.post(path, content=b"a")
                 go_on.set()
                 answers = [turned_away, *await asyncio.gather(*held)]
