@@ -534,7 +534,7 @@ class TestWhole:
             capture_output=True,
             text=True,
             cwd=REPOSITORY,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
@@ -559,7 +559,7 @@ def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(tmp_path: Path, dela
         [
             sys.executable,
             "-c",
-            "from coordinator.cli import main; main()",
+            "print('here', flush=True); from coordinator.cli import main; main()",
             *("simulate", "--seed", "7", "--out", str(tmp_path / "run")),
         ],
         stdout=subprocess.PIPE,
@@ -567,9 +567,11 @@ def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(tmp_path: Path, dela
         text=True,
         cwd=REPOSITORY,
     )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "here\n"  # else Python itself might not be there yet
     time.sleep(delay_s)
     started.send_signal(signal.SIGINT)
-    _, err = started.communicate(timeout=60)
+    _, err = started.communicate(timeout=300)
     if leftovers(tmp_path) == ["run"]:  # it was done before, or all but the last words
         assert {path.name for path in (tmp_path / "run").iterdir()} == RUN_FILES
         return
