@@ -139,7 +139,7 @@ def test_two_who_ask_at_once_do_not_undo_each_other(
     monkeypatch.setattr(federation.coordinator.queue, "add", fails)
     with pytest.raises(DatabaseError):
         ask("first")
-    second.join(30)
+    second.join(120)
     assert not second.is_alive()
     path = home.path("pools", federation.task.pool.digest.hex())
     assert path.read_bytes() == federation.task.to_bytes()
