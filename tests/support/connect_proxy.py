@@ -64,7 +64,7 @@ def connect_proxy(name: str, target: int) -> Iterator[ConnectProxy]:
         yield proxy
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
 
 
 def _head(connection: socket.socket) -> str:

@@ -97,7 +97,7 @@ def traced(file: Path) -> list[str] | None:
 
 
 def _works(command: list[str]) -> bool:
-    return not subprocess.run(command, capture_output=True, check=False, timeout=30).returncode
+    return not subprocess.run(command, capture_output=True, check=False, timeout=120).returncode
 
 
 def _stays(line: str) -> bool:

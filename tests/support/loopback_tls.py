@@ -22,7 +22,7 @@ def listening(answer: object) -> Iterator[int]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                connection.settimeout(5)
+                connection.settimeout(60)
                 threading.Thread(target=guarded, args=(connection,), daemon=True).start()
 
         def guarded(connection: socket.socket) -> None:
@@ -35,7 +35,7 @@ def listening(answer: object) -> Iterator[int]:
         stopped.set()
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
 
 
 @contextmanager
@@ -66,11 +66,11 @@ def proxy_server(*, status: str = "200 OK", heads: list[bytes] | None = None) ->
         if not status.startswith("200"):
             return
         host, _, port = head.split()[1].decode().rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=5) as onward:
+        with socket.create_connection((host, int(port)), timeout=60) as onward:
             back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
             back.start()
             pump(connection, onward)
-            back.join(5)
+            back.join(60)
 
     with listening(answer) as port:
         yield port

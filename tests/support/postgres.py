@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 _USER = "pate"
 
 

@@ -40,7 +40,7 @@ def recording_proxy(target: int) -> Iterator[Recording]:
                 except OSError:
                     return  # the listener is closed: it is over
                 try:
-                    far = socket.create_connection(("127.0.0.1", target), timeout=5)
+                    far = socket.create_connection(("127.0.0.1", target), timeout=60)
                 except OSError:
                     near.close()
                     continue
@@ -54,7 +54,7 @@ def recording_proxy(target: int) -> Iterator[Recording]:
         yield recording
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
 
 
 def relay(near: socket.socket, far: socket.socket, streams: tuple[bytearray, bytearray]) -> None:

@@ -90,5 +90,5 @@ def served_federation(folder: Path) -> Iterator[ServedFederation]:
             time.sleep(0.01)
         yield ServedFederation(home, enrollment)
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         database.close()

@@ -380,7 +380,7 @@ class TestNetwork:
 
         def connect(host: str, port: int) -> socket.socket:
             asked.append(host)
-            return socket.create_connection(("127.0.0.1", port), timeout=5)
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
 
         checks = found(named, resolve=lambda *_: ["192.0.2.7"], connect=connect)
         assert "coordinator.example.org is 192.0.2.7" in checks["name"].said

@@ -95,7 +95,7 @@ class TestText:
             capture_output=True,
             text=True,
             env={**os.environ, "SYSTEMD_LOG_TARGET": "console"},
-            timeout=60,
+            timeout=300,
             check=False,
         )
         said = verified.stdout + verified.stderr
