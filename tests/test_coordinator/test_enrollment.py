@@ -533,11 +533,13 @@ class TestOverThePublicPort:
             ) as client:
                 path = PREFIX + "membership"
                 held = [asyncio.create_task(client.post(path, content=b"a")) for _ in range(5)]
-                async with asyncio.timeout(60):
-                    while limiter[0].statistics().tasks_waiting < 3:  # two are worked on
-                        await asyncio.sleep(0.001)
-                turned_away = await client.post(path, content=b"a")
-                go_on.set()
+                try:
+                    async with asyncio.timeout(60):
+                        while limiter[0].statistics().tasks_waiting < 3:  # two are worked on
+                            await asyncio.sleep(0.001)
+                        turned_away = await client.post(path, content=b"a")
+                finally:
+                    go_on.set()
                 answers = [turned_away, *await asyncio.gather(*held)]
                 return [answer.status_code for answer in answers]
 
