@@ -55,7 +55,7 @@ PARTIES = {"additive": 3, "masked": 5}
 NAMES = ("North", "South", "West", "East", "Mid")
 
 _SIZE = struct.Struct(">I")
-_ANSWER_S = 30.0
+_ANSWER_S = 120.0
 _LONGEST_WAIT_S = 0.05
 """What a run waits for in tests takes no longer than a restart."""
 
@@ -278,7 +278,7 @@ class ProcessFederation:
 
     folder: Path
     form: str
-    wait_s: float = 2.0
+    wait_s: float = 60.0
     kills: int = 0
     hospitals: Hospitals = field(init=False)
     tasks: dict[str, LearningTask] = field(default_factory=dict)
@@ -371,7 +371,7 @@ class ProcessFederation:
         life.start()
         self.lives[place] = life
         (home.beside / "pid").write_text(str(life.pid))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not home.door.exists() and life.is_alive():
             assert time.monotonic() < deadline, home.log.read_text(errors="replace")
             time.sleep(0.002)
@@ -403,7 +403,7 @@ class ProcessFederation:
     def bury_hospital(self, place: int) -> None:
         """Count the end of one that is dead or about to be."""
         life = self.lives.pop(place)
-        life.join(30)
+        life.join(120)
         assert life.exitcode == -9, self._place(place).log.read_text(errors="replace")
         life.close()
         self._place(place).door.unlink(missing_ok=True)
@@ -413,7 +413,7 @@ class ProcessFederation:
         """Wait for the coordinator's end; tell whether it was killed, or had nothing to do."""
         life, self.coordinator_life = self.coordinator_life, None
         assert life is not None
-        life.join(120)
+        life.join(600)
         code = life.exitcode
         if code is None:
             life.kill()
