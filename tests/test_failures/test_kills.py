@@ -6,6 +6,7 @@ Over SuperLink and SuperNodes the same is in `test_both_services` and, for hospi
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,17 @@ def started(federation: ProcessFederation, fate: Fate | None = None) -> None:
 def live_on(federation: ProcessFederation) -> None:
     """Let the coordinator work to the end, and start the hospital again that dies beside it."""
     federation.start_coordinator()
+    revive(federation)
+    federation.bury_coordinator()
+
+
+def revive(federation: ProcessFederation) -> None:
+    """Start hospitals again that die while the coordinator works."""
     while federation.is_working:
         for place in federation.dead_hospitals():
             federation.bury_hospital(place)
             federation.start_hospital(place)
-    federation.bury_coordinator()
+        time.sleep(0.002)
 
 
 # How many batches are released depends on whether the form needs the one that is lost.
@@ -134,10 +141,7 @@ def test_killed_at_a_void_batch_it_keeps_what_that_cost(tmp_path: Path) -> None:
     with process_federation(tmp_path, "additive") as federation:
         started(federation, Fate(Moment.VOTING, 1))
         federation.start_coordinator(DiesAt(Stage.VOID_STORED))
-        while federation.is_working:
-            for place in federation.dead_hospitals():
-                federation.bury_hospital(place)
-                federation.start_hospital(place)
+        revive(federation)
         assert federation.bury_coordinator()
         live_on(federation)
         assert federation.kills == 2
