@@ -163,7 +163,7 @@ class Services:
             if process is service:
                 process.send_signal(signal.SIGTERM)
             try:
-                process.wait(60)
+                process.wait(180)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -46,7 +46,7 @@ from tests.support.loopback_home import environment, free_ports, make_home
 NAMES = ("North", "South", "West")
 TEACHERS = 10
 LABEL, CLASSES = "sick", ("no", "yes")
-_START_S = 180.0
+_START_S = 300.0
 
 
 def write_public_table(path: Path, *, rows: int = 60) -> Path:
@@ -165,12 +165,12 @@ class Hospital:
             assert self.process.stdin is not None
             self.process.stdin.close()
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
         if self.thread is not None:
-            self.thread.join(5)
+            self.thread.join(60)
         if self.executor is not None:
             self.executor.close()
 
@@ -198,7 +198,7 @@ class Deployed:
             capture_output=True,
             text=True,
             env=environment(self.folder),
-            timeout=180,
+            timeout=_START_S,
             check=False,
         )
 
@@ -231,7 +231,7 @@ class Deployed:
             time.sleep(0.1)
         raise AssertionError(self.log)
 
-    def wait_for_death(self, timeout_s: float = 120.0) -> int:
+    def wait_for_death(self, timeout_s: float = 300.0) -> int:
         """Wait until the service ended by itself."""
         assert self.service is not None
         return self.service.wait(timeout_s)
@@ -240,7 +240,7 @@ class Deployed:
         """Tell the service to end."""
         if self.service is not None and self.service.poll() is None:
             self.service.send_signal(signal.SIGTERM)
-            self.service.wait(60)
+            self.service.wait(180)
 
     @property
     def log(self) -> str:
@@ -284,7 +284,7 @@ class Deployed:
         finally:
             coordinator.close()
 
-    def wait_for_run(self, name: str, *, states: tuple[str, ...], timeout_s: float = 240) -> Any:
+    def wait_for_run(self, name: str, *, states: tuple[str, ...], timeout_s: float = 600) -> Any:
         """Wait until a run is in one of these states."""
         coordinator = self.coordinator
         deadline = time.monotonic() + timeout_s
@@ -319,7 +319,7 @@ def deployed(
         if made.service is not None and made.service.poll() is None:
             made.service.send_signal(signal.SIGTERM)
             try:
-                made.service.wait(60)
+                made.service.wait(180)
             except subprocess.TimeoutExpired:
                 made.service.kill()
                 made.service.wait()

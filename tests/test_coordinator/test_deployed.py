@@ -68,7 +68,9 @@ def test_from_invitations_to_labels(
         assert right == QUERIES  # all teachers agree: the noise does not turn 30 votes to 0
 
         metrics = httpx.get(
-            f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics", trust_env=False
+            f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics",
+            trust_env=False,
+            timeout=60,
         ).text
         assert 'pate_fed_runs{state="done"} 1.0' in metrics
         assert f'pate_fed_run_answered{{run="first"}} {QUERIES}.0' in metrics

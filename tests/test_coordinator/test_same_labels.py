@@ -144,7 +144,7 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
         coordinator = federation.coordinator
         coordinator.ask("same", task, settings(), source=public.name, seed=medoid_seed())
         coordinator.close()
-        run = federation.wait_for_run("same", states=("done", "failed"), timeout_s=400)
+        run = federation.wait_for_run("same", states=("done", "failed"), timeout_s=600)
         assert (run.state.value, run.reason) == ("done", "")
         coordinator = federation.coordinator
         coordinator.export("same", tmp_path / "out")
