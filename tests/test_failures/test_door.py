@@ -30,7 +30,7 @@ from tests.support.loopback_home import environment, free_ports, make_home
 
 pytestmark = pytest.mark.slow
 
-GIVES_UP_S = 90.0
+GIVES_UP_S = 300.0
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Served:
             capture_output=True,
             text=True,
             env={**environment(app.parent), "FLWR_HOME": str(home)},
-            timeout=180,
+            timeout=GIVES_UP_S,
             check=False,
         )
 
@@ -275,4 +275,4 @@ def stock_superlink(served: Served, folder: Path) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
