@@ -17,7 +17,7 @@ from coordinator.certificates import SERVER_LIFETIME
 from coordinator.config import RunSettings
 from coordinator.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
-from coordinator.run_queue import RunState
+from coordinator.run_queue import Run, RunState
 from coordinator.run_request import source_of
 from coordinator.service import Service
 from party.enrollment import CoordinatorDoor
@@ -59,7 +59,7 @@ def test_the_service_does_not_start_and_says_what_to_do(
         capture_output=True,
         text=True,
         env=environment(tmp_path),
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert ended.returncode == 5
@@ -97,8 +97,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
             with pytest.raises(EnrollmentError) as caught:
                 door.membership()
             assert caught.value.code == "PF-341"
-        run = coordinator.queue.find("first")
-        assert run.state is RunState.WAITING
+        run = wait_until_waiting(coordinator, "first")
         assert "certificate" in run.reason
         assert "pate-fed renew" in run.reason
         assert not service.superlink.is_ready
@@ -114,6 +113,14 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
             assert door.membership().state == "member"
     finally:
         second.stop()
+
+
+def wait_until_waiting(coordinator: Coordinator, name: str) -> Run:
+    deadline = time.monotonic() + 120
+    while (run := coordinator.queue.find(name)).state is not RunState.WAITING:
+        assert time.monotonic() < deadline, run.state
+        time.sleep(0.1)
+    return run
 
 
 def wait_until_open(port: int) -> None:
