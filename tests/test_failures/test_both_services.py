@@ -142,13 +142,19 @@ def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFedera
     carried = sum(map(len, proxy.streams))
     before = begun(federation, "proxied")
     own = hospital.site.settings.node_port
-    found = set()
+    right, partners = {("127.0.0.1", own), ("127.0.0.1", proxy.port)}, set()
+
+    def are_seen() -> bool:
+        found = connections_of(hospital.node.pid, hospital.node.child)
+        # On its own port the SuperNode speaks to the node beside it.
+        partners.update((address, port) for mine, address, port in found if mine != own)
+        return partners >= right
+
     while federation.run("proxied").state not in ENDED:
-        found |= connections_of(hospital.node.pid, hospital.node.child)
+        are_seen()
     require_whole(federation, "proxied", before)
-    # On its own port the SuperNode speaks to the node beside it.
-    partners = {(address, port) for mine, address, port in found if mine != own}
-    assert partners == {("127.0.0.1", own), ("127.0.0.1", proxy.port)}
+    federation.wait_for(are_seen)  # a run may be over before we look
+    assert partners == right
     assert set(proxy.asked) == {
         f"CONNECT {NAME_BEHIND_PROXY}:{federation.home.settings.port} HTTP/1.1"
     }
