@@ -29,21 +29,17 @@ from party.status_file import read_status
 from protocols import wire
 from tests.support.federation import holds_vector, kinds
 from tests.support.hospital_services import Hospitals, audit_of, ledger_of, make_hospitals
-from tests.support.loopback_home import installed
+from tests.support.loopback_home import free_ports, installed
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT_S = 240.0
+EXCHANGE_S, PATIENCE_S = 60.0, 600.0
 
 pytestmark = [
     pytest.mark.slow,
     # Flower's, when it packs the stub.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
 ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def wait_for(what: Callable[[], bool], *, seconds: float = BOOT_S) -> None:
@@ -59,7 +55,7 @@ class Deployed:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.metadata = installed(folder)
-        port, admin = free_port(), free_port()
+        port, admin = free_ports(2)
         settings = FederationSettings(
             "lung study", f"127.0.0.1:{port}", host="127.0.0.1", port=port, admin_port=admin
         )
@@ -75,7 +71,7 @@ class Deployed:
             coordinator=self.home.identity,
             address=settings.address,
             ca=self.home.ca_certificate.decode(),
-            ports=(free_port(), free_port(), free_port()),
+            ports=tuple(free_ports(3)),
         )
         for place in range(3):
             self.hospitals.approve(place)
@@ -201,13 +197,13 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
 ) -> None:
     hospitals = deployed.hospitals
     with deployed.client.grid() as grid:
-        transport = KillingTransport(grid, nodes=3, timeout_s=20)
+        transport = KillingTransport(grid, nodes=3, timeout_s=EXCHANGE_S)
         empty = wire.pack([])
         answers = transport.exchange(dict.fromkeys(transport.nodes(), empty))
         assert list(answers.values()) == [empty] * 3
 
         # Killed before it shared: it promises never to send, and the batch is void.
-        run = hospitals.run(transport, clock=time.time, patience_s=200)
+        run = hospitals.run(transport, clock=time.time, patience_s=PATIENCE_S)
         run.set_up()
         run.ask((0, 1))
         assert [deployed.charged(place) for place in range(3)] == [["reserved"]] * 3
@@ -230,7 +226,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
 
         # Killed after it shared, its y lost on the way: the same bytes come again.
         transport.before = lambda packets: None
-        again = hospitals.run(transport, clock=time.time, patience_s=200)
+        again = hospitals.run(transport, clock=time.time, patience_s=PATIENCE_S)
         again.set_up()
         assert deployed.charged(0) == ["forfeited"]  # what the lost run left open
         vectors: list[bytes] = []
