@@ -57,7 +57,7 @@ class MechanismContract:
     may_refuse: bool
 
     # Every form runs this test as its own: that is what a contract is.
-    @settings(suppress_health_check=[HealthCheck.differing_executors])
+    @settings(suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
     @given(
         seed=st.binary(min_size=1, max_size=8),
         queries=st.integers(1, 40),

@@ -265,7 +265,8 @@ def test_labels_are_rows_with_plain_line_ends(tmp_path: Path) -> None:
 
 @given(rows=st.lists(st.tuples(st.integers(0), st.text(st.characters(exclude_categories=["Cs"])))))
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_label_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]]
