@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from party.dataset import add
-from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code
+from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
 from party.doctor.network import NAMES
 from party.errors import EnrollmentError
 from party.site import Site
@@ -441,6 +441,33 @@ class TestNetwork:
     ) -> None:
         with tls_server(context_of(ca), now=int(CLOCK)) as port:
             check = found(moved(site, port), clock=lambda: int(CLOCK) + ahead)["clock"]
+        assert check.state == state
+
+    @pytest.mark.parametrize(
+        ("dated", "state"),
+        [
+            pytest.param(-60, FAIL, id="before it was asked"),
+            pytest.param(20, OK, id="meanwhile"),
+            pytest.param(100, WARN, id="after it was heard"),
+        ],
+    )
+    def test_an_answer_that_takes_long_makes_no_clock_wrong(
+        self,
+        site: Site,
+        ca: trustme.CA,
+        monkeypatch: pytest.MonkeyPatch,
+        dated: int,
+        state: str,
+    ) -> None:
+        now, read = [CLOCK], network._read_head
+
+        def read_slowly(connection: socket.socket) -> bytes:
+            now[0] += 40
+            return read(connection)
+
+        monkeypatch.setattr(network, "_read_head", read_slowly)
+        with tls_server(context_of(ca), now=int(CLOCK) + dated) as port:
+            check = found(moved(site, port), clock=lambda: now[0])["clock"]
         assert check.state == state
 
     def test_a_coordinator_that_tells_no_time(self, site: Site, ca: trustme.CA) -> None:
