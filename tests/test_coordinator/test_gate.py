@@ -47,7 +47,7 @@ class Ports:
     def say(self, raw: bytes, *, port: int = 0) -> bytes:
         """Send something, and return all that comes until the other end hangs up."""
         with (
-            socket.create_connection(("127.0.0.1", port or self.public), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", port or self.public), timeout=120) as plain,
             self.context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
         ):
             connection.sendall(raw)
@@ -68,7 +68,7 @@ class Ports:
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
     home = make_home(tmp_path_factory.mktemp("gate") / "federation")
     context = ssl.create_default_context(cadata=home.ca_certificate.decode())
-    connections = Connections(PortLimits(head_s=2.0))
+    connections = Connections(PortLimits(head_s=60.0))
     public, admin = connections.listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     ports = Ports(public.getsockname()[1], admin.getsockname()[1], context)
 
@@ -101,7 +101,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
         stack.callback(admin.close)
         yield ports
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
