@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coordinator import long_polling
 from coordinator.long_polling import (
     MOST_BODY_BYTES,
     PULL_PATH,
@@ -135,15 +136,21 @@ def test_what_is_sent_while_flower_is_asked_is_not_missed() -> None:
     run(test)
 
 
-def test_nodes_are_told_once_a_message_has_all_its_parts() -> None:
+def test_nodes_are_told_once_a_message_has_all_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet_s = long_polling._QUIET_S
+
     async def test() -> None:
         flower = Flower()
         app = LongPolling(flower, hold_s=LONG_S)
         nodes = [Client(app, PULL_PATH) for _ in range(3)]
         await until(lambda: len(flower.asked) == 3)
-        for part in (b"one", b"two", b"three"):
+        monkeypatch.setattr(long_polling, "_QUIET_S", LONG_S)
+        for part in (b"one", b"two"):
             await Client(app, PUSH_PATHS[1], part).task
+        await asyncio.sleep(0.01)
         assert not any(node.got for node in nodes)
+        monkeypatch.setattr(long_polling, "_QUIET_S", quiet_s)
+        await Client(app, PUSH_PATHS[1], b"three").task
         await asyncio.gather(*(node.task for node in nodes))
         assert sorted(node.body for node in nodes) == [b"one", b"three", b"two"]
         assert len(flower.asked) == 6
