@@ -762,7 +762,7 @@ class TestOverFlower:
         app = party.flower_app.build(lambda partition: federation.nodes[partition])
         nodes = len(federation.nodes)
         grid = LocalGrid(app, nodes=nodes, workers=2, is_down=lambda partition: partition in down)
-        federation.run._transport = GridTransport(grid, nodes=nodes, timeout_s=20.0)
+        federation.run._transport = GridTransport(grid, nodes=nodes, timeout_s=120.0)
         return federation
 
     def test_whole_run_ends_well(self) -> None:

@@ -897,5 +897,5 @@ def answer_by_flower(running: Running) -> None:
     from coordinator.local_grid import LocalGrid  # noqa: PLC0415
 
     app = party.flower_app.build(lambda node: running.services[node])
-    transport = GridTransport(LocalGrid(app, nodes=3, workers=1), nodes=3, timeout_s=5)
+    transport = GridTransport(LocalGrid(app, nodes=3, workers=1), nodes=3, timeout_s=120)
     running.hospitals.run(transport, clock=lambda: running.now).set_up()
