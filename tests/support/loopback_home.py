@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from coordinator.home import FederationHome, FederationSettings
@@ -18,25 +21,33 @@ ROOT = Path(__file__).parents[2]
 _PORTS = range(10_000, 20_000)
 """Below those that a system hands out by itself: none of them is anybody's end of a connection."""
 
-_MARKS: list[socket.socket] = []
-"""Keep every port that was given away from the other test processes of this machine, until we end:
-a port is asked for long before its server opens it."""
+_GIVEN: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, and that no other test gets."""
+    """Ports that nobody has now, and that no other test gets before this process ends.
+
+    Each is asked for long before its server opens it.
+    """
     first, found = os.getpid() * 37 % len(_PORTS), list[int]()
     for port in (*_PORTS[first:], *_PORTS[:first]):
         if len(found) == count:
             break
-        # Marked by the port of the same number for datagrams, which nobody wants.
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mark, suppress(OSError):
-            mark.bind(("127.0.0.1", port))
-            socket.create_server(("127.0.0.1", port)).close()
-            _MARKS.append(mark.dup())
-            found.append(port)
+        with suppress(OSError):
+            if port not in _GIVEN:
+                fcntl.lockf(_ports_of_tests(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+                socket.create_server(("127.0.0.1", port)).close()
+                found.append(port)
+                _GIVEN.add(port)
     assert len(found) == count
     return found
+
+
+@cache
+def _ports_of_tests() -> int:
+    """Open the file in which the test processes of this machine lock a byte for each port."""
+    path = Path(tempfile.gettempdir()) / f"pate-fed-test-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def make_home(folder: Path, *, database: str = "", hosts: tuple[str, ...] = ()) -> FederationHome:
