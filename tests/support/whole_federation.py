@@ -59,11 +59,18 @@ START_S, RUN_S = 300.0, 600.0
 
 def children_of(process: int) -> list[int]:
     """Numbers of a process's children."""
-    return [
-        int(number)
-        for thread in Path(f"/proc/{process}/task").iterdir()
-        for number in (thread / "children").read_text("ascii").split()
-    ]
+    threads = Path(f"/proc/{process}/task")
+    while True:
+        try:
+            return [
+                int(number)
+                for thread in threads.iterdir()
+                for number in (thread / "children").read_text("ascii").split()
+            ]
+        except (FileNotFoundError, ProcessLookupError):
+            if not threads.exists():
+                raise
+            # One of its threads ended while we looked, and left its children to another: once more.
 
 
 @dataclass
