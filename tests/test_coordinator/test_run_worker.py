@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from coordinator import labeling
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
+from coordinator.labeling import deciding
 from coordinator.open_run import RUN_LIFETIME_S, results_of
 from coordinator.operator import Coordinator
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
@@ -179,7 +179,7 @@ def test_a_run_that_cannot_be_begun_fails_at_once(
     def refuse(terms: RunTerms) -> None:
         raise InvalidTermsError("terms must be of a kind that is known", "another")
 
-    monkeypatch.setattr(labeling, "rule_of", refuse)
+    monkeypatch.setattr(deciding, "rule_of", refuse)
     run = federation.work()
     assert (run.state, "must be of a kind" in run.reason) == (RunState.FAILED, True)
     assert not any(one.asked for one in federation.hospitals.values())
