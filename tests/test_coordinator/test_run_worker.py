@@ -534,7 +534,7 @@ def test_a_run_that_is_stopped_before_it_began_asks_nobody(federation: Worked) -
 
 def test_a_run_with_a_revoked_member_fails_before_it_begins(federation: Worked) -> None:
     federation.ask()
-    federation.coordinator.enrollment.revoke("South", door=None)
+    federation.coordinator.enrollment.revoke("South")
     run = federation.work()
     assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
 
@@ -626,7 +626,7 @@ def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -
     def revoke(stage: Stage) -> None:
         if stage is Stage.STORED:
             federation.on_stage = lambda stage: None
-            federation.coordinator.enrollment.revoke("South", door=None)
+            federation.coordinator.enrollment.revoke("South")
 
     federation.on_stage = revoke
     federation.work()
