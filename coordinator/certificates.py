@@ -130,9 +130,14 @@ def read_certificate(pem: bytes) -> x509.Certificate:
         raise CertificateError("a certificate must be readable", "another text") from error
 
 
+def end_of(pem: bytes) -> datetime:
+    """Return until when a certificate is valid, in UTC."""
+    return read_certificate(pem).not_valid_after_utc
+
+
 def days_left(pem: bytes, *, now: datetime) -> float:
     """Return for how many days a certificate is valid still; negative once it has ended."""
-    return (read_certificate(pem).not_valid_after_utc - now.astimezone(UTC)) / timedelta(days=1)
+    return (end_of(pem) - now.astimezone(UTC)) / timedelta(days=1)
 
 
 def is_pair(certificate: bytes, private_key: bytes) -> bool:

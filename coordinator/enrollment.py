@@ -158,19 +158,15 @@ class Enrollment:
             return [_party(row) for row in rows]
 
     def approve(
-        self,
-        party: str,
-        *,
-        fingerprint: bytes,
-        door: NodeDoor | None,
-        teachers: int = USUAL_TEACHERS,
+        self, party: str, *, fingerprint: bytes, teachers: int = USUAL_TEACHERS
     ) -> EnrolledParty:
         """Make a hospital a member, after its fingerprint was compared by telephone.
+
+        `settle` lets its node in.
 
         Args:
             party: Its name.
             fingerprint: What its people read aloud, 32 bytes.
-            door: Where its node is let in; None if nobody is there now: `settle` does it later.
             teachers: Teachers that it votes with.
 
         Raises:
@@ -189,17 +185,16 @@ class Enrollment:
                 raise EnrollmentError(
                     "both must read the same words aloud", "others: do not approve"
                 )
-            if row.node_id is None and door is not None:
-                row.node_id = str(door.register(row.node_key.encode(), name=party))
             row.state, row.approved_at, row.teachers = "member", self._clock(), teachers
             return _party(row)
 
-    def revoke(self, party: str, *, door: NodeDoor | None) -> EnrolledParty:
+    def revoke(self, party: str) -> EnrolledParty:
         """Put a hospital out, or turn its request down; its identity never comes back.
+
+        It is out from here on, whether a SuperLink answers or not; `settle` puts its node out.
 
         Args:
             party: Its name.
-            door: Where its node is put out; None if nobody is there now: `settle` does it later.
 
         Raises:
             EnrollmentError: there is none of this name.
@@ -209,12 +204,7 @@ class Enrollment:
             if row is None:
                 raise EnrollmentError("a member must be of this name", f"none called {party}")
             row.state, row.revoked_at = "revoked", self._clock()
-            revoked = _party(row)
-        # Here it is out already: a SuperLink that is down must not keep it in.
-        if revoked.node_id is not None and door is not None:
-            door.unregister(revoked.node_id)
-            self._note_node(revoked.identity.fingerprint, None)
-        return replace(revoked, node_id=None)
+            return replace(_party(row), node_id=None)
 
     def is_settled(self) -> bool:
         """Tell whether the nodes of all members, and of nobody else, were let in."""

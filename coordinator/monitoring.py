@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, cast
 
@@ -41,7 +42,7 @@ class Probe:
         runs: All runs.
         members: Number of hospitals by state.
         restarts: Of the SuperLink.
-        certificate_days: For how long the server's certificate is valid still.
+        certificate_end: Until when the server's certificate is valid.
     """
 
     is_alive: Callable[[], bool]
@@ -49,7 +50,7 @@ class Probe:
     runs: Callable[[], list[Run]]
     members: Callable[[], dict[str, int]]
     restarts: Callable[[], int]
-    certificate_days: Callable[[], float]
+    certificate_end: Callable[[], datetime]
 
 
 class Monitor:
@@ -206,9 +207,9 @@ class _Collector:
             value=self._probe.restarts(),
         )
         yield GaugeMetricFamily(
-            "pate_fed_certificate_days",
-            "Days for which the server's certificate is valid still.",
-            value=self._probe.certificate_days(),
+            "pate_fed_certificate_end_timestamp_seconds",
+            "Unix time at which the server's certificate ends.",
+            value=self._probe.certificate_end().timestamp(),
         )
 
 

@@ -121,9 +121,7 @@ class Coordinator:
                 "the words must be those of the request: `pate-fed members` shows them",
                 "others: do not approve, somebody may stand in between",
             )
-        approved = self.enrollment.approve(
-            party, fingerprint=fingerprint, door=None, teachers=teachers
-        )
+        approved = self.enrollment.approve(party, fingerprint=fingerprint, teachers=teachers)
         self._settle()
         return self._party(party) or approved
 
@@ -133,7 +131,7 @@ class Coordinator:
         Raises:
             EnrollmentError: there is none of this name.
         """
-        revoked = self.enrollment.revoke(party, door=None)
+        revoked = self.enrollment.revoke(party)
         self._settle()
         return revoked
 

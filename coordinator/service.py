@@ -21,7 +21,7 @@ from typing import Final
 
 import httpx
 
-from coordinator.certificates import days_left, is_pair
+from coordinator.certificates import days_left, end_of, is_pair
 from coordinator.connections import listen
 from coordinator.errors import (
     CertificateError,
@@ -183,7 +183,7 @@ class Service:
     def _note_waiting(self, run: Run) -> None:
         """Say why nobody works on a run: its hospitals cannot be reached by anybody now."""
         reason = "waits for the SuperLink, which does not answer"
-        if days_left(self.home.server_certificate, now=utc_now()) <= 0:
+        if end_of(self.home.server_certificate) <= utc_now():
             reason = "waits for a server certificate: this one expired, see `pate-fed renew`"
         if run.reason != reason:
             self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
@@ -248,8 +248,8 @@ class Service:
                 counts[one.state] += 1
             return counts
 
-        def certificate_days() -> float:
-            return days_left(home.server_certificate, now=utc_now())
+        def certificate_end() -> datetime:
+            return end_of(home.server_certificate)
 
         def is_ready() -> dict[str, bool]:
             coordinator.queue.all()
@@ -257,7 +257,7 @@ class Service:
                 "superlink": self.superlink.is_ready,
                 "database": self._stores,
                 "worker": self._is_working(),
-                "certificate": certificate_days() > 0,
+                "certificate": certificate_end() > utc_now(),
             }
 
         return Probe(
@@ -266,7 +266,7 @@ class Service:
             runs=coordinator.queue.all,
             members=members,
             restarts=lambda: self.superlink.restarts,
-            certificate_days=certificate_days,
+            certificate_end=certificate_end,
         )
 
     def _is_working(self) -> bool:

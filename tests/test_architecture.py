@@ -226,7 +226,7 @@ class TestErrors:
             and not kind.__module__.endswith(".errors")
             and not kind.__name__.startswith("_")
         }
-        assert elsewhere <= {"coordinator.labeling.SilenceError"}
+        assert elsewhere <= {"coordinator.labeling.messenger.SilenceError"}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from party.errors import Reason
+from pate_fed.mechanisms import keyed_stream
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SealingKey
@@ -178,7 +179,7 @@ def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> N
     federation = kind.ready()
     federation.ask(0, 1)
     voted = votes_cast(federation)
-    federation.run._asked.clear()
+    federation.forget_asked()
     with pytest.raises(VoidBatchError, match=Reason.QUERIES) as void:
         federation.ask(1, 2)
     assert void.value.reservation == "cancelled"  # nothing left anybody
@@ -194,7 +195,7 @@ def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) 
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
     honestly(federation)
-    federation.run._asked.clear()
+    federation.forget_asked()
     voted = votes_cast(federation)
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
         federation.ask(0, 1)
@@ -207,7 +208,7 @@ def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind
     federation.on_vectors_of(VICTIM, lambda answer: None)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     honestly(federation)
-    federation.run._asked.clear()
+    federation.forget_asked()
     voted = votes_cast(federation)
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
         federation.ask(0, 1)
@@ -243,8 +244,9 @@ def test_a_second_phase_whose_y_is_dropped_is_not_opened_again(form: str) -> Non
     honestly(federation)
     voted = votes_cast(federation)
     again = plan(**second[0])
-    for seat, told in run._settled().items():
-        node = run._nodes[seat]
+    nodes = federation.seats_of_nodes()
+    for seat, told in federation.unheard().items():
+        node = nodes[seat]
         answer = federation.nodes[node].receive(wire.pack([*told, again]))
         assert not holds_vector(answer)
     assert votes_cast(federation) == voted
@@ -252,7 +254,6 @@ def test_a_second_phase_whose_y_is_dropped_is_not_opened_again(form: str) -> Non
 
 def second_run(federation: Federation, places: list[int]) -> LabelingRun:
     """Another run of the same coordinator over some of the same nodes."""
-    first = federation.run
     members = [
         Member(federation.names[p], federation.identities[p].public, federation.weights[p])
         for p in places
@@ -260,7 +261,7 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
     return LabelingRun(
         transport=federation.transport,
         identity=federation.identity,
-        form=first._form,
+        form=FORMS[federation.form](),
         members=members,
         pool=federation.pool,
         settings=LabelingSettings(
@@ -268,7 +269,7 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
         ),
         store=federation._open_store,
         random_bytes=np.random.default_rng(5).bytes,
-        noise_bytes=first._noise_bytes,
+        noise_bytes=keyed_stream(bytes(32), tag="noise of another run"),
         clock=lambda: federation.now,
     )
 
@@ -328,13 +329,13 @@ def test_a_run_record_without_one_party_for_some_sets_nothing_up(
         ]
         seated = tuple(member for member in federation.run.members if member.name != "hospital-5")
         terms = _fewer(federation, seated)
-        threshold = federation.run._form.threshold(5)
+        threshold = FORMS[federation.form]().threshold(5)
         return dataclasses.replace(
             message,
             statements=tuple(frame for frame, _ in kept),
             threshold=threshold,
             dropouts=5 - threshold,
-            colluders=min(message.colluders, federation.run._form.most_colluders(5)),
+            colluders=min(message.colluders, FORMS[federation.form]().most_colluders(5)),
             terms=wire.encode_value(terms.as_record()),
         )
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from coordinator import labeling
+from coordinator.labeling import deciding
 from pate_fed.accounting import (
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
@@ -52,7 +52,7 @@ def withheld(
         opened.append(open_noisy_sum(*arguments, **named))
         return opened[-1]
 
-    monkeypatch.setattr(labeling, "open_noisy_sum", watching)
+    monkeypatch.setattr(deciding, "open_noisy_sum", watching)
     much = {"budgets": (1e4,) * PARTIES, "max_asks": QUERIES, "max_answers": QUERIES}
     if kind.phases == 2:
         much["max_refusals"] = QUERIES

@@ -120,14 +120,14 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     """Additive: the batch is void, and its sender named. Masked: it is done without, and named."""
     federation = kind.ready()
     seen: list[str] = []
-    failed = federation.run._failed
+    failed = federation.run._messenger._failed
 
     def naming(seat: bytes, error: Any) -> Any:
         failure = failed(seat, error)
         seen.append(f"{failure.party} {failure.cause}")
         return failure
 
-    federation.run._failed = naming  # type: ignore[method-assign]
+    federation.run._messenger._failed = naming  # type: ignore[method-assign]
 
     def on_answer(node: int, answer: bytes) -> bytes:
         late = federation.steps[node].count("vote") == phase + 1

@@ -24,7 +24,7 @@ from coordinator.errors import (
     VoidBatchError,
 )
 from coordinator.flower_app import GridTransport
-from coordinator.labeling import SETUP_ANSWER_BYTES
+from coordinator.labeling.messenger import SETUP_ANSWER_BYTES
 from coordinator.local_grid import LocalGrid
 from coordinator.transport import Silence
 from party.errors import Reason
@@ -50,6 +50,7 @@ from tests.support.federation import (
     TEACHERS,
     Answer,
     Federation,
+    LyingNode,
     expected_class,
     holds_vector,
     kinds,
@@ -324,7 +325,7 @@ class TestOnePartyFails:
         with pytest.raises(ValueError, match="no query may be asked twice"):
             federation.ask(1, 2)
         assert federation.coordinator_states == ["forfeited"]
-        federation.run._asked.clear()  # a coordinator that forgot
+        federation.forget_asked()  # a coordinator that forgot
         with pytest.raises(VoidBatchError, match=r"PF-317"):
             federation.ask(1, 2)
 
@@ -562,7 +563,7 @@ class TestSumPreservingLies:
             opened.append(summed.counts[0])
             return summed
 
-        monkeypatch.setattr("coordinator.labeling.open_sum", look)
+        monkeypatch.setattr("coordinator.labeling.deciding.open_sum", look)
         for votes in (TEACHERS, TEACHERS - 1):
             federation = ready(
                 votes={
@@ -758,12 +759,15 @@ class TestOverFlower:
     """The same runs through both Flower apps and the in-process grid."""
 
     def over_grid(self, *, down: set[int], **changed: Any) -> Federation:
-        federation = Federation(**changed)
-        app = party.flower_app.build(lambda partition: federation.nodes[partition])
-        nodes = len(federation.nodes)
-        grid = LocalGrid(app, nodes=nodes, workers=2, is_down=lambda partition: partition in down)
-        federation.run._transport = GridTransport(grid, nodes=nodes, timeout_s=120.0)
-        return federation
+
+        def network(nodes: list[LyingNode]) -> GridTransport:
+            app = party.flower_app.build(lambda partition: nodes[partition])
+            grid = LocalGrid(
+                app, nodes=len(nodes), workers=2, is_down=lambda partition: partition in down
+            )
+            return GridTransport(grid, nodes=len(nodes), timeout_s=120.0)
+
+        return Federation(network=network, **changed)
 
     def test_whole_run_ends_well(self) -> None:
         federation = self.over_grid(down=set(), parties=5)
@@ -1091,8 +1095,7 @@ class TestBudgetsOfParties:
     def tight(self, place: int) -> Federation:
         """A run in which one party's budget affords a query or two."""
         federation = Federation()
-        terms = replace(federation.run.terms, budgets=self.budgets(federation, place, 0.5))
-        federation.run.terms = terms
+        terms = federation.change_terms(budgets=self.budgets(federation, place, 0.5))
         federation.store.save_empty(RunLedger.of(terms))
         federation.run.set_up()
         return federation
@@ -1154,7 +1157,7 @@ class TestTeacherWeights:
             sums.append(open_sum(*args, **kwargs))
             return sums[-1]
 
-        monkeypatch.setattr("coordinator.labeling.open_sum", spy)
+        monkeypatch.setattr("coordinator.labeling.deciding.open_sum", spy)
 
         def vote(batch: QueryBatch) -> NDArray[np.int64]:
             votes = np.zeros((66, len(batch)), dtype=np.int64)
@@ -1190,7 +1193,7 @@ class TestTeacherWeights:
         seat = federation.seat_of(1)
         weights = list(federation.run.terms.weights)
         weights[seat] = TeacherWeights.of(claimed)
-        federation.run.terms = replace(federation.run.terms, weights=tuple(weights))
+        federation.change_terms(weights=tuple(weights))
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
         assert refusal.value.party == federation.names[1]

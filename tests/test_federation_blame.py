@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import SpoiledBatchError, VoidBatchError
+from coordinator.labeling import batches
 from coordinator.transport import Silence
 from party.errors import Reason
 from protocols import wire
@@ -38,7 +39,7 @@ def test_the_hospital_that_spoils_a_row_is_named_and_the_run_goes_on(
     form: str, parties: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = spoiled(form, parties)
-    with caplog.at_level(logging.WARNING, logger="coordinator.labeling"):
+    with caplog.at_level(logging.WARNING, logger="coordinator.labeling.blame"):
         error = void(federation)
     line = f"hospital-{CULPRIT}: its row is not its votes"
     assert error.named == (line,)
@@ -128,10 +129,11 @@ def test_a_lost_hospital_is_not_asked() -> None:
 def after_a_void_batch(**changed: Any) -> tuple[Federation, list[bytes]]:
     """A federation in which the coordinator did not ask yet, and what the parties did not hear."""
     federation = spoiled(changed.pop("form", "additive"), changed.pop("parties", 3), **changed)
-    federation.run._who_spoiled = lambda row: ()  # type: ignore[method-assign]
-    with pytest.raises(VoidBatchError):
-        federation.ask(0, 1)
-    told = federation.run._settled()[federation.identities[0].fingerprint]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "who_spoiled", lambda row, **parts: ())
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+    told = federation.unheard()[federation.identities[0].fingerprint]
     return federation, list(told)
 
 
@@ -172,7 +174,7 @@ def test_a_released_batch_is_not_told() -> None:
     federation = Federation()
     federation.run.set_up()
     federation.ask(0, 1)
-    told = federation.run._settled()[federation.identities[0].fingerprint]
+    told = federation.unheard()[federation.identities[0].fingerprint]
     refusal = answer_to(federation, [*told, request(federation, 0)])
     assert isinstance(refusal, Refusal)
     assert refusal.reason == "PF-245"
@@ -186,7 +188,7 @@ def test_with_noise_at_the_parties_nobody_asks_and_nobody_tells() -> None:
         federation.ask(0, 1)
     assert not isinstance(caught.value, SpoiledBatchError)
     assert not any("BlameRequest" in event for event in federation.events)
-    told = federation.run._settled()[federation.identities[0].fingerprint]
+    told = federation.unheard()[federation.identities[0].fingerprint]
     refusal = answer_to(federation, [*told, request(federation, 0)])
     assert isinstance(refusal, Refusal)
     assert refusal.reason == Reason.ROW.value

@@ -85,14 +85,13 @@ def tell(federation: Federation, place: int, *frames: bytes) -> list[Message]:
 
 def settled(federation: Federation) -> Settlement:
     """The settlement that the coordinator will tell with its next message."""
-    assert federation.run._settlement is not None
-    return wire.expect(wire.decode(federation.run._settlement), Settlement)
+    return wire.expect(wire.decode(federation.settlement), Settlement)
 
 
 def settle_otherwise(federation: Federation, **changed: Any) -> None:
     """Have the coordinator tell another settlement than the true one."""
     message = dataclasses.replace(settled(federation), **changed)
-    federation.run._settlement = wire.sign(message, federation.identity).frame
+    federation.settle_otherwise(message)
 
 
 def refusal_by(identity: SigningIdentity, subject: bytes, reason: str = "PF-301") -> bytes:
@@ -144,7 +143,7 @@ def test_after_two_void_batches_the_run_stops_though_queries_are_free() -> None:
     assert void(federation, 0, 1).may_ask_again
     assert void(federation, 0, 1).may_ask_again
     assert federation.run.is_over
-    federation.run._voids = 0  # a coordinator that goes on
+    federation.forget_voids()  # a coordinator that goes on
     assert Reason.VOIDS in str(void(federation, 0))
 
 
@@ -230,7 +229,7 @@ def test_a_claimed_drop_out_does_not_free_the_queries() -> None:
     assert not error.may_ask_again
     assert "its queries may not be asked again" in str(error)
     heal(federation)
-    federation.run._asked.clear()  # a coordinator that asks all the same
+    federation.forget_asked()  # a coordinator that asks all the same
     assert Reason.QUERIES in str(void(federation, 0, 1))
     assert all(steps.count("vote") == 1 for steps in federation.steps)
 
@@ -293,8 +292,7 @@ def test_a_false_refusal_stops_a_party_and_frees_nothing(
     void(federation, 0, 1)
     plan = settled(federation).plan_digest
     settle_otherwise(federation, refusals=(forge(federation, plan),))
-    assert federation.run._settlement is not None
-    [answer] = tell(federation, 0, federation.run._settlement)
+    [answer] = tell(federation, 0, federation.settlement)
     assert isinstance(answer, Refusal)
     assert answer.reason == code
     assert federation.nodes[0].state is PartyState.STOPPED
@@ -308,8 +306,7 @@ def test_a_refusal_of_who_is_said_to_have_sent_stops_a_party(form: str) -> None:
     digests = list(settled(federation).contributions)
     digests[federation.seat_of(CULPRIT)] = bytes(32)
     settle_otherwise(federation, contributions=tuple(digests))
-    assert federation.run._settlement is not None
-    [answer] = tell(federation, 0, federation.run._settlement)
+    [answer] = tell(federation, 0, federation.settlement)
     assert answer.reason == "PF-244"  # type: ignore[attr-defined]
     assert federation.nodes[0]._journal.count() == 2
 
@@ -321,8 +318,7 @@ def test_a_released_settlement_has_no_refusals() -> None:
         federation,
         refusals=(refusal_by(federation.identities[CULPRIT], settled(federation).plan_digest),),
     )
-    assert federation.run._settlement is not None
-    [answer] = tell(federation, 0, federation.run._settlement)
+    [answer] = tell(federation, 0, federation.settlement)
     assert answer.reason == "PF-244"  # type: ignore[attr-defined]
 
 
@@ -331,8 +327,7 @@ def test_a_settlement_of_another_length_than_its_plan_stops_a_party() -> None:
     federation.on_vectors_of(CULPRIT, lambda answer: None)
     void(federation, 0, 1)
     settle_otherwise(federation, words=3)
-    assert federation.run._settlement is not None
-    [answer] = tell(federation, 0, federation.run._settlement)
+    [answer] = tell(federation, 0, federation.settlement)
     assert answer.reason == "PF-229"  # type: ignore[attr-defined]
 
 
@@ -363,8 +358,7 @@ def test_lying_refusers_get_no_sums_whose_differences_are_a_hospitals_votes() ->
     federation = ready(parties=5, policies={CULPRIT: {"most_queries": 1}})
     void(federation, 0, 1)
     node = federation.nodes[0]
-    assert federation.run._settlement is not None
-    assert tell(federation, 0, federation.run._settlement) == []
+    assert tell(federation, 0, federation.settlement) == []
     batch = federation.pool.ask((0, 1)).digests
     seats = list(federation.run.round.seats)
     ally = federation.identities[CULPRIT].fingerprint
@@ -407,7 +401,7 @@ def test_masked_queries_stay_closed_once_a_survivor_set_was_told() -> None:
     error = void(federation, 0, 1)
     assert not error.may_ask_again
     heal(federation)
-    federation.run._asked.clear()
+    federation.forget_asked()
     assert Reason.QUERIES in str(void(federation, 0, 1))
 
 
@@ -416,8 +410,7 @@ def test_a_void_settlement_after_a_reveal_frees_nothing_and_leaves_no_second_set
     federation = ready(form="masked", parties=5)
     federation.ask(0, 1)
     settle_otherwise(federation, state="void", result=b"")
-    assert federation.run._settlement is not None
-    assert tell(federation, 0, federation.run._settlement) == []
+    assert tell(federation, 0, federation.settlement) == []
     journal = federation.nodes[0]._journal
     assert journal.count() == 2
     assert journal.any_answered(
@@ -430,8 +423,7 @@ def test_nothing_is_revealed_for_a_plan_whose_queries_are_free_again() -> None:
     lose(federation, 0, CULPRIT)
     void(federation, 0, 1)
     plan = settled(federation).plan_digest
-    assert federation.run._settlement is not None
-    assert tell(federation, 2, federation.run._settlement) == []
+    assert tell(federation, 2, federation.settlement) == []
     journal = federation.nodes[2]._journal
     assert journal.count() == 0
     with pytest.raises(KeyReuseError):
@@ -639,8 +631,7 @@ def test_a_released_batch_without_ones_own_y_stops_a_party_of_the_additive_form(
     void(federation, 0, 1)
     heal(federation)
     settle_otherwise(federation, state="released")
-    assert federation.run._settlement is not None
-    [answer] = tell(federation, CULPRIT, federation.run._settlement)
+    [answer] = tell(federation, CULPRIT, federation.settlement)
     assert answer.reason == "PF-229"  # type: ignore[attr-defined]
     assert federation.nodes[CULPRIT].state is PartyState.STOPPED
 

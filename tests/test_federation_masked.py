@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.labeling import deciding
 from party.errors import Reason, RefusalError
+from pate_fed.votes import SummedHistogram, open_sum
 from protocols import wire
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
@@ -139,32 +141,24 @@ def test_a_hospital_whose_teachers_fail_to_answer_in_time_goes_on_later(
     assert federation.party_states(CULPRIT) == ["committed"] * 2
 
 
-def test_the_threshold_is_of_those_who_vote_and_the_sum_of_those_who_are_left() -> None:
+def test_the_threshold_is_of_those_who_vote_and_the_sum_of_those_who_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """K is what the survivors cast: a row of the sum that has less or more is void."""
     federation = ready(6)
     seen: list[int] = []
-    release = federation.run.mechanism.release
-    object.__setattr__(federation.run, "mechanism", _Watched(federation.run.mechanism, seen))
+
+    def spy(*args: Any, **kwargs: Any) -> SummedHistogram:
+        summed = open_sum(*args, **kwargs)
+        seen.append(summed.total_votes)
+        return summed
+
+    monkeypatch.setattr(deciding, "open_sum", spy)
     lose(federation, [0])
     federation.ask(0)
     heal(federation)
     federation.ask(1)
     assert seen == [5 * TEACHERS, 6 * TEACHERS]
-    assert release is not None
-
-
-class _Watched:
-    """A mechanism that notes how many votes its sums have."""
-
-    def __init__(self, inner: Any, seen: list[int]) -> None:
-        self._inner, self._seen = inner, seen
-
-    def release(self, summed: Any, **arguments: Any) -> Any:
-        self._seen.append(summed.total_votes)
-        return self._inner.release(summed, **arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 # Too many are lost -----------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator import labeling
 from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.labeling import deciding
 from party.errors import Reason, RefusalError
 from party.guard import Guard
 from party.node import PartyNode
@@ -87,7 +87,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[NoisyHistogram]:
         found.append(open_noisy_sum(*arguments, **named))
         return found[-1]
 
-    monkeypatch.setattr(labeling, "open_noisy_sum", watching)
+    monkeypatch.setattr(deciding, "open_noisy_sum", watching)
     return found
 
 
@@ -675,7 +675,7 @@ def test_neither_a_clean_sum_nor_votes_nor_noise_is_held_sent_or_logged(
         assert not any(set(row) <= set(words.tolist()) for row in (MARKERS, *clean, *drawn))
         return open_noisy_sum(words, **named)
 
-    monkeypatch.setattr(labeling, "open_noisy_sum", opening)
+    monkeypatch.setattr(deciding, "open_noisy_sum", opening)
     federation.ask(0, 1)
     look()
     federation.ask(3, 4)
@@ -710,4 +710,4 @@ def test_there_is_no_per_instance_number() -> None:
     federation.ask(0, 1)
     assert federation.run.per_instance_cost is None
     assert not hasattr(rule_of(federation.run.terms), "instance_rdp")
-    assert federation.run._meter is None
+    assert federation.run._decider._meter is None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator import labeling
 from coordinator.errors import VoidBatchError
+from coordinator.labeling import batches, deciding
 from party.errors import Reason
 from party.guard import Consent
 from pate_fed.accounting import DistributedConfidentMaxEvent
@@ -104,7 +104,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[NoisyHistogram]:
         found.append(open_noisy_sum(*arguments, **named))
         return found[-1]
 
-    monkeypatch.setattr(labeling, "open_noisy_sum", watching)
+    monkeypatch.setattr(deciding, "open_noisy_sum", watching)
     return found
 
 
@@ -274,7 +274,7 @@ def test_only_rows_that_the_signed_first_result_says_passed_are_opened(
     form: str, told: Told, reason: Reason, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = ready(form)
-    monkeypatch.setattr(labeling, "PhaseTerms", told)
+    monkeypatch.setattr(batches, "PhaseTerms", told)
     with pytest.raises(VoidBatchError, match=reason) as void:
         federation.ask(0, 1, 4)
     # All refused the second phase, but the first was opened: nothing comes back.
@@ -297,7 +297,7 @@ def second_plan(federation: Federation, terms: PhaseTerms, *, batch: int = 0) ->
         expires_at=2_000,
         terms=wire.encode_value(terms.as_record()),
     )
-    settled = run._settled()[federation.identities[0].fingerprint]
+    settled = federation.unheard()[federation.identities[0].fingerprint]
     return federation.nodes[0].receive(wire.pack([*settled, plan]))
 
 
@@ -343,7 +343,7 @@ def test_a_second_phase_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
         kept.append(PhaseTerms(*arguments))
         return kept[-1]
 
-    monkeypatch.setattr(labeling, "PhaseTerms", keeping)
+    monkeypatch.setattr(batches, "PhaseTerms", keeping)
     federation.ask(0, 1, 4)
     voted = federation.steps[0].count("vote")
     assert refused_by_the_round(second_plan(federation, kept[0]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.labeling import _digest_of
+from coordinator.labeling.deciding import digest_of_predictions
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
@@ -162,7 +162,7 @@ def test_queries_that_differ_in_the_sign_of_zero_are_one_query_but_other_pools()
 
 def test_the_digest_of_predictions_is_the_known_one() -> None:
     known = DIGESTS["predictions"]
-    assert _digest_of(np.array(known["chances"])).hex() == known["digest"]
+    assert digest_of_predictions(np.array(known["chances"])).hex() == known["digest"]
 
 
 def test_digests_of_results_are_the_known_ones() -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from coordinator import labeling
+from coordinator.labeling import deciding
 from pate_fed import federation, queries, releases
 from pate_fed.federation import (
     BatchTerms,
@@ -153,7 +153,7 @@ def test_lines_of_digests_are_those_of_the_code() -> None:
         r"\| `(pate-fed [a-z ]+?)(?: R(?:,C)?)?` ", section("Digests of public data")
     )
     coded = set()
-    for module in (queries, releases, distributed_max, labeling):
+    for module in (queries, releases, distributed_max, deciding):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         coded |= set(re.findall(r'"(pate-fed [a-z ]+?) ?(?:\{[^"]*\})?\\n"', source))
     assert set(listed) == coded

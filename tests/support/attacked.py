@@ -128,7 +128,8 @@ def codes(answer: bytes) -> list[str]:
 def last_codes(federation: Federation) -> list[str]:
     """What each party refused the last message with, in seat order."""
     last = dict(federation.transport.answers)
-    nodes = [federation.run._nodes[seat] for seat in federation.run.round.seats]
+    found = federation.seats_of_nodes()
+    nodes = [found[seat] for seat in federation.run.round.seats]
     return [code for node in nodes for code in codes(last[node])]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector, Message
+from protocols.messages import MaskedVector, Message, Settlement
 from protocols.plain import PlainSum
 from protocols.rounds import RetrySet
 from protocols.secure_sum import SecureSum
@@ -228,6 +229,7 @@ class Federation:
         pool: Inputs of the pool, where nothing depends on what they are.
         pool_inputs: The pool's inputs, where something does.
         patience_s: Seconds for which a batch waits for a silent party.
+        network: Makes another network of the nodes than one in the test's hands.
         now: Unix time, mutable.
     """
 
@@ -252,6 +254,7 @@ class Federation:
         pool: int = POOL,
         pool_inputs: NDArray[np.float64] | None = None,
         patience_s: float = 0.0,
+        network: Callable[[list[LyingNode]], Transport] | None = None,
     ) -> None:
         self.now = NOW
         self.events: list[str] = []
@@ -297,7 +300,7 @@ class Federation:
         ]
         self.transport = MemoryTransport(self.nodes, self.events)
         self.run = LabelingRun(
-            transport=self.transport,
+            transport=self.transport if network is None else network(self.nodes),
             identity=self.identity,
             form=FORMS[form](),
             members=[
@@ -320,6 +323,44 @@ class Federation:
     def _pass_time(self, seconds: float) -> None:
         assert seconds > 0
         self.now += seconds
+
+    # What a coordinator knows, and how it lies --------------------------------------------------
+
+    def seats_of_nodes(self) -> dict[bytes, int]:
+        """At which node the coordinator found each party, by seat."""
+        return dict(self.run._roster.nodes)
+
+    def unheard(self) -> dict[bytes, list[bytes]]:
+        """Settlements that travel with the next message, by seat."""
+        return {seat: list(told) for seat, told in self.run._messenger._unheard.items()}
+
+    @property
+    def settlement(self) -> bytes:
+        """The last settlement, of which no party has heard."""
+        [last] = {told[-1] for told in self.unheard().values()}
+        return last
+
+    def settle_otherwise(self, settlement: Settlement) -> None:
+        """Have the coordinator tell another settlement than the true one."""
+        assert self.settlement
+        for told in self.run._messenger._unheard.values():
+            told[-1] = wire.sign(settlement, self.identity).frame
+
+    def change_terms(self, **changed: Any) -> RunTerms:
+        """Have the coordinator go on by other terms than its rule and its ledger were made of."""
+        run = self.run
+        run.terms = replace(run.terms, **changed)
+        for part in (run._batches, run._collector, run._decider):
+            part._terms = run.terms
+        return run.terms
+
+    def forget_asked(self) -> None:
+        """Have the coordinator ask what it may not ask again."""
+        self.run._batches._asked.clear()
+
+    def forget_voids(self) -> None:
+        """Have the coordinator ask on, however many batches were void."""
+        self.run._batches._voids = 0
 
     def restart(self, place: int) -> PartyNode:
         """Give a party a new process: it has its journal, its ledger and its teachers."""

@@ -259,9 +259,7 @@ def enroll(coordinator: Coordinator, site: Site) -> None:
         asked_at=int(time.time()),
     )
     coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
-    coordinator.enrollment.approve(
-        name, fingerprint=site.identity.fingerprint, door=None, teachers=TEACHERS
-    )
+    coordinator.enrollment.approve(name, fingerprint=site.identity.fingerprint, teachers=TEACHERS)
 
 
 # The test's side ------------------------------------------------------------------------------

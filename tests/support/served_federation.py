@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,27 +21,12 @@ from coordinator.home import FederationHome, FederationSettings
 from coordinator.rate_limit import RateLimit
 
 
-class Door:
-    """A SuperLink that lets everybody in."""
-
-    def __init__(self) -> None:
-        self.nodes: list[bytes] = []
-
-    def register(self, public_key: bytes, *, name: str) -> int:
-        self.nodes.append(public_key)
-        return len(self.nodes)
-
-    def unregister(self, node_id: int) -> None:
-        """Let nobody know."""
-
-
 @dataclass
 class ServedFederation:
     """A federation that can be reached."""
 
     home: FederationHome
     enrollment: Enrollment
-    door: Door = field(default_factory=Door)
 
     def invite(self, folder: Path, name: str) -> Path:
         """Write an invitation."""
@@ -50,8 +35,8 @@ class ServedFederation:
         return path
 
     def approve(self, name: str, fingerprint: bytes) -> None:
-        """Let a hospital in."""
-        self.enrollment.approve(name, fingerprint=fingerprint, door=self.door)
+        """Make a hospital a member; no node is let in, since no SuperLink runs."""
+        self.enrollment.approve(name, fingerprint=fingerprint)
 
 
 @contextmanager

@@ -122,9 +122,7 @@ class Worked:
     def enroll(self, name: str) -> Hospital:
         """Let another hospital join, and its node in."""
         site, enrollment = self.join(name), self.coordinator.enrollment
-        enrollment.approve(
-            name, fingerprint=site.identity.fingerprint, door=None, teachers=TEACHERS
-        )
+        enrollment.approve(name, fingerprint=site.identity.fingerprint, teachers=TEACHERS)
         enrollment.settle(self.door)
         node = len(self.hospitals)
         assert site.node_public_key == self.door.keys[node]

@@ -463,7 +463,7 @@ class TestBrokenInput:
 STAGES = [
     pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
     pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
-    pytest.param("coordinator.labeling.open_sum", id="labeling"),
+    pytest.param("coordinator.labeling.deciding.open_sum", id="labeling"),
     pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
     pytest.param("pate_fed.report.render_report", id="writing"),
 ]

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +32,11 @@ from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import BadSignatureError, InvitationError, ProtocolError
 from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
+from tests.support.door import Door
 
 
-class Door:
-    """A SuperLink that counts."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[int, bytes] = {}
-        self.is_down = False
-        self._numbers = count(2**63)
-
-    def register(self, public_key: bytes, *, name: str) -> int:
-        node = next(self._numbers)
-        self.nodes[node] = public_key
-        return node
-
-    def unregister(self, node_id: int) -> None:
-        if self.is_down:
-            raise ConnectionError
-        del self.nodes[node_id]
-
-    def nodes_inside(self) -> list[NodeAtLink]:
-        return [NodeAtLink(number, key, "online") for number, key in self.nodes.items()]
+def broken(*_: object, **__: object) -> int:
+    raise SuperLinkError("the SuperLink must answer", "nothing")
 
 
 class SlowDoor:
@@ -65,18 +47,18 @@ class SlowDoor:
         self.came_late: list[str] = []
 
     def nodes(self) -> list[NodeAtLink]:
-        return self._door.nodes_inside()
+        return self._door.nodes()
 
     def register(self, public_key: bytes, *, name: str) -> int:
         self._overtake()
-        if public_key in self._door.nodes.values():
+        if public_key in self._door.keys.values():
             self.came_late.append("register")
             raise SuperLinkError("the SuperLink must answer", "a key that is in use")
         return self._door.register(public_key, name=name)
 
     def unregister(self, node_id: int) -> None:
         self._overtake()
-        if node_id not in self._door.nodes:
+        if node_id not in self._door.keys:
             self.came_late.append("unregister")
             raise SuperLinkError("the SuperLink must answer", "no such node")
         self._door.unregister(node_id)
@@ -162,9 +144,19 @@ class Federation:
     def enrol(self, hospital: Hospital) -> None:
         invitation = self.enrollment.invite(hospital.name)
         self.enrollment.answer_join(hospital.request(invitation, self.clock))
+        self.approve(hospital)
+
+    def approve(self, hospital: Hospital, *, teachers: int = 10) -> None:
+        """As at the command line, where a SuperLink runs."""
         self.enrollment.approve(
-            hospital.name, fingerprint=hospital.identity.fingerprint, door=self.door
+            hospital.name, fingerprint=hospital.identity.fingerprint, teachers=teachers
         )
+        self.enrollment.settle(self.door)
+
+    def revoke(self, name: str) -> None:
+        """As at the command line, where a SuperLink runs."""
+        self.enrollment.revoke(name)
+        self.enrollment.settle(self.door)
 
     def joined(self, name: str) -> Hospital:
         hospital = Hospital(name)
@@ -213,11 +205,9 @@ class TestJoining:
             federation.enrollment.answer_join(hospital.request(invitation, federation.clock))
         )
         assert (answer.state, answer.peer_names) == ("requested", ())
-        assert not federation.door.nodes  # an invitation opens a request, not membership
-        federation.enrollment.approve(
-            "North", fingerprint=hospital.identity.fingerprint, door=federation.door
-        )
-        assert list(federation.door.nodes.values()) == [hospital.node_key]
+        assert not federation.door.keys  # an invitation opens a request, not membership
+        federation.approve(hospital)
+        assert list(federation.door.keys.values()) == [hospital.node_key]
         assert federation.ask(hospital).state == "member"
 
     def test_a_request_that_is_repeated_gets_the_same_answer(self, federation: Federation) -> None:
@@ -323,7 +313,7 @@ class TestWhoIsNotLetIn:
         invitation = federation.enrollment.invite("South")
         with pytest.raises(EnrollmentError):
             federation.enrollment.answer_join(thief.request(invitation, federation.clock))
-        assert list(federation.door.nodes.values()) == [victim.node_key]
+        assert list(federation.door.keys.values()) == [victim.node_key]
         assert federation.ask(victim).state == "member"
 
     def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
@@ -331,26 +321,25 @@ class TestWhoIsNotLetIn:
         thief, hospital = Hospital(), Hospital()
         federation.enrollment.answer_join(thief.request(invitation, federation.clock))
         with pytest.raises(EnrollmentError):
-            federation.enrollment.approve(
-                "North", fingerprint=hospital.identity.fingerprint, door=federation.door
-            )
-        assert not federation.door.nodes
+            federation.approve(hospital)
+        assert not federation.door.keys
 
     def test_a_revoked_hospital_is_out_even_if_the_superlink_is_down(
-        self, federation: Federation
+        self, federation: Federation, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         hospital = Hospital()
         federation.enrol(hospital)
-        federation.door.is_down = True
-        with pytest.raises(ConnectionError):
-            federation.enrollment.revoke("North", door=federation.door)
+        monkeypatch.setattr(federation.door, "unregister", broken)
+        with pytest.raises(SuperLinkError):
+            federation.revoke("North")
         assert federation.ask(hospital).state == "revoked"
+        assert not federation.enrollment.is_settled()
 
     def test_a_revoked_identity_never_comes_back(self, federation: Federation) -> None:
         hospital = Hospital()
         federation.enrol(hospital)
-        federation.enrollment.revoke("North", door=federation.door)
-        assert not federation.door.nodes
+        federation.revoke("North")
+        assert not federation.door.keys
         again = federation.enrollment.invite("North")
         with pytest.raises(EnrollmentError):
             federation.enrollment.answer_join(hospital.request(again, federation.clock))
@@ -394,10 +383,8 @@ class TestWhoIsNotLetIn:
         assert invitation.party == composed
         hospital = Hospital(composed)
         federation.enrollment.answer_join(hospital.request(invitation, federation.clock))
-        federation.enrollment.approve(
-            typed, fingerprint=hospital.identity.fingerprint, door=federation.door
-        )
-        assert federation.enrollment.revoke(typed, door=federation.door).name == composed
+        federation.enrollment.approve(typed, fingerprint=hospital.identity.fingerprint)
+        assert federation.enrollment.revoke(typed).name == composed
 
     @pytest.mark.parametrize("name", ["NORTH Clinic", "North  Clinic", "north clinic"])
     def test_a_name_like_anothers_is_refused(self, federation: Federation, name: str) -> None:
@@ -407,7 +394,7 @@ class TestWhoIsNotLetIn:
         federation.enrol(Hospital("North Clinic"))
         with pytest.raises(EnrollmentError, match="another called North Clinic"):
             federation.enrollment.invite(name)
-        federation.enrollment.revoke("North Clinic", door=federation.door)
+        federation.enrollment.revoke("North Clinic")
         assert federation.enrollment.invite(name).party == name
 
 
@@ -554,20 +541,9 @@ class TestOverThePublicPort:
 class TestWithoutASuperLink:
     """Members are approved and revoked while nobody serves; their nodes follow later."""
 
-    def door(self, federation: Federation) -> Any:
-        door = federation.door
-
-        class Settling:
-            register, unregister = door.register, door.unregister
-
-            def nodes(self) -> list[NodeAtLink]:
-                return door.nodes_inside()
-
-        return Settling()
-
     def approve(self, federation: Federation, hospital: Hospital) -> None:
         federation.enrollment.approve(
-            hospital.name, fingerprint=hospital.identity.fingerprint, door=None, teachers=7
+            hospital.name, fingerprint=hospital.identity.fingerprint, teachers=7
         )
 
     def test_a_member_is_let_in_once_somebody_serves(self, federation: Federation) -> None:
@@ -576,45 +552,45 @@ class TestWithoutASuperLink:
         (member,) = federation.enrollment.parties()
         assert (member.state, member.node_id, member.teachers) == ("member", None, 7)
         assert not federation.enrollment.is_settled()
-        federation.enrollment.settle(self.door(federation))
+        federation.enrollment.settle(federation.door)
         (member,) = federation.enrollment.parties()
-        assert federation.door.nodes[member.node_id or 0]
+        assert federation.door.keys[member.node_id or 0]
         assert federation.enrollment.is_settled()
 
     def test_settling_twice_lets_in_once(self, federation: Federation) -> None:
         self.approve(federation, federation.joined("North"))
         for _ in range(2):
-            federation.enrollment.settle(self.door(federation))
-        assert len(federation.door.nodes) == 1
+            federation.enrollment.settle(federation.door)
+        assert len(federation.door.keys) == 1
 
     def test_a_node_whose_number_was_lost_is_found_again(self, federation: Federation) -> None:
         """Killed between letting it in and noting so."""
         hospital = federation.joined("North")
         self.approve(federation, hospital)
         federation.door.register(hospital.node_key, name="North")
-        federation.enrollment.settle(self.door(federation))
-        assert len(federation.door.nodes) == 1
+        federation.enrollment.settle(federation.door)
+        assert len(federation.door.keys) == 1
         assert federation.enrollment.is_settled()
 
     def test_a_superlink_that_forgot_everybody_learns_its_members_again(
         self, federation: Federation
     ) -> None:
         self.approve(federation, federation.joined("North"))
-        federation.enrollment.settle(self.door(federation))
-        federation.door.nodes.clear()
-        federation.enrollment.settle(self.door(federation))
-        assert len(federation.door.nodes) == 1
+        federation.enrollment.settle(federation.door)
+        federation.door.keys.clear()
+        federation.enrollment.settle(federation.door)
+        assert len(federation.door.keys) == 1
 
     def test_who_was_revoked_meanwhile_and_strangers_are_put_out(
         self, federation: Federation
     ) -> None:
         self.approve(federation, federation.joined("North"))
-        federation.enrollment.settle(self.door(federation))
-        federation.enrollment.revoke("North", door=None)
+        federation.enrollment.settle(federation.door)
+        federation.enrollment.revoke("North")
         federation.door.register(node_key(), name="stranger")
         assert not federation.enrollment.is_settled()
-        federation.enrollment.settle(self.door(federation))
-        assert federation.door.nodes == {}
+        federation.enrollment.settle(federation.door)
+        assert federation.door.keys == {}
         assert federation.enrollment.is_settled()
 
     def test_two_that_let_in_and_put_out_at_once_are_both_done(
@@ -623,38 +599,28 @@ class TestWithoutASuperLink:
         """`approve` at the command line, and the service beside it."""
         self.approve(federation, federation.joined("North"))
         number = federation.door.register(node_key(), name="stranger")
-        slow = SlowDoor(
-            federation.door, lambda: federation.enrollment.settle(self.door(federation))
-        )
+        slow = SlowDoor(federation.door, lambda: federation.enrollment.settle(federation.door))
         federation.enrollment.settle(slow)
         assert slow.came_late == ["unregister", "register"]
-        assert number not in federation.door.nodes
-        assert len(federation.door.nodes) == 1
+        assert number not in federation.door.keys
+        assert len(federation.door.keys) == 1
         assert federation.enrollment.is_settled()
 
     @pytest.mark.parametrize("fails", ["register", "unregister"])
     def test_a_door_that_does_neither_is_told_of(
         self, federation: Federation, fails: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def broken(*_: object, **__: object) -> int:
-            raise SuperLinkError("the SuperLink must answer", "nothing")
-
         self.approve(federation, federation.joined("North"))
         federation.door.register(node_key(), name="stranger")
         monkeypatch.setattr(federation.door, fails, broken)
         with pytest.raises(SuperLinkError):
-            federation.enrollment.settle(self.door(federation))
+            federation.enrollment.settle(federation.door)
 
     @pytest.mark.parametrize("teachers", [0, -1])
     def test_a_member_has_teachers(self, federation: Federation, teachers: int) -> None:
         hospital = federation.joined("North")
         with pytest.raises(EnrollmentError):
-            federation.enrollment.approve(
-                "North",
-                fingerprint=hospital.identity.fingerprint,
-                door=federation.door,
-                teachers=teachers,
-            )
+            federation.approve(hospital, teachers=teachers)
 
 
 class TestAuditHeads:

@@ -294,8 +294,8 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         "place",
         [
-            pytest.param("coordinator.labeling.open_sum", id="opening the sum"),
-            pytest.param("coordinator.labeling.NoisePlan", id="adding noise"),
+            pytest.param("coordinator.labeling.deciding.open_sum", id="opening the sum"),
+            pytest.param("coordinator.labeling.deciding.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
             pytest.param("coordinator.results.formal_cost_at", id="writing down"),
             pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),

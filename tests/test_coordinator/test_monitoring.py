@@ -40,7 +40,7 @@ class Asked:
             runs=self._runs,
             members=lambda: {"member": 3, "requested": 1, "revoked": 0},
             restarts=lambda: 2,
-            certificate_days=lambda: 41.5,
+            certificate_end=lambda: datetime(2027, 1, 2, tzinfo=UTC),
         )
 
     def _ready(self) -> dict[str, bool]:
@@ -127,7 +127,7 @@ def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
         'pate_fed_run_answered{run="second"} 0.0',
         'pate_fed_members{state="member"} 3.0',
         "pate_fed_superlink_restarts_total 2.0",
-        "pate_fed_certificate_days 41.5",
+        "pate_fed_certificate_end_timestamp_seconds 1.798848e+09",
         "pate_fed_exchange_seconds_count 1.0",
         "pate_fed_exchange_seconds_sum 4.2",
     ):

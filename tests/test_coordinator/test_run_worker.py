@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from coordinator import labeling
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AttemptRow
 from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
+from coordinator.labeling import deciding
 from coordinator.open_run import RUN_LIFETIME_S, results_of
 from coordinator.operator import Coordinator
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
@@ -179,7 +179,7 @@ def test_a_run_that_cannot_be_begun_fails_at_once(
     def refuse(terms: RunTerms) -> None:
         raise InvalidTermsError("terms must be of a kind that is known", "another")
 
-    monkeypatch.setattr(labeling, "rule_of", refuse)
+    monkeypatch.setattr(deciding, "rule_of", refuse)
     run = federation.work()
     assert (run.state, "must be of a kind" in run.reason) == (RunState.FAILED, True)
     assert not any(one.asked for one in federation.hospitals.values())
@@ -534,7 +534,7 @@ def test_a_run_that_is_stopped_before_it_began_asks_nobody(federation: Worked) -
 
 def test_a_run_with_a_revoked_member_fails_before_it_begins(federation: Worked) -> None:
     federation.ask()
-    federation.coordinator.enrollment.revoke("South", door=None)
+    federation.coordinator.enrollment.revoke("South")
     run = federation.work()
     assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
 
@@ -626,7 +626,7 @@ def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -
     def revoke(stage: Stage) -> None:
         if stage is Stage.STORED:
             federation.on_stage = lambda stage: None
-            federation.coordinator.enrollment.revoke("South", door=None)
+            federation.coordinator.enrollment.revoke("South")
 
     federation.on_stage = revoke
     federation.work()

@@ -201,7 +201,8 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     assert len(sources) > 50
     named = {path for path, text in sources.items() if re.search("noise_?(bytes|seed)", text, re.I)}
     assert named == {
-        "coordinator/labeling.py",
+        "coordinator/labeling/deciding.py",
+        "coordinator/labeling/run.py",
         "coordinator/open_run.py",
         "coordinator/service.py",
         "coordinator/simulation/hospitals.py",

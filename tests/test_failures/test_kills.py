@@ -159,7 +159,7 @@ def test_a_hospital_that_is_revoked_in_the_middle_of_a_run_ends_it_with_a_reason
     with process_federation(tmp_path, "additive") as federation:
         started(federation)
         assert federation.work(DiesAt(Stage.STORED))
-        federation.coordinator.enrollment.revoke("West", door=None)
+        federation.coordinator.enrollment.revoke("West")
         assert not federation.work()
         seen = federation.look()
         require_sound(seen)

@@ -394,7 +394,7 @@ class TestStatus:
         assert "10, trained for 0 task(s)" in pate_party("status", "--site", joined).out
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
         assert pate_party("status", "--site", joined, "--format", "json").json["state"] == "member"
-        federation.enrollment.revoke(name, door=federation.door)
+        federation.enrollment.revoke(name)
         assert "revoked" in pate_party("status", "--site", joined).out
 
     def test_without_a_coordinator_it_says_why(
@@ -429,7 +429,7 @@ class TestStatus:
         assert self.node(pate_party, joined)[0] == "not let in"
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
         assert self.node(pate_party, joined)[0] == "ready"
-        federation.enrollment.revoke(name, door=federation.door)
+        federation.enrollment.revoke(name)
         assert self.node(pate_party, joined) == (
             "not let in",
             "Node            not let in, 1 task(s) ready",
@@ -507,7 +507,7 @@ class TestStatus:
         self, federation: ServedFederation, pate_party: PateParty, member: Path, name: str
     ) -> None:
         assert "Trouble         membership" not in pate_party("status", "--site", member).out
-        federation.enrollment.revoke(name, door=federation.door)
+        federation.enrollment.revoke(name)
         shown = pate_party("status", "--site", member).out
         assert "never started" in shown
         assert "Trouble         membership: The coordinator revoked" in shown
@@ -661,7 +661,7 @@ class TestMachine:
         assert "did not approve" in membership()[1]
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
         assert membership() == ("ok", "This hospital is a member.")
-        federation.enrollment.revoke(name, door=federation.door)
+        federation.enrollment.revoke(name)
         assert membership()[0] == "fail"
         # Another identity is one that nobody enrolled.
         stranger = SigningIdentity.generate().private_bytes.hex()

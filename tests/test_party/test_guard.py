@@ -370,7 +370,7 @@ class TestBatch:
     def test_party_refuses_a_query_that_it_answered_before(self) -> None:
         federation = self.ready()
         federation.ask(0, 1)
-        federation.run._asked.clear()  # a coordinator that forgot, or that would know more
+        federation.forget_asked()  # a coordinator that forgot, or that would know more
         with pytest.raises(VoidBatchError, match=Reason.QUERIES) as void:
             federation.ask(1, 2)
         assert void.value.reservation == "cancelled"
@@ -426,7 +426,7 @@ class TestBatch:
         self, changed: dict[str, Any]
     ) -> None:
         federation = self.ready()
-        federation.run.terms = replace(federation.run.terms, **changed)
+        federation.change_terms(**changed)
         with pytest.raises(VoidBatchError, match=Reason.TERMS) as void:
             federation.ask(0, 1)
         assert void.value.reservation == "cancelled"
@@ -486,7 +486,7 @@ class TestBatch:
     def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
         federation = self.ready(terms={"max_answers": 3, "max_refusals": 2, "max_asks": 5})
         federation.ask(0, 1)
-        federation.nodes[0].receive(wire.pack([federation.run._settlement or b""]))
+        federation.nodes[0].receive(wire.pack([federation.settlement]))
         # The release used 2 of 3 answers: 1 answer and 2 refusals are left, hence 2 asks.
         _, worst = self.review(federation, BatchTerms(federation.run.terms, (2, 3, 4)))
         assert worst == Outcomes(refusals=2, answers=1, asks=2)
@@ -525,7 +525,7 @@ class TestVoidBatches:
             with pytest.raises(VoidBatchError):
                 federation.ask(2 * place, 2 * place + 1)
         federation.transport.on_answer = lambda node, packet: packet
-        federation.run._voids = 0  # a coordinator that would go on burning queries
+        federation.forget_voids()  # a coordinator that would go on burning queries
         with pytest.raises(VoidBatchError, match=Reason.VOIDS):
             federation.ask(6, 7)
         assert federation.steps[0].count("vote") == 2

@@ -198,8 +198,7 @@ class TestSettlement:
     def settle(self, federation: Federation, release: NoisyRelease | bytes) -> bytes:
         """Settle the open plan by a list of the test's choice; return one party's answer."""
         result = release if isinstance(release, bytes) else wire.encode_value(release.as_record())
-        assert federation.run._settlement is not None
-        honest = wire.decode(federation.run._settlement).message
+        honest = wire.decode(federation.settlement).message
         assert isinstance(honest, Settlement)
         lie = Settlement(
             honest.run_id,
@@ -302,8 +301,7 @@ class TestSettlement:
     def test_settlement_by_another_key_changes_nothing(self) -> None:
         federation = ready()
         federation.ask(0, 1, 2)
-        assert federation.run._settlement is not None
-        honest = wire.decode(federation.run._settlement).message
+        honest = wire.decode(federation.settlement).message
         frame = wire.sign(honest, SigningIdentity.generate()).frame
         answer = federation.nodes[0].receive(wire.pack([frame]))
         assert [message.reason for message in messages(answer)] == ["PF-222"]  # type: ignore[attr-defined]
@@ -312,18 +310,9 @@ class TestSettlement:
     def test_what_follows_a_bad_settlement_in_one_packet_is_not_done(self) -> None:
         federation = ready()
         federation.ask(0, 1, 2)
-        federation.run._settlement = wire.sign(
-            Settlement(
-                wire.decode(federation.run._settlement).message.run_id,  # type: ignore[attr-defined,arg-type]
-                bytes(32),
-                "released",
-                9,
-                (b"",),
-                (),
-                b"",
-            ),
-            federation.identity,
-        ).frame
+        federation.settle_otherwise(
+            Settlement(federation.run.round.run_id, bytes(32), "released", 9, (b"",), (), b"")
+        )
         with pytest.raises(VoidBatchError):
             federation.ask(3)
         assert federation.steps[0].count("vote") == 1

@@ -121,8 +121,8 @@ class Deployed:
                 enrollment.approve(
                     site.settings.party,
                     fingerprint=site.identity.public.fingerprint,
-                    door=self.client,
                 )
+            enrollment.settle(self.client)
 
     def is_up(self) -> bool:
         assert self.link.poll() is None, (self.folder / "superlink.log").read_text("utf-8")

@@ -1,0 +1,166 @@
+"""From an opened sum to labels: a batch's rule, and noise where it is the coordinator's to add.
+
+What an answer cost on the votes that it met is added up here, where those votes are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting import Outcomes, PerInstanceCost, PerInstanceMeter
+from pate_fed.charging import noise_of, rule_of
+from pate_fed.errors import InvalidParameterError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import (
+    DistributedGaussianMax,
+    DistributedInteractiveMax,
+    DistributedMechanism,
+    InteractiveGaussianMax,
+    Mechanism,
+    NoisePlan,
+    RandomBytes,
+)
+from pate_fed.releases import NoisyRelease
+from pate_fed.votes import NoisyHistogram, SummedHistogram, open_noisy_sum, open_sum
+
+Rule = Mechanism | DistributedMechanism
+
+
+class Decider:
+    """The rule of a run, and what it makes of opened sums.
+
+    Args:
+        terms: Of the run.
+        noise_bytes: Source of the noise. Not used where the parties add the noise.
+        is_metered: Whether it adds up what the run costs on the votes that it meets: not where
+            another life of the run met some before.
+
+    Attributes:
+        mechanism: The rule of the run.
+
+    Raises:
+        InvalidParameterError: the terms name a mechanism or noise that cannot be.
+    """
+
+    def __init__(self, terms: RunTerms, *, noise_bytes: RandomBytes, is_metered: bool) -> None:
+        self._terms = terms
+        self._noise_bytes = noise_bytes
+        self.mechanism: Rule = rule_of(terms)
+        if terms.at_parties:
+            for phase in range(terms.phases):
+                noise_of(terms, phase=phase).require_room(terms.total_votes)
+        self._meter: PerInstanceMeter | None = None
+        if is_metered and isinstance(self.mechanism, Mechanism):
+            self._meter = PerInstanceMeter(
+                self.mechanism, delta=terms.delta, weight=float(terms.unit_votes)
+            )
+
+    @property
+    def per_instance_cost(self) -> PerInstanceCost | None:
+        """What the run cost on the votes that it met, if it was metered. Private.
+
+        None with noise at the parties: nobody sees the votes that it would be computed from.
+        """
+        return None if self._meter is None else self._meter.cost
+
+    def rule_for(self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None) -> Rule:
+        """Return the mechanism of one batch; the student's predictions are public.
+
+        Raises:
+            InvalidParameterError: predictions came that do not fit.
+        """
+        if predictions is None:
+            return self.mechanism
+        if not isinstance(self.mechanism, InteractiveGaussianMax | DistributedInteractiveMax):
+            raise InvalidParameterError(
+                "predictions must be for 'interactive'", self._terms.mechanism
+            )
+        if predictions.shape != (len(indices), self._terms.classes):
+            raise InvalidParameterError(
+                f"predictions must have shape {(len(indices), self._terms.classes)}",
+                predictions.shape,
+            )
+        return self.mechanism.with_predictions(predictions, total_votes=self._terms.total_votes)
+
+    def open(
+        self, words: NDArray[np.int64], *, queries: int, places: Sequence[int]
+    ) -> SummedHistogram | NoisyHistogram:
+        """Check the rows of the sum of a batch's first vectors, as `open_noisy` does.
+
+        Returns:
+            The exact histogram where the coordinator adds the noise. Secret.
+        """
+        if self._terms.at_parties:
+            return self.open_noisy(words, queries=queries, phase=0, places=places)
+        return open_sum(
+            words,
+            queries=queries,
+            classes=self._terms.classes,
+            total_votes=self._votes_of(places),
+        )
+
+    def open_noisy(
+        self, words: NDArray[np.int64], *, queries: int, phase: int, places: Sequence[int]
+    ) -> NoisyHistogram:
+        """Check the rows of a sum that holds the parties' noise.
+
+        Args:
+            words: The sum; shape (queries * classes,).
+            queries: Rows of it.
+            phase: Which vector of the batch it is of, from 0.
+            places: Seats of the parties whose vectors are in it, by number.
+
+        Raises:
+            RowSumError: a row is not what these parties' votes come to.
+        """
+        noise, senders = noise_of(self._terms, phase=phase), len(places)
+        shape = {"queries": queries, "classes": self._terms.classes}
+        return open_noisy_sum(
+            words,
+            **shape,
+            total_votes=self._votes_of(places),
+            sigma=noise.sum_sigma(senders),
+            row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
+        )
+
+    def decide(
+        self, opened: SummedHistogram | NoisyHistogram, *, rule: Rule, left: Outcomes
+    ) -> NoisyRelease:
+        """Turn an opened sum into labels; adds noise only where it is the coordinator's to add.
+
+        Args:
+            opened: The sum.
+            rule: What decides its batch.
+            left: What the caps allow.
+        """
+        if isinstance(opened, NoisyHistogram):
+            assert isinstance(rule, DistributedGaussianMax)
+            return rule.label(opened, max_answers=left.answers)
+        assert not isinstance(rule, DistributedMechanism)
+        release = rule.release(
+            opened,
+            noise=NoisePlan(),
+            random_bytes=self._noise_bytes,
+            max_answers=left.answers,
+            max_refusals=left.refusals,
+        )
+        if self._meter is not None:
+            self._meter.add(opened.counts, release, rule=rule)
+        return release
+
+    def _votes_of(self, places: Sequence[int]) -> int:
+        """Votes per query of some parties."""
+        return sum(self._terms.quotas[place] for place in places)
+
+
+def digest_of_predictions(predictions: NDArray[np.float64] | None) -> bytes:
+    """Return the digest of what the student believed, for a batch's terms; empty without any."""
+    if predictions is None:
+        return b""
+    shape = ",".join(str(size) for size in predictions.shape)
+    body = np.ascontiguousarray(predictions, dtype="<f8").tobytes()
+    return hashlib.sha256(f"pate-fed predictions {shape}\n".encode() + body).digest()

@@ -1,0 +1,157 @@
+"""Frames to the parties of a run, and what became of each: heard, silent, refused, or broken.
+
+Who misses a settlement hears of it with the next message: its history has to be the others'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from coordinator.errors import PartyFailedError, PartyRefusedError
+from coordinator.labeling.roster import Roster
+from coordinator.stages import OnStage, Stage
+from coordinator.transport import Silence, Transport
+from protocols import wire
+from protocols.errors import LateMessageError, ProtocolError, RefusedError
+from protocols.rounds import CoordinatorRound
+
+SETUP_ANSWER_BYTES = 5 * 2**20
+"""Largest answer while a run is set up: a bundle of envelopes."""
+
+_MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
+"""Settlements that fit into a packet with what comes behind them."""
+
+_NOTHING = "no answer"
+"""Why there is no answer where an empty packet came."""
+
+_ABSENT = Silence("not reached")
+_CODE = re.compile(r"PF-\d{3}")
+
+Failures = dict[bytes, PartyFailedError]
+"""Who failed, by seat; those of one exchange in seat order."""
+
+
+class SilenceError(Exception):
+    """No packet came; `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+class Messenger:
+    """Carries a run's frames to its parties, and gives their answers to the round.
+
+    Args:
+        transport: Reaches the nodes.
+        run: Takes the answers.
+        roster: The parties, and where they were found.
+        on_stage: Called when each party's answer was taken.
+    """
+
+    def __init__(
+        self, *, transport: Transport, run: CoordinatorRound, roster: Roster, on_stage: OnStage
+    ) -> None:
+        self._transport = transport
+        self._round = run
+        self._roster = roster
+        self._on_stage = on_stage
+        self._words = 0
+        self._unheard = {seat: run.unheard(seat) for seat in run.seats}
+
+    def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
+        """Send frames by party and take all answers; return who failed."""
+        nodes = self._roster.nodes
+        packets = {nodes[seat]: wire.pack(items) for seat, items in frames.items() if seat in nodes}
+        answers = self._transport.exchange(packets) if packets else {}
+        failures: Failures = {}
+        for seat in frames:
+            try:
+                for frame in self.read(answers.get(nodes.get(seat, -1), _ABSENT)):
+                    self._receive(frame, seat)
+                if seat in self._round.missing:
+                    failures[seat] = self._silent(seat, _NOTHING)
+            except ProtocolError as error:
+                failures[seat] = self._failed(seat, error)
+            except SilenceError as error:
+                failures[seat] = self._silent(seat, error.code)
+            self._on_stage(Stage.HEARD)
+        return failures
+
+    def tell(self, frame: bytes, *, only: Collection[bytes] | None = None) -> Failures:
+        """Send a frame to all, or to some, behind the settlements each may not have heard of.
+
+        Who missed more than a packet holds is told a part of it, and is silent until it has all.
+        Who missed a batch needs them all; one that comes twice changes nothing.
+        """
+        frames = {
+            seat: told[:_MOST_TOLD] if len(told) > _MOST_TOLD else [*told, frame]
+            for seat, told in self._unheard.items()
+            if only is None or seat in only
+        }
+        failures = self.exchange(frames)
+        for seat, sent in frames.items():
+            # A part of what it missed is answered by nothing at all.
+            heard = _NOTHING if sent[-1] is not frame else None
+            cause = failures[seat].cause if seat in failures else None
+            if cause == heard:
+                del self._unheard[seat][: len(sent)]
+        return failures
+
+    def note_settled(self, settlement: bytes) -> None:
+        """Let all parties hear of a settlement, with the next message."""
+        for told in self._unheard.values():
+            told.append(settlement)
+
+    def expect_vectors(self, words: int) -> None:
+        """Let answers be as long as vectors of so many words need."""
+        self._words = words
+
+    def read(self, answer: bytes | Silence) -> list[bytes]:
+        """Return the frames of an answer.
+
+        Raises:
+            SilenceError: there is none.
+            ProtocolError: it is malformed or too long.
+        """
+        if isinstance(answer, Silence):
+            raise SilenceError(answer.code)
+        return wire.unpack(answer, max_bytes=self._max_answer_bytes)
+
+    @property
+    def _max_answer_bytes(self) -> int:
+        words = max(self._words, 1)
+        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.most_share_bytes)
+
+    def _receive(self, frame: bytes, seat: bytes) -> None:
+        """Take a frame. What was under way for too long is refused, and is no fault."""
+        try:
+            self._round.receive(frame, peer=seat)
+        except LateMessageError:
+            return
+
+    def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
+        """Put the party's name to what it sent."""
+        name = self._roster.name(seat)
+        if isinstance(error, RefusedError):
+            cause = cause_of(error)
+            return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
+        return PartyFailedError(error.must, error.got, party=name, cause=error.code)
+
+    def _silent(self, seat: bytes, code: str) -> PartyFailedError:
+        name = self._roster.name(seat)
+        return PartyFailedError(
+            "every party must answer", "none", party=name, cause=code, is_silent=True
+        )
+
+
+def require_no(failures: Failures) -> None:
+    """Raise the first of the failures, if there is one."""
+    for failure in failures.values():
+        raise failure
+
+
+def cause_of(error: RefusedError) -> str:
+    """Code of a refusal. The text is the party's: only a code may go on to screens and reports."""
+    return error.reason if _CODE.fullmatch(error.reason) else error.code

@@ -1,0 +1,76 @@
+"""Who takes part in a run, in seat order, and what is known of each: its node, its refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pate_fed.votes import TeacherWeights
+from protocols.identity import PublicIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A party of the federation, as the coordinator enrolled it.
+
+    Attributes:
+        name: What people call it.
+        identity: Its pinned identity.
+        weights: Votes that each of its teachers casts per query.
+        node: Number of its node; None where nobody knows it before it signs, or nobody let it in
+            yet. To name it if it never signs.
+    """
+
+    name: str
+    identity: PublicIdentity
+    weights: TeacherWeights
+    node: int | None = None
+
+
+class Roster:
+    """The parties of one run. A party's seat is its fingerprint.
+
+    Args:
+        members: The parties, as `in_seat_order` gives them.
+        statements: Frames in which parties signed their journals' counters in earlier runs, by
+            fingerprint; of others, too.
+
+    Attributes:
+        members: The parties, in seat order.
+        statements: Those of its parties.
+        nodes: At which node a party was found, by seat.
+        refusals: Code of the refusal of each party that refused when it was asked last, by seat.
+    """
+
+    def __init__(self, members: tuple[Member, ...], statements: Mapping[bytes, bytes]) -> None:
+        self.members = members
+        self._by_seat = {member.identity.fingerprint: member for member in members}
+        self.statements = {
+            seat: frame for seat, frame in statements.items() if seat in self._by_seat
+        }
+        self.nodes: dict[bytes, int] = {}
+        self.refusals: dict[bytes, str] = {}
+
+    @property
+    def identities(self) -> dict[bytes, PublicIdentity]:
+        """Pinned identities, by seat."""
+        return {seat: member.identity for seat, member in self._by_seat.items()}
+
+    def name(self, seat: bytes) -> str:
+        """Return what people call a party."""
+        return self._by_seat[seat].name
+
+    def names(self, seats: Iterable[bytes]) -> tuple[str, ...]:
+        """Return what people call some of the parties, in seat order."""
+        wanted = frozenset(seats)
+        return tuple(member.name for seat, member in self._by_seat.items() if seat in wanted)
+
+    def said_by(self, seat: bytes) -> list[bytes]:
+        """Return what a party signed of its journal's counter in an earlier run, if anything."""
+        return [self.statements[seat]] if seat in self.statements else []
+
+
+def in_seat_order(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Return parties in the order of their seats."""
+    by_seat = {member.identity.fingerprint: member for member in members}
+    return tuple(by_seat[seat] for seat in sorted(by_seat))
