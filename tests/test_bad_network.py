@@ -58,15 +58,15 @@ COURSES: dict[str, tuple[int, int, Course]] = {
         Runs(5, "masked", at_parties=True),
     ),
 }
-"""Schedules to be played through each course: for every change, and in exhaustive runs more."""
+"""Schedules to be played through each course: those that there have to be, and more."""
 SHARE = 10
-"""One of so many is played in every test run, the others in slow ones."""
+"""One of so many is played in every test run, the others in exhaustive ones."""
 QUOTAS = [
     pytest.param(name, quota, id=name + suffix, marks=marks)
     for name, (usual, more, _) in COURSES.items()
     for quota, suffix, marks in (
         (usual // SHARE, "", ()),
-        (usual - usual // SHARE, ", most", pytest.mark.slow),
+        (usual - usual // SHARE, ", most", pytest.mark.exhaustive),
         (more, ", more", pytest.mark.exhaustive),
     )
     if quota

@@ -17,6 +17,7 @@ import pytest
 from coordinator import cli
 from pate_fed import __version__
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
+from tests.support.markers import more
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -553,7 +554,7 @@ class TestWhole:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay_s", [1.0, 5.0, 6.5, 8.0, 9.5])
+@pytest.mark.parametrize("delay_s", [1.0, more(5.0), more(6.5), 8.0, more(9.5)])
 def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(tmp_path: Path, delay_s: float) -> None:
     started = subprocess.Popen(
         [

@@ -13,6 +13,7 @@ import pytest
 from pate_fed.accounting import EntryState
 from tests.support import postgres
 from tests.support.deployed import CLASSES, LABEL, NAMES, Deployed, deployed, true_class
+from tests.support.markers import more
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def released(federation: Deployed, out: Path) -> dict[int, str]:
         return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", [more("sqlite"), "postgresql"])
 def test_from_invitations_to_labels(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -78,7 +79,7 @@ def test_from_invitations_to_labels(
             assert sorted(hospital.asked) == sorted(labels)
 
 
-@pytest.mark.parametrize("stage", ["planned", "opened", "stored"])
+@pytest.mark.parametrize("stage", [more("planned"), more("opened"), "stored"])
 def test_a_killed_service_is_followed_by_one_that_goes_on(tmp_path: Path, stage: str) -> None:
     """SIGKILL of the service between two lines of it; its SuperLink ends with it."""
     with deployed(tmp_path) as federation:

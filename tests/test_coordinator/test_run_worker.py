@@ -35,6 +35,7 @@ from protocols import wire
 from protocols.messages import Plan
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
+from tests.support.markers import more
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -665,7 +666,7 @@ STAGES = (
     [
         *(pytest.param("additive", stage, id=f"additive, {stage}") for stage in STAGES),
         *(
-            pytest.param("masked", stage, id=f"masked, {stage}", marks=pytest.mark.slow)
+            more("masked", stage, id=f"masked, {stage}")
             for stage in (*STAGES, Stage.SURVIVORS_FIXED)
         ),
     ],

@@ -135,6 +135,7 @@ def test_a_supernode_that_is_killed_in_the_middle_of_a_batch_is_waited_for_by_na
     assert south.standing.supernode_starts > starts
 
 
+@pytest.mark.exhaustive
 def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFederation) -> None:
     """It joined through it, and only the proxy knows the name of the coordinator."""
     hospital, proxy = federation.hospitals[PROXIED], federation.proxy
@@ -162,6 +163,7 @@ def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFedera
     assert sum(map(len, proxy.streams)) > carried + answers > carried
 
 
+@pytest.mark.exhaustive
 def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_run(
     federation: WholeFederation,
 ) -> None:
@@ -233,6 +235,7 @@ def test_a_hospital_whose_database_may_not_be_written_any_more_answers_nothing_a
     require_mended(federation, "read-only", hospital)
 
 
+@pytest.mark.exhaustive
 def test_a_hospital_whose_clock_is_an_hour_ahead_is_waited_for_and_its_doctor_says_why(
     federation: WholeFederation,
 ) -> None:
@@ -244,6 +247,7 @@ def test_a_hospital_whose_clock_is_an_hour_ahead_is_waited_for_and_its_doctor_sa
     require_whole(federation, "ahead", before)
 
 
+@pytest.mark.exhaustive
 def test_a_coordinator_whose_clock_jumps_an_hour_and_back_loses_nothing(
     federation: WholeFederation,
 ) -> None:

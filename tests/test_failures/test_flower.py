@@ -46,6 +46,7 @@ def ask(federation: Deployed, *, patience_s: float) -> None:
     coordinator.close()
 
 
+@pytest.mark.exhaustive
 def test_a_service_that_is_told_to_end_within_an_exchange_ends_soon_and_its_run_is_taken_up(
     tmp_path: Path,
 ) -> None:

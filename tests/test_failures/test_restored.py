@@ -12,9 +12,9 @@ from coordinator.run_queue import RunState
 from coordinator.stages import Stage
 from pate_fed.accounting import EntryState
 from tests.support.invariants import Seen, require_sound
+from tests.support.markers import more
 from tests.support.process_federation import DiesAt, ProcessFederation, process_federation
 
-FORMS = ("additive", "masked")
 pytestmark = pytest.mark.slow
 
 
@@ -27,7 +27,7 @@ def charges(seen: Seen) -> list[int]:
     return [len(one.ledger.entries) for one in seen.hospitals]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [more("additive"), "masked"])
 def test_what_was_asked_after_the_backup_is_not_answered_again(tmp_path: Path, form: str) -> None:
     with process_federation(tmp_path, form) as federation:
         federation.make_task("first", seed=1)
@@ -56,7 +56,7 @@ def test_what_was_asked_after_the_backup_is_not_answered_again(tmp_path: Path, f
         assert federation_labels(seen, "second") is None
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["additive", more("masked")])
 def test_a_run_that_ended_since_the_backup_does_not_go_on_from_it(
     tmp_path: Path, form: str
 ) -> None:

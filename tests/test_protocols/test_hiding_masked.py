@@ -23,6 +23,7 @@ from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets
 from tests.support.cheating import Cheat
 from tests.support.chi_square import FALSE_ALARMS, independence, uniformity
+from tests.support.markers import more
 
 N, RUNS = 5, 2**16
 """t = 4 and c = 2."""
@@ -143,7 +144,7 @@ def over_runs(closed: set[int], *, bits: int, keystream: Keystream = ctr_keystre
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stories", "bits"), [((True, False, False), 8), ((True, True, True), 16)], ids=str
+    ("stories", "bits"), [more((True, False, False), 8), ((True, True, True), 16)], ids=str
 )
 def test_over_many_runs_with_c_parties_a_y_is_independent_of_its_votes(
     stories: tuple[bool, ...], bits: int

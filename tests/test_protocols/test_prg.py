@@ -159,7 +159,7 @@ def test_2_to_the_12_keys_give_as_many_streams() -> None:
     assert _distinct_streams(2**12) == 2**12
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_2_to_the_20_keys_give_as_many_streams() -> None:
     # By chance two of 2^20 streams agree in 64 bits with probability 2^-25.
     assert _distinct_streams(2**20) == 2**20
