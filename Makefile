@@ -16,13 +16,13 @@ federation-demo: $(VENV)/.installed  ## coordinator and hospitals as processes o
 	$(BIN)/python docs/examples/federation_demo --out $(FEDERATION_RUN)
 
 test: $(VENV)/.installed-dev  ## install and run the tests
-	$(BIN)/python -m pytest -n auto --durations 20 -m "not slow and not exhaustive"
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m "not slow and not exhaustive"
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
-	$(BIN)/python -m pytest -n auto --durations 20 -m "slow and not exhaustive"
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m "slow and not exhaustive"
 
 test-exhaustive: $(VENV)/.installed-dev  ## run every test that is too long for each change
-	$(BIN)/python -m pytest -n auto --durations 20 -m exhaustive
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m exhaustive
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json

@@ -656,7 +656,7 @@ def test_neither_a_clean_sum_nor_votes_nor_noise_is_held_sent_or_logged(
 
     def noting(self: DistributedNoise, *arguments: Any, **named: Any) -> NoiseShare:
         share = draw(self, *arguments, **named)
-        drawn.extend(numbers for row in share.counts if (numbers := odd(row)))
+        drawn.extend(numbers for row in share.counts if len(numbers := odd(row)) >= 2)
         return share
 
     monkeypatch.setattr(DistributedNoise, "draw", noting)
@@ -684,9 +684,9 @@ def test_neither_a_clean_sum_nor_votes_nor_noise_is_held_sent_or_logged(
     assert len(drawn) > 8
     assert found == []
     for numbers in (MARKERS, *clean, *drawn):
-        for packet in federation.transport.packets:
-            assert findings(packet, numbers) == []
-        assert findings(caplog.text.encode(), numbers) == []
+        least = 2 if numbers in drawn else 1  # one number of noise may be any
+        for said in (*federation.transport.packets, caplog.text.encode()):
+            assert findings(said, numbers, least=least) == []
 
 
 def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,40 +44,60 @@ def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
     return np.repeat(column[:, None], len(batch), axis=1)
 
 
-def forms_of(number: int) -> dict[str, bytes]:
-    """Byte forms of one count that are looked for literally.
+_SHORT = ("4 bytes, little-endian", "4 bytes, big-endian")
+"""Forms of which one turns up by chance once in 4e9 places. A run has up to 1e6 random bytes, and is
+searched several times for tens of numbers: one was found so. Two of one row are no chance."""
 
-    A 4-byte form turns up by chance once in 4e9 places; a run has some 1e5 random bytes.
-    """
+
+def forms_of(number: int) -> dict[str, bytes]:
+    """Byte forms of one count that are looked for literally."""
     return {
-        "4 bytes, little-endian": struct.pack("<I", number % 2**32),
-        "4 bytes, big-endian": struct.pack(">I", number % 2**32),
+        _SHORT[0]: struct.pack("<I", number % 2**32),
+        _SHORT[1]: struct.pack(">I", number % 2**32),
         "float, little-endian": struct.pack("<d", float(number)),
         "float, big-endian": struct.pack(">d", float(number)),
     }
 
 
-def findings(data: bytes, numbers: tuple[int, ...] = MARKERS) -> list[str]:
-    """Name every form in which one of the counts is in `data`."""
+def findings(data: bytes, numbers: tuple[int, ...] = MARKERS, *, least: int = 1) -> list[str]:
+    """Name every form in which counts of one row are in `data`.
+
+    Args:
+        data: What is searched.
+        numbers: The counts.
+        least: How many of them have to be there in one form; in 4 bytes two, if there are two.
+    """
     found = []
+    all_forms = {number: forms_of(number) for number in numbers}
+    for name in forms_of(0):
+        there = [number for number, forms in all_forms.items() if forms[name] in data]
+        if len(there) >= max(least, min(2, len(all_forms)) if name in _SHORT else 1):
+            found += [f"{number} as {name}" for number in there]
+    texts = _texts(data, numbers)
+    return found + [text for each in texts.values() for text in each if len(texts) >= least]
+
+
+def _texts(data: bytes, numbers: tuple[int, ...]) -> dict[int, list[str]]:
+    """Name every way in which counts are written in `data`, by count."""
+    found: dict[int, list[str]] = {}
     for number in numbers:
-        found += [f"{number} as {name}" for name, form in forms_of(number).items() if form in data]
         digits = hex(abs(number))[2:]
         for text in (str(number), f"{number:_}", f"{number:,}", digits):
             around = rb"\b0x%s\b" if text == digits else _NOT_A_NUMBER_AROUND
             # The plain search is quick, and finds next to nothing in next to all data.
             if text.encode() in data and re.search(around % re.escape(text.encode()), data):
-                found.append(f"{number} as text {text}")
+                found.setdefault(number, []).append(f"{number} as text {text}")
     return found
 
 
-def findings_in_files(folder: Path, numbers: tuple[int, ...] = MARKERS) -> list[str]:
-    """Look into every file below a folder, and at their names."""
+def findings_in_files(
+    folder: Path, numbers: tuple[int, ...] = MARKERS, *, least: int = 1
+) -> list[str]:
+    """Look into every file below a folder, and at their names; arguments as `findings` has them."""
     found = []
     for path in sorted(folder.rglob("*")):
-        found += [f"{path.name}: {what}" for what in findings(path.name.encode(), numbers)]
-        if path.is_file():
-            found += [f"{path.name}: {what}" for what in findings(path.read_bytes(), numbers)]
+        for part in (path.name.encode(), path.read_bytes() if path.is_file() else b""):
+            found += [f"{path.name}: {what}" for what in findings(part, numbers, least=least)]
     return found
 
 
@@ -153,8 +173,16 @@ def _parts(item: Any) -> list[Any]:
     return [*values, *getattr(item, "__dict__", {}).values()]
 
 
-def held_in_memory(*roots: Any, rows: Iterable[tuple[int, ...]] = (MARKERS,)) -> list[str]:
-    """Name the arrays and bytes reachable from `roots` that hold one of the rows of counts."""
+def held_in_memory(
+    *roots: Any, rows: Iterable[tuple[int, ...]] = (MARKERS,), least: int = 1
+) -> list[str]:
+    """Name the arrays and bytes reachable from `roots` that hold one of the rows of counts.
+
+    Args:
+        roots: Where to begin.
+        rows: The rows.
+        least: How many counts have to be in bytes, as `findings` has it; in an array, all of a row.
+    """
     wanted = [set(row) for row in rows]
     numbers = tuple(sorted(set().union(*wanted)))
     found = []
@@ -163,7 +191,7 @@ def held_in_memory(*roots: Any, rows: Iterable[tuple[int, ...]] = (MARKERS,)) ->
             there = set(item.ravel()[np.isin(item.ravel(), numbers)].tolist())
             if any(row <= there for row in wanted):
                 found.append(f"an array of shape {item.shape}")
-        elif isinstance(item, bytes | bytearray) and findings(bytes(item), numbers):
+        elif isinstance(item, bytes | bytearray) and findings(bytes(item), numbers, least=least):
             found.append(f"{len(item)} bytes")
     return found
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import struct
 import traceback
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -65,10 +67,35 @@ CANARIES = [
 ]
 
 
+def findings_in_memory(data: bytes, *, least: int = 1) -> list[str]:
+    return held_in_memory([data], least=least)
+
+
+def findings_in_a_file(data: bytes, *, least: int = 1) -> list[str]:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "kept").write_bytes(data)
+        return findings_in_files(Path(folder), least=least)
+
+
 class TestSearch:
     @pytest.mark.parametrize("leak", CANARIES)
     def test_it_finds_what_is_there(self, leak: bytes) -> None:
         assert findings(b"before\0" + leak + b"\nafter")
+
+    @pytest.mark.parametrize("form", ["<I", ">I"])
+    def test_two_counts_of_a_row_in_four_bytes_are_found_and_one_may_be_chance(
+        self, form: str
+    ) -> None:
+        one, other = (struct.pack(form, number) for number in MARKERS[1:])
+        for found in (findings, findings_in_memory, findings_in_a_file):
+            assert found(b"before" + one + b"between" + other)
+            assert found(b"before" + one + b"between" + other, least=2)
+            assert not found(b"before" + one)
+
+    def test_of_small_numbers_two_have_to_be_there(self) -> None:
+        assert findings(b"took 0.20242 s", (20_242, -10_163))
+        assert not findings(b"took 0.20242 s", (20_242, -10_163), least=2)
+        assert findings(b"[20242, -10163]", (20_242, -10_163), least=2)
 
     def test_it_finds_nothing_in_numbers_alike(self) -> None:
         digests = b"104729aa 0104729 f350377 224737e9 1047290"
