@@ -45,8 +45,8 @@ def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
 
 
 _SHORT = ("4 bytes, little-endian", "4 bytes, big-endian")
-"""Forms of which one turns up by chance once in 4e9 places. A run has up to 1e6 random bytes, and is
-searched several times for tens of numbers: one was found so. Two of one row are no chance."""
+"""Forms of which one turns up by chance once in 4e9 places. A run has up to 1e6 random bytes, and
+is searched several times for tens of numbers: one was found so. Two of one row are no chance."""
 
 
 def forms_of(number: int) -> dict[str, bytes]:
