@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import re
 import secrets
@@ -441,6 +442,7 @@ def test_rays_engine_gives_the_same_labels(pate_fed: Command, table: Path, tmp_p
     assert ended.code == 0, ended.err
     assert (ray / "labels.csv").read_bytes() == (local / "labels.csv").read_bytes()
     assert (ray / "privacy.json").read_bytes() == (local / "privacy.json").read_bytes()
+    gc.collect()  # Ray's processes and files would warn in the middle of another test
 
 
 def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_path: Path) -> None:
