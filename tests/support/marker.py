@@ -44,16 +44,14 @@ def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
     return np.repeat(column[:, None], len(batch), axis=1)
 
 
-_SHORT = ("4 bytes, little-endian", "4 bytes, big-endian")
-"""Forms of which one turns up by chance once in 4e9 places. A run has up to 1e6 random bytes, and
-is searched several times for tens of numbers: one was found so. Two of one row are no chance."""
-
-
 def forms_of(number: int) -> dict[str, bytes]:
-    """Byte forms of one count that are looked for literally."""
+    """Byte forms of one count that are looked for literally.
+
+    A 4-byte form turns up by chance once in 4e9 places; a run has up to 1e6 random bytes.
+    """
     return {
-        _SHORT[0]: struct.pack("<I", number % 2**32),
-        _SHORT[1]: struct.pack(">I", number % 2**32),
+        "4 bytes, little-endian": struct.pack("<I", number % 2**32),
+        "4 bytes, big-endian": struct.pack(">I", number % 2**32),
         "float, little-endian": struct.pack("<d", float(number)),
         "float, big-endian": struct.pack(">d", float(number)),
     }
@@ -65,13 +63,14 @@ def findings(data: bytes, numbers: tuple[int, ...] = MARKERS, *, least: int = 1)
     Args:
         data: What is searched.
         numbers: The counts.
-        least: How many of them have to be there in one form; in 4 bytes two, if there are two.
+        least: How many of them have to be there in one form. Of many numbers that are drawn anew in
+            each run, and are not odd in themselves, one is found by chance now and then.
     """
     found = []
     all_forms = {number: forms_of(number) for number in numbers}
     for name in forms_of(0):
         there = [number for number, forms in all_forms.items() if forms[name] in data]
-        if len(there) >= max(least, min(2, len(all_forms)) if name in _SHORT else 1):
+        if len(there) >= least:
             found += [f"{number} as {name}" for number in there]
     texts = _texts(data, numbers)
     return found + [text for each in texts.values() for text in each if len(texts) >= least]

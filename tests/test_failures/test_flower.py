@@ -74,7 +74,7 @@ def test_a_service_that_is_told_to_end_within_an_exchange_ends_soon_and_its_run_
         assert federation.service is not None
         assert federation.service.returncode == 0, federation.log
         assert not has_voted.is_set()  # nobody waited for the answer, nor for its time to be over
-        assert took_s < EXCHANGE_S / 3
+        assert took_s < EXCHANGE_S / 10
         with pytest.raises(ProcessLookupError):  # nothing of it is left behind
             os.kill(federation.service.pid, 0)
         may_end.set()
