@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.node import Vote
-from party.service import PartyService, serve
+from party.service import PartyService
+from party.serving import serve
 from party.site import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
@@ -22,7 +23,7 @@ from pate_fed.queries import QueryBatch
 
 def votes_of(site: Site, task: LearningTask) -> Vote:
     """Teachers that cost nothing: what is measured is what carries their votes."""
-    rng = np.random.default_rng(list(site.settings.party.encode()))
+    rng = np.random.default_rng(list(site.membership().settings.party.encode()))
 
     def vote(batch: QueryBatch) -> NDArray[np.int64]:
         size = (site.settings.teachers, len(batch.indices))

@@ -168,7 +168,7 @@ class Deployment:
                 policy=policy,
             )
             site = site.save(settings)
-            door = CoordinatorDoor(site, clock=time.time)
+            door = CoordinatorDoor(site.membership(), clock=time.time)
             door.join(invitation.token)
             door.close()
             words = spoken(site.identity.fingerprint)
@@ -177,7 +177,7 @@ class Deployment:
         coordinator.close()
         for site in self.sites:
             self._approve(site, tasks)
-            self.start(site.settings.party, "benchmarks.deployed_hospital", site.folder)
+            self.start(site.membership().settings.party, "benchmarks.deployed_hospital", site.folder)
 
     def _approve(self, site: Site, tasks: list[LearningTask]) -> None:
         """Do what the people of a hospital do."""
@@ -187,7 +187,7 @@ class Deployment:
             records = SiteRecords(database, clock=time.time)
             for other in self.sites:
                 if other is not site:
-                    name, key = other.settings.party, other.identity.public
+                    name, key = other.membership().settings.party, other.identity.public
                     records.add_pin(name, key, how="telephone", by="benchmark")
             for task in tasks:
                 records.ask(Subject.POOL, task.pool.digest)

@@ -86,6 +86,7 @@ def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
         case RunAccepted(run_id, terms, scope):
             return AuditKind.RUN_ACCEPTED, {
                 "run": run_id,
+                "coordinator": scope.coordinator,
                 "terms": scope.digest,
                 "parties": len(scope.seats),
                 "mechanism": terms.mechanism,
@@ -93,7 +94,11 @@ def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
             }
         case RunRefused(_, reason, scope):
             digest = hashlib.sha256(scope.terms).digest()
-            return AuditKind.RUN_REFUSED, {"code": reason.value, "terms": digest}
+            return AuditKind.RUN_REFUSED, {
+                "code": reason.value,
+                "coordinator": scope.coordinator,
+                "terms": digest,
+            }
         case BatchAccepted(run_id, _, plan_digest, queries, phase):
             return AuditKind.BATCH_ANSWERED, {
                 "run": run_id,

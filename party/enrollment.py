@@ -15,8 +15,8 @@ import httpx
 
 from party.audit import read_head
 from party.errors import EnrollmentError
+from party.membership import CA_FILE, SiteMembership
 from party.proxy import Proxy, proxy_to
-from party.site import Site
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
@@ -30,7 +30,7 @@ class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
     Args:
-        site: The hospital's folder.
+        joined: The membership of its federation.
         clock: Unix time, in seconds.
         transport: What carries requests; None for a socket. `HTTPS_PROXY` is honoured.
 
@@ -40,18 +40,18 @@ class CoordinatorDoor:
 
     def __init__(
         self,
-        site: Site,
+        joined: SiteMembership,
         *,
         clock: Callable[[], float],
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._site = site
+        self._joined = joined
         self._clock = clock
-        self._identity = site.identity
+        self._identity = joined.identity
         self._client = httpx.Client(
-            base_url=f"https://{site.settings.address}",
+            base_url=f"https://{joined.settings.address}",
             timeout=_TIMEOUT_S,
-            transport=transport or _transport(site),
+            transport=transport or _transport(joined),
             follow_redirects=False,
             trust_env=False,  # the proxy is found as the doctor finds it
         )
@@ -63,11 +63,11 @@ class CoordinatorDoor:
             EnrollmentError: the coordinator cannot be reached, is another one, or refused.
         """
         request = JoinRequest(
-            coordinator=self._site.coordinator.fingerprint,
+            coordinator=self._joined.coordinator.fingerprint,
             token=token,
-            party_name=self._site.settings.party,
+            party_name=self._joined.settings.party,
             identity_key=self._identity.public.key,
-            node_key=self._site.node_public_key,
+            node_key=self._joined.node_public_key,
             asked_at=int(self._clock()),
         )
         return self._membership("join", wire.sign(request, self._identity).frame)
@@ -85,7 +85,7 @@ class CoordinatorDoor:
             EnrollmentError: see `join`.
         """
         query = MembershipQuery(
-            self._site.coordinator.fingerprint,
+            self._joined.coordinator.fingerprint,
             self._identity.fingerprint,
             int(self._clock()),
             audit_head,
@@ -102,7 +102,7 @@ class CoordinatorDoor:
         content = bytearray()
         while True:
             query = PoolQuery(
-                self._site.coordinator.fingerprint,
+                self._joined.coordinator.fingerprint,
                 self._identity.fingerprint,
                 digest,
                 len(content),
@@ -118,7 +118,7 @@ class CoordinatorDoor:
     def _membership(self, name: str, frame: bytes) -> Membership:
         try:
             signed = wire.decode(self._post(name, frame))
-            signed.verify(self._site.coordinator)
+            signed.verify(self._joined.coordinator)
             answer = wire.expect(signed, Membership)
         except ProtocolError as error:
             raise EnrollmentError(
@@ -144,7 +144,7 @@ class CoordinatorDoor:
             answer = self._client.post(PREFIX + name, content=frame)
         except httpx.HTTPError as error:
             raise EnrollmentError(
-                f"the coordinator at {self._site.settings.address} must be reachable: "
+                f"the coordinator at {self._joined.settings.address} must be reachable: "
                 "`pate-party doctor` tells what is in the way",
                 type(error).__name__,
             ) from error
@@ -170,17 +170,17 @@ class CoordinatorDoor:
         self._client.close()
 
 
-def ask_membership(site: Site, *, clock: Callable[[], float] = time.time) -> Membership:
+def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
     """Ask the coordinator once how this hospital stands, and who the others are.
 
     Args:
-        site: The hospital's folder.
+        joined: The membership of its federation.
         clock: Unix time, in seconds.
 
     Raises:
         EnrollmentError: see `CoordinatorDoor.join`.
     """
-    with closing(CoordinatorDoor(site, clock=clock)) as door:
+    with closing(CoordinatorDoor(joined, clock=clock)) as door:
         return door.membership()
 
 
@@ -200,13 +200,13 @@ def _proxy(address: str) -> Proxy | None:
     return proxy_to(address.rpartition(":")[0].strip("[]"), os.environ)
 
 
-def _transport(site: Site) -> httpx.HTTPTransport:
-    proxy = _proxy(site.settings.address)
+def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
+    proxy = _proxy(joined.settings.address)
     # This CA and no other: what the machine trusts besides is not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_verify_locations(cafile=str(site.path("ca.crt")))
+        context.load_verify_locations(cafile=str(joined.path(CA_FILE)))
     except OSError as error:
         raise EnrollmentError(
             "ca.crt must be as the invitation brought it", type(error).__name__

@@ -9,6 +9,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |  |- JournalDamagedError   PF-332  it does not fit itself
     |  `- JournalStorageError   PF-333  it cannot be read or written
     |- SiteError         PF-340  a site's folder that cannot be made or used
+    |  `- MembershipError PF-375  a federation that must be named, or that cannot be joined twice
     |- EnrollmentError   PF-341  a coordinator that cannot be joined
     |- WordsDifferError  PF-342  a fingerprint whose words are others
     |- PinError          PF-343  a peer that cannot be pinned, or is not
@@ -112,6 +113,12 @@ class SiteError(PartyError):
     """A site's folder that cannot be made or used."""
 
     code = "PF-340"
+
+
+class MembershipError(SiteError):
+    """A federation that must be named, that this hospital is not in, or that it is in already."""
+
+    code = "PF-375"
 
 
 class EnrollmentError(PartyError):

@@ -103,6 +103,7 @@ class RunScope:
     """What a person approves of a run: all that stays the same when it is offered again.
 
     Attributes:
+        coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
         terms: As they came, canonical CBOR.
         seats: Fingerprints of all parties, in seat order.
         form: The secure sum.
@@ -113,6 +114,7 @@ class RunScope:
         dropouts: Parties that may be lost.
     """
 
+    coordinator: bytes
     terms: bytes
     seats: tuple[bytes, ...]
     form: str
@@ -131,6 +133,7 @@ class RunScope:
             seats: Fingerprints of all parties, in seat order.
         """
         return cls(
+            record.coordinator,
             record.terms,
             seats,
             record.form,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting import EntryState, PrivacyLedger
 
 
 class LedgerStore(ABC):
@@ -35,3 +35,20 @@ class MemoryLedgerStore(LedgerStore):
     def save(self, ledger: PrivacyLedger) -> None:
         """See `LedgerStore.save`."""
         self._ledger = ledger
+
+
+def forfeit_reserved(store: LedgerStore) -> int:
+    """Forfeit every charge that an earlier life of the node left open: nobody can settle it now.
+
+    The keys of its run were in that life's memory, so no settlement of it can be checked.
+
+    Returns:
+        How many there were.
+    """
+    ledger = before = store.load()
+    for entry in before.entries:
+        if entry.state is EntryState.RESERVED:
+            ledger = ledger.forfeit(entry.entry_id)
+    if ledger is not before:
+        store.save(ledger)
+    return sum(one is not other for one, other in zip(before.entries, ledger.entries, strict=True))

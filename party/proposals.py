@@ -47,12 +47,14 @@ class Proposal:
 
     Attributes:
         approval: As it was asked.
+        federation: Name of the federation whose coordinator asked.
         terms: Of the run that asked; None where a pool was approved beforehand.
         peers: The other parties: what our people call them, None if nobody checked them.
         cost: What it costs; None where it has no price, or not all is known.
     """
 
     approval: Approval
+    federation: str
     terms: RunTerms | None
     peers: tuple[tuple[bytes, str | None], ...]
     cost: Cost | None
@@ -84,14 +86,15 @@ def proposal_of(
     me = site.identity.public.fingerprint
     names = {pin.identity.fingerprint: pin.name for pin in pins}
     peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)
+    federation = site.federation_of(approval.coordinator)
     if not approval.terms:
-        return Proposal(approval, None, peers, None)
+        return Proposal(approval, federation, None, peers, None)
     try:
         terms = RunTerms.from_record(wire.decode_value(approval.terms))
     except (PateFedError, ProtocolError) as error:
         raise ApprovalError("terms must be as they came", "others") from error
     cost = _cost(terms, approval.seats.index(me), ledger) if me in approval.seats else None
-    return Proposal(approval, terms, peers, cost)
+    return Proposal(approval, federation, terms, peers, cost)
 
 
 def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> Cost | None:

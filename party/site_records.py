@@ -22,11 +22,11 @@ from protocols import wire
 from protocols.identity import PublicIdentity
 
 MOST_PENDING = 20
-"""Of each subject. So that nobody can fill the disk: while so much waits, nothing more is noted;
-what waits stays until a person decided."""
+"""Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
+more is noted; what waits stays until a person decided."""
 
 SHORTEST_DIGEST = 8
-_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership", "witness"
+_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
 
 
 class Subject(StrEnum):
@@ -54,6 +54,7 @@ class Approval:
     Attributes:
         subject: A pool or a run.
         digest: Of the pool, or of the run's `party.guard.RunScope`; 32 bytes.
+        coordinator: Fingerprint of the coordinator that asked: it holds for no other.
         state: Where it stands.
         asked_at: When it was first asked, Unix time in seconds.
         terms: Terms of the run that asked, as they came; canonical CBOR.
@@ -67,6 +68,7 @@ class Approval:
 
     subject: Subject
     digest: bytes
+    coordinator: bytes
     state: ApprovalState
     asked_at: float
     terms: bytes
@@ -84,7 +86,8 @@ class Decided:
 
     Attributes:
         pins: Whom they checked.
-        approved_pools: Digests of the pools that they approved.
+        approved_pools: By a coordinator's fingerprint, the digests of the pools that they approved
+            for it.
         approved_runs: As `party.guard.Consent` takes them: by the digest of what they approved, the
             id of the run that was answered under that approval; empty while none was.
         waiting: How much waits for a person.
@@ -95,12 +98,17 @@ class Decided:
     """
 
     pins: tuple[Pin, ...]
-    approved_pools: frozenset[bytes]
+    approved_pools: Mapping[bytes, frozenset[bytes]]
     approved_runs: Mapping[bytes, bytes]
     waiting: int
     is_paused: bool
     contradicted_at: int | None
     halted_at: int
+
+    @property
+    def pools(self) -> frozenset[bytes]:
+        """Digests of all pools that they approved, for whatever coordinator."""
+        return frozenset[bytes]().union(*self.approved_pools.values())
 
 
 class SiteRecords:
@@ -126,8 +134,8 @@ class SiteRecords:
             approvals = _approvals(session)
             return Decided(
                 _pins(session),
-                frozenset(_approved(approvals, Subject.POOL)),
-                _approved(approvals, Subject.RUN),
+                _pools(approvals),
+                _runs(approvals),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 _is_paused(session),
                 next((count for count, _ in _witness(session)), None),
@@ -158,7 +166,9 @@ class SiteRecords:
             same = (PinRow.name == name) | (PinRow.fingerprint == identity.fingerprint)
             if session.scalar(select(PinRow.name).where(same)) is not None:
                 raise PinError(
-                    "a peer must be pinned once: remove the old pin first", f"{name!r} again"
+                    "a peer must be pinned once: remove the old pin first, or name another peer "
+                    "otherwise with --as",
+                    f"{name!r} again",
                 )
             session.add(
                 PinRow(
@@ -218,6 +228,7 @@ class SiteRecords:
         subject: Subject,
         digest: bytes,
         *,
+        coordinator: bytes,
         terms: bytes = b"",
         seats: tuple[bytes, ...] = (),
         form: str = "",
@@ -233,6 +244,7 @@ class SiteRecords:
         Args:
             subject: A pool or a run.
             digest: Of it, 32 bytes.
+            coordinator: Fingerprint of the coordinator that asks.
             terms: Terms of the run that asked, as they came.
             seats: Fingerprints of all parties of that run.
             form: Secure sum of that run.
@@ -247,16 +259,17 @@ class SiteRecords:
             StorageError: it could not be stored.
         """
         with self._database.transaction() as session:
-            row = _row_of(session, subject, digest)
+            row = _row_of(session, subject, digest, coordinator)
             if row is not None and row.state == _APPROVED and row.run_id not in (None, run_id):
                 session.delete(row)
                 session.flush()
                 row = None
             if row is None:
-                _require_room(session, subject)
+                _require_room(session, subject, coordinator)
                 row = ApprovalRow(
                     kind=subject.value,
                     digest=digest,
+                    coordinator=coordinator,
                     state=ApprovalState.PENDING.value,
                     asked_at=self._clock(),
                     terms=terms,
@@ -267,38 +280,45 @@ class SiteRecords:
                 session.add(row)
                 self._log.append(
                     AuditKind.ASKED,
-                    {"subject": subject.value, "digest": digest},
+                    {"subject": subject.value, "digest": digest, "coordinator": coordinator},
                     at=row.asked_at,
                     session=session,
                 )
             return _approval_of(row)
 
-    def approve(self, subject: Subject, digest: bytes, *, by: str) -> Approval:
+    def approve(self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str) -> Approval:
         """Approve something that was asked, or rejected before.
 
         Raises:
             ApprovalError: it was never asked, or nobody is named.
             StorageError: it could not be stored.
         """
-        return self._decide(subject, digest, ApprovalState.APPROVED, AuditKind.APPROVED, by=by)
+        return self._decide(subject, digest, coordinator, ApprovalState.APPROVED, by=by)
 
-    def reject(self, subject: Subject, digest: bytes, *, by: str) -> Approval:
+    def reject(self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str) -> Approval:
         """Reject something that was asked, or approved before.
 
         Raises:
             ApprovalError: it was never asked, or nobody is named.
             StorageError: it could not be stored.
         """
-        return self._decide(subject, digest, ApprovalState.REJECTED, AuditKind.REJECTED, by=by)
+        return self._decide(subject, digest, coordinator, ApprovalState.REJECTED, by=by)
 
     def use(
-        self, digest: bytes, run_id: bytes, *, kind: AuditKind, detail: Mapping[str, Detail]
+        self,
+        digest: bytes,
+        run_id: bytes,
+        *,
+        coordinator: bytes,
+        kind: AuditKind,
+        detail: Mapping[str, Detail],
     ) -> None:
         """Put on record that a run is answered; from here on its approval holds for it alone.
 
         Args:
             digest: Of what was approved.
             run_id: The run, 32 bytes.
+            coordinator: Fingerprint of its coordinator.
             kind: What the record is about.
             detail: What it says.
 
@@ -307,7 +327,7 @@ class SiteRecords:
             StorageError: it could not be stored.
         """
         with self._database.transaction() as session:
-            row = _row_of(session, Subject.RUN, digest)
+            row = _row_of(session, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
             if row is None or row.state != _APPROVED or row.run_id not in (None, run_id):
                 raise ApprovalError("a run must be approved to be answered", "not so")
@@ -320,36 +340,49 @@ class SiteRecords:
             found = _approvals(session)
         return tuple(one for one in found if state in (None, one.state))
 
-    def find(self, digits: str) -> Approval:
+    def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
         """Return what a person means by the first digits of a digest.
+
+        Args:
+            digits: The first digits.
+            coordinator: Fingerprint of the coordinator that asked; None for whichever.
 
         Raises:
             ApprovalError: they mean nothing here, or more than one thing.
         """
         prefix = digits.strip().lower()
-        found = [one for one in self.approvals() if one.digest.hex().startswith(prefix)]
+        found = [
+            one
+            for one in self.approvals()
+            if one.digest.hex().startswith(prefix) and coordinator in (None, one.coordinator)
+        ]
         if len(prefix) < SHORTEST_DIGEST or len(found) != 1:
             raise ApprovalError(
                 f"a digest must be one of those listed, at least its first {SHORTEST_DIGEST} "
-                "digits",
+                "digits; name the --federation if two ask about the same",
                 f"{len(found)} that begin so",
             )
         return found[0]
 
     def _decide(
-        self, subject: Subject, digest: bytes, state: ApprovalState, kind: AuditKind, *, by: str
+        self, subject: Subject, digest: bytes, coordinator: bytes, state: ApprovalState, *, by: str
     ) -> Approval:
         _require_somebody(by)
         with self._database.transaction() as session:
-            row = _row_of(session, subject, digest)
+            row = _row_of(session, subject, digest, coordinator)
             if row is None:
                 raise ApprovalError("a decision must be about something that was asked", "another")
             if row.state != state.value:  # who says yes once more has said it of the same run
                 row.run_id = None
             row.state, row.decided_at, row.decided_by = state.value, self._clock(), by
             self._log.append(
-                kind,
-                {"subject": subject.value, "digest": digest, "by": by},
+                AuditKind(state.value),
+                {
+                    "subject": subject.value,
+                    "digest": digest,
+                    "coordinator": coordinator,
+                    "by": by,
+                },
                 at=row.decided_at,
                 session=session,
             )
@@ -419,10 +452,11 @@ class SiteRecords:
         detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
         self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by)
 
-    def note_joined(self, *, federation: bytes, identity: PublicIdentity) -> None:
+    def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom.
 
         Args:
+            membership: What this hospital calls it.
             federation: What was compared with the operator, 32 bytes.
             identity: Ours.
 
@@ -431,18 +465,23 @@ class SiteRecords:
         """
         self._note_change(
             AuditKind.JOINED,
-            _MEMBERSHIP,
-            "joined",
-            {"federation": federation, "fingerprint": identity.fingerprint},
+            _MEMBERSHIP + membership,
+            f"joined {federation.hex()} as {identity.fingerprint.hex()}",
+            {
+                "membership": membership,
+                "federation": federation,
+                "fingerprint": identity.fingerprint,
+            },
         )
 
-    def note_left(self, *, by: str) -> None:
-        """Put on record that this hospital's keys are about to be removed.
+    def note_left(self, membership: str, *, by: str) -> None:
+        """Put on record that the keys of a membership are about to be removed.
 
         Raises:
             StorageError: it could not be stored.
         """
-        self._note_change(AuditKind.LEFT, _MEMBERSHIP, "left", {}, by=by)
+        detail: dict[str, Detail] = {"membership": membership}
+        self._note_change(AuditKind.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
 
     def note_halt(self, counter: int) -> None:
         """Put on record that the journal stopped, because somebody saw a later one.
@@ -498,16 +537,20 @@ def _require_somebody(by: str) -> None:
         raise ApprovalError("a decision must be somebody's", "nobody's")
 
 
-def _row_of(session: Session, subject: Subject, digest: bytes) -> ApprovalRow | None:
+def _row_of(
+    session: Session, subject: Subject, digest: bytes, coordinator: bytes
+) -> ApprovalRow | None:
     same = ApprovalRow.kind == subject.value, ApprovalRow.digest == digest
-    return session.scalar(select(ApprovalRow).where(*same))
+    theirs = ApprovalRow.coordinator == coordinator
+    return session.scalar(select(ApprovalRow).where(*same, theirs))
 
 
-def _require_room(session: Session, subject: Subject) -> None:
+def _require_room(session: Session, subject: Subject, coordinator: bytes) -> None:
     pending = (
         select(func.count())
         .select_from(ApprovalRow)
         .where(ApprovalRow.kind == subject.value)
+        .where(ApprovalRow.coordinator == coordinator)
         .where(ApprovalRow.state == ApprovalState.PENDING.value)
     )
     if session.scalars(pending).one() >= MOST_PENDING:
@@ -535,12 +578,21 @@ def _approvals(session: Session) -> tuple[Approval, ...]:
     return tuple(_approval_of(row) for row in rows)
 
 
-def _approved(approvals: tuple[Approval, ...], subject: Subject) -> dict[bytes, bytes]:
-    return {
-        one.digest: one.run_id
-        for one in approvals
-        if one.subject is subject and one.state is ApprovalState.APPROVED
-    }
+def _approved(approvals: tuple[Approval, ...], subject: Subject) -> list[Approval]:
+    return [
+        one for one in approvals if one.subject is subject and one.state is ApprovalState.APPROVED
+    ]
+
+
+def _pools(approvals: tuple[Approval, ...]) -> dict[bytes, frozenset[bytes]]:
+    found: dict[bytes, frozenset[bytes]] = {}
+    for one in _approved(approvals, Subject.POOL):
+        found[one.coordinator] = found.get(one.coordinator, frozenset()) | {one.digest}
+    return found
+
+
+def _runs(approvals: tuple[Approval, ...]) -> dict[bytes, bytes]:
+    return {one.digest: one.run_id for one in _approved(approvals, Subject.RUN)}
 
 
 def _pins(session: Session) -> tuple[Pin, ...]:
@@ -561,6 +613,7 @@ def _approval_of(row: ApprovalRow) -> Approval:
     return Approval(
         subject,
         row.digest,
+        row.coordinator,
         state,
         row.asked_at,
         row.terms,

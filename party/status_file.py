@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,13 +17,11 @@ FRESH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """How the node stands.
+class FederationStatus:
+    """How the node stands in one federation.
 
     Attributes:
-        state: "starting", "connecting", "ready", "paused" or "stopped".
-        at: When this was written, Unix time in seconds.
-        pid: Process that wrote it.
+        state: "connecting" or "ready".
         run: Id of the run that it is in, hex; empty if there is none.
         round_state: Where it is in that run.
         last_message_at: When the last message came; 0 if none did.
@@ -34,18 +32,13 @@ class Status:
         runs_accepted: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.
         batches_refused: Since the start.
-        tasks: Approved tasks whose teachers are ready.
-        waiting: Approvals that wait for a person.
-        trouble: Code of what keeps the node or an approved task from answering; empty if nothing.
         supernode_starts: How often the SuperNode was started.
         membership: "requested", "member" or "revoked", as the coordinator last said; empty if it
             did not.
         heard_at: When it last did; 0 if it did not.
     """
 
-    state: str
-    at: float
-    pid: int
+    state: str = "connecting"
     run: str = ""
     round_state: str = ""
     last_message_at: float = 0.0
@@ -56,12 +49,32 @@ class Status:
     runs_accepted: int = 0
     batches_answered: int = 0
     batches_refused: int = 0
-    tasks: int = 0
-    waiting: int = 0
-    trouble: str = ""
     supernode_starts: int = 0
     membership: str = ""
     heard_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the node stands.
+
+    Attributes:
+        state: "starting", "running", "paused" or "stopped".
+        at: When this was written, Unix time in seconds.
+        pid: Process that wrote it.
+        tasks: Approved tasks whose teachers are ready.
+        waiting: Approvals that wait for a person.
+        trouble: Code of what keeps the node or an approved task from answering; empty if nothing.
+        federations: How it stands in each federation that it serves, by the membership's name.
+    """
+
+    state: str
+    at: float
+    pid: int
+    tasks: int = 0
+    waiting: int = 0
+    trouble: str = ""
+    federations: dict[str, FederationStatus] = field(default_factory=dict)
 
     def as_record(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -72,7 +85,7 @@ class Status:
         return self.state != "stopped" and now - self.at <= FRESH_S
 
 
-_KINDS = get_type_hints(Status)
+_PARTS = "federations"
 
 
 def write_status(path: Path, status: Status) -> None:
@@ -99,13 +112,15 @@ def read_status(path: Path) -> Status | None:
         raise ServiceError(f"{path.name} must be readable", type(error).__name__) from error
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
         raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}", "another")
-    if set(record) != _KINDS.keys():
+    parts = record.pop(_PARTS, None)
+    if not isinstance(parts, dict) or not all(isinstance(one, dict) for one in parts.values()):
         raise ServiceError(f"{path.name} must be as it was written", "another")
     return Status(
-        **{
-            name: of_kind(value, _KINDS[name], key=name, fault=ServiceError)
-            for name, value in record.items()
-        }
+        **_values(Status, record, leave_out=_PARTS, name=path.name),
+        federations={
+            name: FederationStatus(**_values(FederationStatus, one, name=path.name))
+            for name, one in parts.items()
+        },
     )
 
 
@@ -118,3 +133,15 @@ def known_status(path: Path) -> Status | None:
         return read_status(path)
     except ServiceError:
         return None
+
+
+def _values(
+    kind: type[Any], record: dict[str, Any], *, name: str, leave_out: str = ""
+) -> dict[str, Any]:
+    hints = {key: hint for key, hint in get_type_hints(kind).items() if key != leave_out}
+    if set(record) != hints.keys():
+        raise ServiceError(f"{name} must be as it was written", "another")
+    return {
+        key: of_kind(value, hints[key], key=key, fault=ServiceError)
+        for key, value in record.items()
+    }

@@ -118,7 +118,7 @@ class Services:
                 policy=policy,
             )
             site = site.save(settings)
-            with closing(CoordinatorDoor(site, clock=time.time)) as door:
+            with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
                 door.join(invitation.token)
             words = spoken(site.identity.fingerprint)
             coordinator.approve(name, words=words, teachers=sum(counts))
@@ -129,7 +129,7 @@ class Services:
                 for other in self.sites:
                     if other is not site:
                         key = other.identity.public
-                        records.add_pin(other.settings.party, key, how="telephone", by="M. Curie")
+                        records.add_pin(other.membership().settings.party, key, how="telephone", by="M. Curie")
         known = Hospitals(SigningIdentity.generate(), self.sites, self.federation.task)
         for place in range(3):
             known.approve(place)
@@ -137,7 +137,7 @@ class Services:
     def start(self) -> None:
         """Start all hospitals."""
         for site in self.sites:
-            name = site.settings.party
+            name = site.membership().settings.party
             counts = [str(count) for count in VOTES[name]]
             module = ("-m", "tests.support.marked_hospital", str(site.folder))
             packets = str(self.folder / f"{name} packets")

@@ -14,11 +14,12 @@ import typer
 from party.cli.console import EXIT_DONE, fail
 from party.cli.decisions import approve, reject
 from party.cli.machine import doctor, service_app
-from party.cli.membership import join, leave, renew, status
+from party.cli.membership import join, leave, renew
 from party.cli.node import audit_app, budget, pause, resume, start
 from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app
+from party.cli.status import status
 from party.errors import InternalError, PartyError, UsageError
 from pate_fed import __version__
 from pate_fed.errors import PateFedError
@@ -30,7 +31,7 @@ _INTERRUPT: Final = ("a command must go through", "an interrupt")
 
 app = typer.Typer(
     name="pate-party",
-    help="A hospital's node of a federation.",
+    help="A hospital's node, in any number of federations.",
     pretty_exceptions_enable=False,
     add_completion=False,
     no_args_is_help=True,
@@ -68,7 +69,7 @@ def root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """A hospital's node of a federation."""
+    """A hospital's node, in any number of federations."""
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -18,6 +19,7 @@ import typer
 from party.errors import (
     EnrollmentError,
     InternalError,
+    MembershipError,
     NotConfirmedError,
     NotReadyError,
     PartyError,
@@ -40,6 +42,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
+    (MembershipError, EXIT_USAGE),
     (PinError, EXIT_USAGE),
     (InvalidParameterError, EXIT_USAGE),
     (NotConfirmedError, EXIT_REFUSED),
@@ -57,6 +60,14 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 SiteOption = Annotated[
     Path, typer.Option("--site", metavar="DIR", help="The hospital's folder.", show_default=True)
+]
+FederationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--federation",
+        metavar="NAME",
+        help="Which federation, as `status` calls it; needed where there are several.",
+    ),
 ]
 ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who decides; your login, if not said.")
@@ -116,6 +127,11 @@ def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -
         return
     for line in lines:
         typer.echo(printable(line))
+
+
+def minute(at: float) -> str:
+    """Say a moment to people, given Unix time in seconds."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def decider(by: str | None) -> str:

@@ -14,6 +14,7 @@ import typer
 from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
+    FederationOption,
     FormatOption,
     OpenSite,
     SiteOption,
@@ -24,7 +25,7 @@ from party.cli.console import (
     tell,
 )
 from party.enrollment import CoordinatorDoor
-from party.errors import EnrollmentError, NotConfirmedError
+from party.errors import EnrollmentError, MembershipError, NotConfirmedError
 from party.site import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import Format
@@ -39,22 +40,23 @@ DigestArgument = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-def approve(
+def approve(  # noqa: PLR0917 - one argument per option
     digest: DigestArgument = None,
+    federation: FederationOption = None,
     by: ByOption = None,
     yes: YesOption = False,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """List what waits for a person, or approve one of it.
+    """List what waits for a person, or approve one of it; it holds in its federation alone.
 
     Whoever approves a run approves its pool. Teachers are trained before the approval counts.
     """
     with open_records(site) as opened:
         if digest is None:
-            _list(opened, output_format)
+            _list(opened, output_format, federation)
             return
-        approval = opened.records.find(digest)
+        approval = _find(opened, digest, federation)
         task = _task(opened, approval)
         for line in _lines(opened, approval, task):
             tell(line)
@@ -63,7 +65,7 @@ def approve(
         _train(opened.site, task)
         who = decider(by)
         for one in (*_pool_of(opened, approval, task), approval):
-            opened.records.approve(one.subject, one.digest, by=who)
+            opened.records.approve(one.subject, one.digest, coordinator=one.coordinator, by=who)
     show(
         output_format,
         {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": who},
@@ -75,14 +77,17 @@ def reject(
     digest: Annotated[
         str, typer.Argument(metavar="DIGEST", help="The first digits of what is listed.")
     ],
+    federation: FederationOption = None,
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Reject what waits, or take an approval back; an open run is refused its next batch."""
     with open_records(site) as opened:
-        found = opened.records.find(digest)
-        one = opened.records.reject(found.subject, found.digest, by=decider(by))
+        found = _find(opened, digest, federation)
+        one = opened.records.reject(
+            found.subject, found.digest, coordinator=found.coordinator, by=decider(by)
+        )
     show(
         output_format,
         {"rejected": one.digest.hex(), "subject": one.subject.value, "by": one.decided_by},
@@ -93,14 +98,15 @@ def reject(
 # What is shown ----------------------------------------------------------------------------------
 
 
-def _list(opened: OpenSite, output_format: Format) -> None:
-    known = opened.records.approvals()
+def _list(opened: OpenSite, output_format: Format, federation: str | None) -> None:
+    asking = _asking(opened, federation)
+    known = [one for one in opened.records.approvals() if asking in (None, one.coordinator)]
     waiting = [one for one in known if one.state.value == "pending"]
     lines: list[str] = []
     for one in _without_pools_of_runs(opened, waiting):
         try:
             task = _task(opened, one)
-        except EnrollmentError as error:
+        except (EnrollmentError, MembershipError) as error:
             tell(f"The task of {one.digest.hex()[:16]} could not be fetched: {error.code}")
             task = None
         lines += [*_lines(opened, one, task), ""]
@@ -118,8 +124,8 @@ def _without_pools_of_runs(opened: OpenSite, waiting: list[Approval]) -> list[Ap
     if opened.site.settings.approval != "each run":
         return waiting
     runs = [one for one in waiting if one.subject.value == "run"]
-    pools = {_proposal(opened, one).pool for one in runs}
-    return [one for one in waiting if one in runs or one.digest not in pools]
+    pools = {(one.coordinator, _proposal(opened, one).pool) for one in runs}
+    return [one for one in waiting if one in runs or (one.coordinator, one.digest) not in pools]
 
 
 def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:
@@ -127,6 +133,7 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
     found = _proposal(opened, approval)
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
+    yield f"  Federation  {found.federation}"
     if task is not None:
         classes = ", ".join(task.class_names)
         yield f"  Task        {task.name}: {task.label}, one of {classes}"
@@ -160,6 +167,7 @@ def _record(found: Proposal) -> dict[str, Any]:
     return {
         "subject": one.subject.value,
         "digest": one.digest.hex(),
+        "federation": found.federation,
         "state": one.state.value,
         "by": one.decided_by,
         "asked_at": one.asked_at,
@@ -184,11 +192,29 @@ def _proposal(opened: OpenSite, approval: Approval) -> Proposal:
     return proposal_of(opened.site, approval, ledger=opened.ledger(), pins=opened.records.pins())
 
 
+def _asking(opened: OpenSite, federation: str | None) -> bytes | None:
+    """Return the fingerprint of the coordinator of the federation that is named, if one is."""
+    if federation is None:
+        return None
+    return opened.site.membership(federation).coordinator.fingerprint
+
+
+def _find(opened: OpenSite, digits: str, federation: str | None) -> Approval:
+    return opened.records.find(digits, coordinator=_asking(opened, federation))
+
+
 def _task(opened: OpenSite, approval: Approval) -> LearningTask:
     """Return the task that is kept, or fetch it and check that it is of the pool."""
     from party.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
 
-    with closing(CoordinatorDoor(opened.site, clock=time.time)) as door:
+    asking = [
+        one
+        for one in opened.site.memberships
+        if one.coordinator.fingerprint == approval.coordinator
+    ]
+    if not asking:
+        raise MembershipError("who asked must be one of this hospital's federations", "another")
+    with closing(CoordinatorDoor(asking[0], clock=time.time)) as door:
         return fetch_task(opened.site, door, _proposal(opened, approval).pool)
 
 
@@ -213,6 +239,7 @@ def _pool_of(opened: OpenSite, approval: Approval, task: LearningTask) -> tuple[
     asked = opened.records.ask(
         Subject.POOL,
         digest,
+        coordinator=approval.coordinator,
         terms=approval.terms,
         seats=approval.seats,
         form=approval.form,

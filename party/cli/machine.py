@@ -29,19 +29,31 @@ def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     """
     from party import doctor as checks  # noqa: PLC0415 - keeps --help fast
 
-    found = list(checks.examine(open_site(site), checks.Surroundings()))
+    opened = open_site(site)
+    found, several = (
+        list(checks.examine(opened, checks.Surroundings())),
+        len(opened.memberships) > 1,
+    )
     code = checks.exit_code(found)
     show(
         output_format,
         {
             "exit": code,
             "checks": [
-                {"name": one.name, "state": one.state, "said": one.said, "advice": one.advice}
+                {
+                    "name": one.name,
+                    "federation": one.federation,
+                    "state": one.state,
+                    "said": one.said,
+                    "advice": one.advice,
+                }
                 for one in found
             ],
         },
         (
-            f"{_MARKS[one.state]}  {one.name:14} {one.said}{' ' if one.advice else ''}{one.advice}"
+            f"{_MARKS[one.state]}  {one.name:14} "
+            f"{f'{one.federation}: ' if several and one.federation else ''}"
+            f"{one.said}{' ' if one.advice else ''}{one.advice}"
             for one in found
         ),
     )

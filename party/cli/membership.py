@@ -1,4 +1,4 @@
-"""Joining a federation, how we stand in it, and leaving it."""
+"""Joining a federation, looking how long its certificates hold, and leaving it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from cryptography import x509
 from party.cli.console import (
     DEFAULT_SITE,
     EXIT_FAILED,
+    FederationOption,
     FormatOption,
     SiteOption,
     ask,
     decider,
+    minute,
     open_site,
     opened_records,
     show,
@@ -30,27 +32,23 @@ from party.errors import (
     JournalLockedError,
     NotConfirmedError,
     PartyError,
-    ServiceError,
     SiteError,
     UsageError,
     WordsDifferError,
 )
+from party.membership import CA_FILE, SiteMembership
 from party.site import SETTINGS_FILE, Site
 from party.status_file import FILE as STATUS_FILE
-from party.status_file import Status, read_status
-from pate_fed.nodes import Format, one_line
+from party.status_file import known_status
+from pate_fed.nodes import Format
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
-from protocols.messages import Membership
 
 if TYPE_CHECKING:
     from party.doctor import Check
 
 FEW_DAYS: Final = 30
-SILENT_S: Final = 150.0
-"""A node hears the coordinator every minute; after twice that and what an answer may take, it does
-not any more."""
 
 
 def join(
@@ -65,113 +63,84 @@ def join(
     ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Make this hospital's keys, and ask to join a federation.
+    """Make this hospital's keys if it has none, and ask to join a federation.
 
-    Compare the words by telephone first: they show that nobody changed the invitation.
+    Where the site has a federation already, this one is added: identity, journal and budget are
+    the same in all of them. Compare the words by telephone first: they show that nobody changed the
+    invitation.
     """
     invitation = _read_invitation(invite)
     require_way_out(invitation.address)
     _compare(invitation, compared)
     folder = site.absolute()
-    is_new = not folder.exists()
-    made = _site_for(folder, invitation)
+    before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None
+    known = None if before is None else before.membership_at(invitation.coordinator)
+    was_left = known is not None and known.has_left
+    joined = _membership_for(folder, before, invitation)
     try:
-        with closing(CoordinatorDoor(made, clock=time.time)) as door:
+        with closing(CoordinatorDoor(joined, clock=time.time)) as door:
             answer = door.join(invitation.token)
     except EnrollmentError as error:
-        if is_new and error.is_refusal:
-            _remove_unused(folder)
+        if error.is_refusal:  # the coordinator knows none of the keys that were made just now
+            if before is None:
+                _remove_unused(folder)
+            elif known is None:
+                joined.site.forget(joined.name)
+                tell(f"The coordinator took nothing: {joined.name} is removed again.")
+            elif was_left:
+                joined.site.leave(joined.name)
         raise
-    with opened_records(made) as opened:
+    with opened_records(joined.site) as opened:
         opened.records.note_joined(
-            federation=made.fingerprint_of_federation, identity=made.identity.public
+            joined.name,
+            federation=joined.fingerprint_of_federation,
+            identity=joined.identity.public,
         )
-    words = spoken(made.identity.public.fingerprint)
+    words = spoken(joined.identity.public.fingerprint)
     show(
         output_format,
         {
-            "site": str(made.folder),
+            "site": str(joined.site.folder),
+            "membership": joined.name,
             "federation": answer.federation,
             "party": invitation.party,
             "state": answer.state,
-            "fingerprint": made.identity.public.fingerprint.hex(),
+            "fingerprint": joined.identity.public.fingerprint.hex(),
             "words": words,
+            "node_port": joined.settings.node_port,
         },
         (
             f"Asked to join {answer.federation} as {invitation.party}: {answer.state}.",
-            f"Keys and settings are in {made.folder}.",
+            f"Keys and settings are in {joined.site.folder}; here it is called {joined.name}.",
             "Read these words aloud to the operator, who then approves:",
             f"  {words}",
         ),
     )
+    status = known_status(joined.site.path(STATUS_FILE))
+    if status is not None and status.is_alive(now=time.time()):
+        tell("The node runs: restart it, so that it serves this federation too.")
 
 
-def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show how this hospital stands: membership, data, teachers, peers, node."""
-    opened = open_site(site)
-    answer = _ask(opened)
-    membership = answer if isinstance(answer, Membership) else None
-    reason = _reason(answer)
-    settings = opened.settings
-    checked, pause = _decided(opened)
-    troubles = _troubles(opened, answer)
-    kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
-    words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
-    peers = len(membership.peer_names) if membership is not None else None
-    node, unread = _node(opened)
-    state = "" if node is None else _node_state(node, answer)
-    show(
-        output_format,
-        {
-            "site": str(opened.folder),
-            "federation": settings.federation,
-            "party": settings.party,
-            "coordinator": settings.address,
-            "state": None if membership is None else membership.state,
-            "reason": reason,
-            "words": words,
-            "data": {"file": settings.data.file, "rows": settings.data.rows},
-            "teachers": settings.teachers,
-            "tasks_with_teachers": len(kept),
-            "checked_peers": checked,
-            "peers": peers,
-            "troubles": [
-                {"name": one.name, "state": one.state, "said": one.said} for one in troubles
-            ],
-            "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
-            "node": None if node is None else {**node.as_record(), "state": state},
-            "node_unread": unread,
-        },
-        (
-            f"Federation      {settings.federation}, at {settings.address}",
-            f"This hospital   {settings.party}: {words or 'it has no keys any more'}",
-            f"Membership      {reason if membership is None else membership.state}",
-            f"Data            {settings.data.file or 'none: see pate-party data add'}",
-            f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
-            f"Checked peers   {'?' if checked is None else checked} of "
-            f"{'?' if peers is None else peers}",
-            *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),
-            *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),
-            *(f"Trouble         {one.name}: {one.said} {one.advice}" for one in troubles),
-        ),
-    )
-
-
-def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+def renew(
+    federation: FederationOption = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
     """Look whether a certificate has to be renewed, and tell by whom; nothing is changed here.
 
     A hospital has no certificate of its own, and its keys do not end: what ends are the server's
     certificate and the federation's CA, which the operator renews. The membership is asked for too.
     The exit code is 1 where a certificate ends within 30 days, or this hospital is no member.
     """
-    opened = open_site(site)
-    membership = ask_membership(opened)
-    ca = _ends(opened)
+    joined = open_site(site).membership(federation)
+    membership = ask_membership(joined)
+    ca = _ends(joined)
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
-    tls = _tls_check(opened)
+    tls = _tls_check(joined)
     show(
         output_format,
         {
+            "membership": joined.name,
             "state": membership.state,
             "peers": len(membership.peer_names),
             "ca_days_left": left,
@@ -193,33 +162,43 @@ def renew(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.
 
 
 def leave(
+    federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Remove this hospital's keys, so that nobody can speak for it any more.
+    """Remove the keys of this hospital's node in a federation; with the last one its identity too.
 
     What was answered and charged stays known: journal, ledger and audit log are kept. Tell the
     operator, who revokes.
     """
     opened = open_site(site)
-    name = opened.settings.federation
-    if not (yes or ask(f"Remove the keys of {opened.settings.party} in {name} for good?")):
+    one = opened.membership(federation)
+    name, party = one.settings.federation, one.settings.party
+    is_last = not [other for other in opened.current if other.name != one.name]
+    whole = ", and its identity with it: this is its last federation" if is_last else ""
+    if not (yes or ask(f"Remove the keys of {party} in {name} for good{whole}?")):
         raise NotConfirmedError("a person must agree to leave", "no")
     try:
         with opened_records(opened) as noted:
             noted.database.become_node()  # a node that runs has the keys in its memory
-            noted.records.note_left(by=decider(None))
+            noted.records.note_left(one.name, by=decider(None))
     except JournalLockedError:
         raise
     except PartyError as error:  # whoever must leave can
         tell(f"That you leave could not be put on record: {error.code}")
-    opened.remove_keys()
+    opened.leave(one.name)
     show(
         output_format,
-        {"site": str(opened.folder), "federation": name, "keys": "removed"},
+        {
+            "site": str(opened.folder),
+            "membership": one.name,
+            "federation": name,
+            "keys": "removed",
+            "identity": "removed" if is_last else "kept",
+        },
         (
-            f"The keys are gone: {opened.settings.party} has left {name}.",
+            f"The keys are gone: {party} has left {name}.",
             "Journal, ledger, audit log, settings and teachers are kept. Ask the operator to "
             "revoke this hospital.",
         ),
@@ -255,30 +234,21 @@ def _compare(invitation: Invitation, compared: str | None) -> None:
         raise NotConfirmedError("the words must be compared before anything is made", "no")
 
 
-def _site_for(folder: Path, invitation: Invitation) -> Site:
-    """Make the site, or go on with one whose request did not get through."""
-    if not (folder / SETTINGS_FILE).exists():
-        if invitation.expires_at <= time.time():
-            raise EnrollmentError(
-                "an invitation must be used in time: ask for another",
-                f"one that ended on {_minute(invitation.expires_at)}",
-            )
-        return Site.create(folder, invitation)
-    known = Site.open(folder)
-    is_same_one = (
-        known.settings.party == invitation.party
-        and known.settings.address == invitation.address
-        and known.fingerprint_of_federation == invitation.fingerprint
-        and known.has_keys
-    )
-    if not is_same_one:
-        raise SiteError(
-            "a site is of one hospital in one federation: take another --site, or remove the "
-            "folder first if it was never approved there",
-            f"the folder of {known.settings.party} in {known.settings.federation}, at "
-            f"{known.settings.address}: {folder}",
+def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:
+    """Make the membership, or go on with one whose request did not get through."""
+    if site is not None:
+        known = site.membership_at(invitation.coordinator)
+        if known is not None and site.has_keys and known.fits(invitation):
+            return known
+    if invitation.expires_at <= time.time():
+        raise EnrollmentError(
+            "an invitation must be used in time: ask for another",
+            f"one that ended on {minute(invitation.expires_at)}",
         )
-    return known
+    made = Site.create(folder, invitation) if site is None else site.add(invitation)
+    joined = made.membership_at(invitation.coordinator)
+    assert joined is not None
+    return joined
 
 
 def _remove_unused(folder: Path) -> None:
@@ -291,116 +261,18 @@ def _remove_unused(folder: Path) -> None:
         tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
 
 
-def _node(site: Site) -> tuple[Status | None, str]:
-    """Return how the node stands; else why that cannot be read: the node may be of another age."""
-    try:
-        return read_status(site.path(STATUS_FILE)), ""
-    except ServiceError as error:
-        return None, f"not known ({error.code}): {error}; the node writes it anew"
-
-
-def _node_state(node: Status, answer: Membership | EnrollmentError | None) -> str:
-    """Say how the node stands: itself it knows no more than that its SuperNode runs."""
-    now = time.time()
-    if not node.is_alive(now=now):  # whoever was killed could not say so
-        return "stopped"
-    if node.state not in ("ready", "paused"):
-        return node.state
-    if isinstance(answer, Membership) and answer.state != "member":
-        return "not let in"
-    if isinstance(answer, EnrollmentError):
-        return "not let in" if answer.is_refusal else "not connected"
-    return "not connected" if now - node.heard_at > SILENT_S else node.state
-
-
-def _node_lines(node: Status | None, state: str) -> tuple[str, ...]:
-    if node is None:
-        return ("Node            never started: pate-party start",)
-    lines = [f"Node            {state}, {node.tasks} task(s) ready"]
-    if state == "not connected":
-        heard = f"{_minute(node.heard_at)}" if node.heard_at else "not since the start"
-        lines.append(f"Last heard      {heard}")
-    if state not in ("ready", "stopped") and node.supernode_starts > 1:
-        lines.append(
-            f"SuperNode       started {node.supernode_starts} times: log/supernode.log says why it "
-            "ended"
-        )
-    if node.run:
-        lines.append(
-            f"Run             {node.run[:16]}: {node.batches_answered} batch(es) answered, "
-            f"{node.batches_refused} refused since the start"
-        )
-    if node.waiting:
-        lines.append(f"Waiting         {node.waiting} for a person: pate-party approve")
-    if node.last_refusal:
-        lines.append(f"Last refusal    {node.last_refusal}")
-    if node.last_fault:
-        lines.append(f"Last fault      {node.last_fault}, {_minute(node.last_fault_at)}")
-    if node.trouble:
-        lines.append(f"Trouble         {node.trouble}")
-    return tuple(lines)
-
-
-def _pause_words(by: str, at: float) -> str:
-    return f"since {_minute(at)}, by {by}: pate-party resume goes on"
-
-
-def _minute(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-
-
 # Standing ---------------------------------------------------------------------------------------
 
 
-def _ask(site: Site) -> Membership | EnrollmentError | None:
-    """Ask the coordinator, if there is a key to ask with."""
-    if not site.has_keys:
-        return None
-    try:
-        return ask_membership(site)
-    except EnrollmentError as error:
-        return error
-
-
-def _reason(answer: Membership | EnrollmentError | None) -> str:
-    """Say why the membership is not known; empty if it is."""
-    if answer is None:
-        return "left: there are no keys"
-    if isinstance(answer, EnrollmentError):
-        return f"not known: {answer.code}: {one_line(str(answer))}"
-    return ""
-
-
-def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
-    """Return how many peers were checked, and who paused the site and when."""
-    try:
-        with opened_records(site) as opened:
-            return len(opened.records.pins()), opened.records.paused()
-    except PartyError:  # what is wrong with the database, the troubles say
-        return None, None
-
-
-def _troubles(site: Site, answer: Membership | EnrollmentError | None) -> list[Check]:
-    from party.doctor import OK, Surroundings, examine_standing  # noqa: PLC0415 - see _tls_check
-
-    def answered(_: Site) -> Membership:
-        if isinstance(answer, Membership):
-            return answer
-        raise answer or EnrollmentError("a site must have keys to ask", "none")
-
-    around = Surroundings(membership=answered)
-    return [check for check in examine_standing(site, around) if check.state != OK]
-
-
-def _tls_check(site: Site) -> Check:
+def _tls_check(joined: SiteMembership) -> Check:
     from party.doctor import Surroundings, check_network  # noqa: PLC0415 - keeps --help fast
 
-    return next(check for check in check_network(site, Surroundings()) if check.name == "tls")
+    return next(check for check in check_network(joined, Surroundings()) if check.name == "tls")
 
 
-def _ends(site: Site) -> datetime:
+def _ends(joined: SiteMembership) -> datetime:
     try:
-        content = site.path("ca.crt").read_bytes()
+        content = joined.path(CA_FILE).read_bytes()
         return x509.load_pem_x509_certificate(content).not_valid_after_utc
     except (OSError, ValueError) as error:
-        raise SiteError("ca.crt must be a certificate", type(error).__name__) from error
+        raise SiteError(f"{CA_FILE} must be a certificate", type(error).__name__) from error

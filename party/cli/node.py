@@ -24,6 +24,7 @@ from party.cli.console import (
     tell,
 )
 from party.errors import EnrollmentError, NotReadyError, UsageError
+from party.membership import SiteMembership
 from party.site import Site
 from pate_fed.nodes import QUIET_FLOWER, Format
 
@@ -35,23 +36,26 @@ audit_app = typer.Typer(
 
 
 def start(site: SiteOption = DEFAULT_SITE) -> None:
-    """Run this hospital's node until it is told to stop; the doctor has to agree first.
+    """Run this hospital's node in all its federations until it is told to stop.
 
+    The doctor has to agree first. A federation that fails alone keeps no other one waiting.
     It stays in the foreground: `pate-party service install` has systemd keep it running.
     """
     opened = open_site(site)
-    _ask_doctor(opened)
+    memberships = _ask_doctor(opened)
     _quieten(opened)
     # Flower reads its environment when it is imported.
-    from party.service import PartyService, serve  # noqa: PLC0415
+    from party.service import PartyService  # noqa: PLC0415
+    from party.serving import serve  # noqa: PLC0415
 
     os.umask(0o077)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     service = PartyService(opened)
-    tell(f"{opened.settings.party} is up; it speaks to {opened.settings.address}.")
-    serve(service, opened, stopped=stopped)
+    for one in memberships:
+        tell(f"{one.settings.party} is up; it speaks to {one.settings.address}.")
+    serve(service, opened, stopped=stopped, memberships=memberships)
     tell("Stopped; everything is written down.")
     raise typer.Exit(EXIT_DONE)
 
@@ -61,7 +65,7 @@ def pause(
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Refuse every new batch from now on, in open runs too."""
+    """Refuse every new batch from now on, in open runs too, in every federation."""
     _set_pause(site, output_format, is_paused=True, by=by)
 
 
@@ -93,6 +97,7 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
         "runs": [
             {
                 "run": one.run,
+                "federation": opened.site.federation_of(one.coordinator),
                 "batches": one.batches,
                 "open": one.open_batches,
                 "epsilon": one.epsilon,
@@ -109,7 +114,8 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             f"Left        {ledger.epsilon - spent:.4g}",
             *(
                 f"  run {one.run[:16] or '(unknown)'}  {one.batches} batch(es), "
-                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} alone"
+                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} alone; "
+                f"{opened.site.federation_of(one.coordinator)}"
                 for one in runs
             ),
         ),
@@ -132,8 +138,8 @@ def verify(
 ) -> None:
     """Check that no record of the audit log was changed, moved or taken away; print its head.
 
-    The coordinator holds the newest head that the node gave it, and is asked for it: a log that was
-    cut or written anew does not go on from that. `--head` does the same for one that you kept.
+    Each coordinator holds the newest head that the node gave it, and is asked for it: a log that
+    was cut or written anew does not go on from that. `--head` does the same for one that you kept.
     """
     from party.audit import sign_head  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415
@@ -143,54 +149,72 @@ def verify(
         witnessed = _witnessed(opened.site)
         log = AuditLog(opened.database)
         count, link = log.end
-        log.verify(heads=[*kept, *witnessed, (count, link)])
+        log.verify(heads=[*kept, *witnessed.values(), (count, link)])
     keys = opened.site.identity if opened.site.has_keys else None
     signed = "" if keys is None else sign_head(count, link, keys).hex()
-    compared = f"of {witnessed[0][0]} records" if witnessed else "no head: it was not compared"
+    held = {one.name: witnessed.get(one.name) for one in opened.site.current}
     show(
         output_format,
         {
             "records": count,
             "head": link.hex(),
             "signed": signed,
-            "witnessed": witnessed[0][0] if witnessed else None,
+            "witnessed": {name: None if one is None else one[0] for name, one in held.items()},
         },
         (
             f"{count} records, each bound to those before it: nothing was changed.",
             f"Head        {count}:{link.hex()}",
-            f"Coordinator holds {compared}",
+            *(
+                f"Coordinator of {name} holds "
+                f"{'no head: it was not compared' if one is None else f'of {one[0]} records'}"
+                for name, one in held.items()
+            ),
         ),
     )
 
 
-def _witnessed(site: Site) -> list[tuple[int, bytes]]:
-    """Return the newest head that the coordinator holds of us, if it can be asked."""
+def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
+    """Return the newest head that each coordinator holds of us, if it can be asked."""
     from party.audit import read_head  # noqa: PLC0415 - keeps --help fast
     from party.enrollment import ask_membership  # noqa: PLC0415
 
-    if not site.has_keys:
-        return []
-    try:
-        frame = ask_membership(site).audit_head
-    except EnrollmentError as error:
-        tell(f"The coordinator was not asked: {error.code}")
-        return []
-    return [read_head(frame, site.identity.public)] if frame else []
+    found: dict[str, tuple[int, bytes]] = {}
+    for one in site.current if site.has_keys else ():
+        try:
+            frame = ask_membership(one).audit_head
+        except EnrollmentError as error:
+            tell(f"The coordinator of {one.name} was not asked: {error.code}")
+            continue
+        if frame:
+            found[one.name] = read_head(frame, site.identity.public)
+    return found
 
 
-def _ask_doctor(site: Site) -> None:
+def _ask_doctor(site: Site) -> list[SiteMembership]:
+    """Return the federations that can be served; refuse where none can, or the site itself fails.
+
+    What fails at a coordinator may be mended while the node runs: it tries again by itself.
+    """
     from party import doctor  # noqa: PLC0415 - keeps --help fast
 
+    several = len(site.current) > 1
     found = list(doctor.examine(site, doctor.Surroundings()))
     for one in found:
         if one.state != doctor.OK:
-            tell(f"{one.state.upper()}  {one.name:14} {one.said} {one.advice}")
+            of = f"{one.federation}: " if several and one.federation else ""
+            tell(f"{one.state.upper()}  {one.name:14} {of}{one.said} {one.advice}")
     failed = [one for one in found if one.state == doctor.FAIL]
-    if failed:
+    failing = {one.federation for one in failed}
+    if failed and ("" in failing or not {one.name for one in site.current} - failing):
         raise NotReadyError(
             "the doctor must find nothing that fails before the node starts",
             ", ".join(one.name for one in failed),
         )
+    here = {one.federation for one in failed if one.name in doctor.LOCAL_NAMES}
+    served = [one for one in site.current if one.name not in here and not one.missing_keys]
+    for name in {one.name for one in site.current} - {one.name for one in served}:
+        tell(f"{name} is not served: mend what fails there, and start again.")
+    return served
 
 
 def _quieten(site: Site) -> None:
@@ -211,7 +235,7 @@ def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str 
     show(
         output_format,
         {"paused": is_paused, "by": who},
-        (f"{opened.site.settings.party} is {state}.",),
+        (f"This hospital is {state}.",),
     )
 
 

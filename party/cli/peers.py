@@ -10,6 +10,7 @@ import typer
 from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
+    FederationOption,
     FormatOption,
     SiteOption,
     decider,
@@ -33,15 +34,22 @@ peers_app = typer.Typer(
 
 
 @peers_app.command("list")
-def list_peers(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show all peers with their words, and who of us checked them.
+def list_peers(
+    federation: FederationOption = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Show all peers of a federation with their words, and who of us checked them.
+
+    Pins hold in every federation: whom we pinned is listed whether it is a member or not.
 
     Whom nobody checked counts for nothing: the coordinator may have made it up.
     """
     membership: Membership | None = None
     with open_records(site) as opened:
+        joined = opened.site.membership(federation)
         try:
-            membership = ask_membership(opened.site)
+            membership = ask_membership(joined)
         except EnrollmentError as error:
             tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
         found = standings(opened.records.pins(), membership)
@@ -71,14 +79,23 @@ def add(  # noqa: PLR0917 - one argument per option
             metavar="TEXT", help="Whom it belongs to, if to another body than its name says."
         ),
     ] = None,
+    ours: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="What we call it, if another federation has another peer of that name.",
+        ),
+    ] = None,
+    federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Pin a peer whose words were compared with its own people, not with the coordinator."""
-    name = normalized(name)
     with open_records(site) as opened:
-        identity = named_by(ask_membership(opened.site), name)
+        identity = named_by(ask_membership(opened.site.membership(federation)), name)
         require_compared(identity, compared)
+        name = normalized(ours or name)
         pin = opened.records.add_pin(name, identity, body=body or "", how=how, by=by)
     show(
         output_format,

@@ -12,6 +12,7 @@ import typer
 from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
+    FederationOption,
     FormatOption,
     OpenSite,
     SiteOption,
@@ -22,7 +23,8 @@ from party.cli.console import (
 )
 from party.errors import RecordError, UsageError
 from party.guard import Policy
-from party.site import SETTINGS_FILE, SiteSettings
+from party.membership import MembershipSettings
+from party.site import SETTINGS_FILE, Site, SiteSettings
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.federation import NoisePlace, PrivacyUnit
 from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES
@@ -81,9 +83,12 @@ SETTINGS: Final[Mapping[str, Rule]] = {
     ),
     "delta": Rule("delta of that number; fixed at the first start"),
     "teachers": Rule("teachers that are trained here; the operator approves that number"),
-    "node_port": Rule("port on loopback between the node's two processes"),
+    "node_port": Rule("port on loopback between the node's two processes, one per federation"),
 }
-"""Settings beside them that an owner decides on; what they may be, `SiteSettings` says."""
+"""Settings beside them that an owner decides on; what they may be, `SiteSettings` says, and of the
+port `MembershipSettings`."""
+
+_PORT: Final = "node_port"
 
 policy_app = typer.Typer(
     help="What this hospital allows.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -104,7 +109,8 @@ def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = F
     for name in RULES:
         value = getattr(allowed, name)
         rules[name] = sorted(value) if isinstance(value, frozenset) else value
-    others = {name: getattr(settings, name) for name in SETTINGS}
+    others: dict[str, Any] = {name: getattr(settings, name) for name in SETTINGS if name != _PORT}
+    others[_PORT] = {name: one.node_port for name, one in settings.memberships.items()}
     show(
         output_format,
         {
@@ -128,24 +134,28 @@ def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = F
 
 
 @policy_app.command("set")
-def set_rule(
+def set_rule(  # noqa: PLR0917 - one argument per option
     name: Annotated[str, typer.Argument(metavar="RULE", help="As `policy show` calls it.")],
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="Its new value; a list with commas.")
     ],
+    federation: FederationOption = None,
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Set one rule; it is put on record, and holds from the next start of the node."""
+    """Set one rule; it is put on record, and holds from the next start of the node.
+
+    Rules hold in every federation. Only `node_port` is of one.
+    """
     who = decider(by)
     with open_records(site) as opened:
-        changed = _changed(opened.site.settings, name, value)
+        changed = _changed(opened.site, name, value, federation)
         _require_same_budget(opened, changed)
         saved = opened.site.save(changed)
         digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
         opened.records.note_rule(name, value, file=digest, by=who)
-    now = changed.policy[name] if name in RULES else getattr(changed, name)
+    now = _value(changed, name, saved.membership(federation).name if name == _PORT else "")
     show(
         output_format,
         {"rule": name, "value": now, "by": who},
@@ -153,12 +163,25 @@ def set_rule(
     )
 
 
-def _changed(settings: SiteSettings, name: str, text: str) -> SiteSettings:
+def _value(settings: SiteSettings, name: str, membership: str) -> Any:
+    if membership:
+        return settings.memberships[membership].node_port
+    return settings.policy[name] if name in RULES else getattr(settings, name)
+
+
+def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSettings:
+    settings = site.settings
     rule = {**RULES, **SETTINGS}.get(name)
     if rule is None:
         raise UsageError("a rule must be one that `pate-party policy show` lists", repr(name))
     if not (text.isprintable() and len(text) <= _MOST_LETTERS):
         raise UsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line", "others")
+    if name == _PORT:
+        joined = site.membership(federation)
+        port = _read(name, rule, text, get_type_hints(MembershipSettings)[name])
+        return settings.with_port(joined.name, port)
+    if federation is not None:
+        raise UsageError(f"{name} must be set without --federation: it holds in all", federation)
     hints = get_type_hints(Policy if name in RULES else SiteSettings)
     value = _read(name, rule, text, hints[name])
     if name in RULES:
@@ -220,4 +243,6 @@ def _words(value: object) -> str:
         return ", ".join(value) or "none"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return ", ".join(f"{one} ({name})" for name, one in value.items()) or "none"
     return "none" if value in ("", None) else str(value)

@@ -1,12 +1,13 @@
 """What is in the way of a hospital's node, found before it starts: a list of checks."""
 
 from party.doctor.check import FAIL, OK, WARN, Check, exit_code
-from party.doctor.examination import examine, examine_standing
+from party.doctor.examination import LOCAL_NAMES, examine, examine_standing
 from party.doctor.network import check_network
 from party.doctor.surroundings import Surroundings
 
 __all__ = [
     "FAIL",
+    "LOCAL_NAMES",
     "OK",
     "WARN",
     "Check",

@@ -24,12 +24,14 @@ class Check:
         state: "ok", "warn" or "fail".
         said: One plain sentence; no secret, no cell.
         advice: What to do; empty where all is well.
+        federation: Name of the membership that it is about; empty if about the whole site.
     """
 
     name: str
     state: State
     said: str
     advice: str = ""
+    federation: str = ""
 
 
 def exit_code(checks: Iterable[Check]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from party.doctor.check import FAIL, Check
 from party.doctor.machine import (
@@ -25,48 +26,52 @@ from party.doctor.standing import (
 )
 from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
+from party.membership import SiteMembership
 from party.site import Site
 from protocols.messages import Membership
 
-_Checks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
+T = TypeVar("T", Site, SiteMembership)
 
-_FOLDER: _Checks = (
+_SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
+_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Check]], ...]
+
+_FOLDER: _SiteChecks = (
     ("database", check_database),
     ("peers", check_peers),
-    ("CA", check_certificate),
     ("approved pools", check_tasks),
 )
 
-_MEMBERSHIP: _Checks = (("membership", check_membership),)
-
-_CHECKS: _Checks = (
+_MACHINE: _SiteChecks = (
     ("versions", check_versions),
     ("file rights", check_rights),
     ("disk", check_disk),
     ("memory", check_memory),
     ("graphics card", check_graphics_card),
-    ("port", check_port),
-    ("data", check_data),
-    ("teacher", check_teacher),
-    *_FOLDER,
 )
+
+_RECORDS: _SiteChecks = (("data", check_data), ("teacher", check_teacher))
+
+_LOCAL: _MembershipChecks = (("port", check_port), ("CA", check_certificate))
+
+_MEMBERSHIP: _MembershipChecks = (("membership", check_membership),)
+
+LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
+"""Checks of a membership that nobody outside has a part in."""
 
 
 def examine(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make all checks, whatever each of them finds.
+    """Make all checks, whatever each of them finds: of the site, then of every membership.
 
     Args:
         site: The hospital's folder.
         around: The machine and the network.
     """
-    yield from _made(_CHECKS, site, around)
-    has_arrived = True
-    for check in check_network(site, around):
-        has_arrived = has_arrived and check.state != FAIL
-        yield check
-    if not has_arrived:
-        around = replace(around, membership=_nobody)
-    yield from _made(_MEMBERSHIP, site, around)
+    yield from _made((*_MACHINE, *_RECORDS, *_FOLDER), site, around)
+    if not site.memberships:
+        yield _in_none()
+    for joined in site.memberships:
+        for check in _examine_one(joined, around):
+            yield replace(check, federation=joined.name)
 
 
 def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
@@ -74,19 +79,46 @@ def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
 
     Args:
         site: The hospital's folder.
-        around: The machine, and what the coordinator says; nothing else is asked of the network.
+        around: The machine, and what coordinators say; nothing else is asked of the network.
     """
-    return _made((*_MEMBERSHIP, *_FOLDER), site, around)
+    if not site.memberships:
+        yield _in_none()
+    for joined in site.memberships:
+        certificate = () if joined.has_left else _LOCAL[1:]
+        for check in _made((*_MEMBERSHIP, *certificate), joined, around):
+            yield replace(check, federation=joined.name)
+    yield from _made(_FOLDER, site, around)
 
 
-def _nobody(_: Site) -> Membership:
+def _examine_one(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
+    if not joined.has_left:
+        yield from _made(_LOCAL, joined, around)
+        has_arrived = True
+        for check in check_network(joined, around):
+            has_arrived = has_arrived and check.state != FAIL
+            yield check
+        if not has_arrived:
+            around = replace(around, membership=_nobody)
+    yield from _made(_MEMBERSHIP, joined, around)
+
+
+def _in_none() -> Check:
+    said = "This hospital is in no federation."
+    return Check("membership", FAIL, said, "`pate-party join` with an operator's invitation.")
+
+
+def _nobody(_: SiteMembership) -> Membership:
     raise EnrollmentError("the way to the coordinator must be open", "one that ended before")
 
 
-def _made(checks: _Checks, site: Site, around: Surroundings) -> Iterator[Check]:
+def _made(
+    checks: tuple[tuple[str, Callable[[T, Surroundings], Check]], ...],
+    looked_at: T,
+    around: Surroundings,
+) -> Iterator[Check]:
     for name, check in checks:
         try:
-            yield check(site, around)
+            yield check(looked_at, around)
         except Exception as error:  # one that cannot be made must not hide the others
             yield Check(
                 name,

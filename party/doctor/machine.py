@@ -8,7 +8,8 @@ from pathlib import Path
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.site import DATABASE_FILE, KEYS, Site
+from party.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
+from party.site import DATABASE_FILE, IDENTITY_KEY, Site
 from party.status_file import FILE, known_status
 from pate_fed import __version__
 
@@ -92,12 +93,12 @@ def check_rights(site: Site, around: Surroundings) -> Check:
     return Check("file rights", OK, "What is secret can be read by its owner alone.")
 
 
-def check_port(site: Site, around: Surroundings) -> Check:
+def check_port(joined: SiteMembership, around: Surroundings) -> Check:
     """Look whether the port between our two processes is free, or theirs."""
-    port = site.settings.node_port
+    port = joined.settings.node_port
     if around.port_is_free(port):
         return Check("port", OK, f"Port {port} on loopback is free.")
-    node = known_status(site.path(FILE))
+    node = known_status(joined.site.path(FILE))
     if node is not None and node.is_alive(now=around.clock()) and around.is_running(node.pid):
         return Check("port", OK, f"Port {port} on loopback is this site's own: its node runs.")
     return Check(
@@ -111,8 +112,11 @@ def check_port(site: Site, around: Surroundings) -> Check:
 def _guarded(site: Site) -> Iterator[Path]:
     yield site.folder
     for path in sorted(site.folder.iterdir()):
-        if path.is_dir() or path.name in (*KEYS, DATABASE_FILE):
+        if path.is_dir() or path.name in (IDENTITY_KEY, DATABASE_FILE):
             yield path
+    for path in sorted(site.path(MEMBERSHIPS_FOLDER).glob("*")):
+        yield path
+        yield from (path / name for name in NODE_KEYS if (path / name).exists())
 
 
 def _is_open(path: Path, user: int) -> bool:

@@ -19,8 +19,8 @@ from cryptography import x509
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
+from party.membership import CA_FILE, SiteMembership
 from party.proxy import Proxy, proxy_to
-from party.site import Site
 
 NAMES = ("proxy", "name", "connection", "tls", "clock")
 MOST_AHEAD_S = 5.0
@@ -44,9 +44,9 @@ class _StopError(Exception):
         self.check = check
 
 
-def check_network(site: Site, around: Surroundings) -> Iterator[Check]:
+def check_network(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
     """Go the way to the coordinator step by step."""
-    steps = _Way(site, around).steps()
+    steps = _Way(joined, around).steps()
     for place, name in enumerate(NAMES):
         try:
             yield next(steps)
@@ -67,12 +67,12 @@ def check_network(site: Site, around: Surroundings) -> Iterator[Check]:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    site: Site
+    joined: SiteMembership
     around: Surroundings
 
     @property
     def _target(self) -> tuple[str, int]:
-        host, _, port = self.site.settings.address.rpartition(":")
+        host, _, port = self.joined.settings.address.rpartition(":")
         return host.strip("[]"), int(port)
 
     def steps(self) -> Iterator[Check]:
@@ -160,7 +160,7 @@ class _Way:
     def _verified(self, proxy: Proxy | None) -> ssl.SSLSocket:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_verify_locations(cafile=str(self.site.path("ca.crt")))
+        context.load_verify_locations(cafile=str(self.joined.path(CA_FILE)))
         connection = self._open(proxy)
         try:
             return context.wrap_socket(connection, server_hostname=self._target[0])

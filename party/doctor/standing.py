@@ -9,6 +9,7 @@ from cryptography import x509
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.errors import BrokenAuditLogError, EnrollmentError, PartyError, Reason, RecordError
+from party.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
 from party.site import SETTINGS_FILE, Site
 from party.site_records import SiteRecords
 from party.status_file import FILE, known_status
@@ -54,28 +55,33 @@ def check_database(site: Site, around: Surroundings) -> Check:
     return Check("database", OK, f"The database can be used, and all {records} records fit.")
 
 
-def check_membership(site: Site, around: Surroundings) -> Check:
+def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
     """Look whether there are keys, and ask the coordinator; else read what it last said."""
-    if not site.has_keys:
+    if joined.has_left and len(joined.site.current) > 0 and joined.site.has_keys:
+        said = f"This hospital left {joined.settings.federation}: its node's keys are gone."
+        advice = "If nobody left, put the keys back from the copy in your safe."
+        return Check("membership", OK, said, advice)
+    if joined.has_left or not joined.site.has_keys:
         said = "This hospital left the federation: its keys are gone."
         return Check(
             "membership", FAIL, said, "If nobody left, put identity.key back; else join anew."
         )
-    if site.missing_keys:
-        said = f"The site's folder has no {' and no '.join(site.missing_keys)}."
+    if joined.missing_keys:
+        said = f"{MEMBERSHIPS_FOLDER}/{joined.name} has no {' and no '.join(joined.missing_keys)}."
         return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
     try:
-        return _check_state(around.membership(site).state)
+        return _check_state(around.membership(joined).state)
     except EnrollmentError as error:
         if error.is_refusal:
             said = f"The coordinator does not know this hospital ({error.code})."
             advice = (
-                "Ask the operator whether the federation is still the same; if so, for another "
-                "invitation, to be used with another --site."
+                "Ask the operator for another invitation, and join with it in this same site, also "
+                "if the federation was made anew."
             )
             return Check("membership", FAIL, said, advice)
-    status = known_status(site.path(FILE))
-    state = "" if status is None else status.membership
+    status = known_status(joined.site.path(FILE))
+    known = None if status is None else status.federations.get(joined.name)
+    state = "" if known is None else known.membership
     if not state:
         said = "The coordinator could not be asked whether this hospital is a member."
         return Check("membership", WARN, said, "Look at the way to it first: `pate-party doctor`.")
@@ -117,10 +123,10 @@ def check_peers(site: Site, around: Surroundings) -> Check:
     return Check("peers", OK, said)
 
 
-def check_certificate(site: Site, around: Surroundings) -> Check:
+def check_certificate(joined: SiteMembership, around: Surroundings) -> Check:
     """Look how long the federation's CA holds."""
     try:
-        content = site.path("ca.crt").read_bytes()
+        content = joined.path(CA_FILE).read_bytes()
         ends = x509.load_pem_x509_certificate(content).not_valid_after_utc
     except (OSError, ValueError) as error:
         said = f"ca.crt cannot be read ({type(error).__name__})."
@@ -128,7 +134,12 @@ def check_certificate(site: Site, around: Surroundings) -> Check:
     said = f"The federation's CA holds until {ends:%Y-%m-%d}."
     left = ends - datetime.fromtimestamp(around.clock(), UTC)
     if left <= timedelta(0):
-        return Check("CA", FAIL, said, "The operator has to make a new federation: join that.")
+        return Check(
+            "CA",
+            FAIL,
+            said,
+            "The operator has to make a new federation: join that in this same site.",
+        )
     if left < timedelta(days=FEW_DAYS):
         return Check("CA", WARN, said, "Tell the operator that it ends soon.")
     return Check("CA", OK, said)
@@ -138,7 +149,7 @@ def check_tasks(site: Site, around: Surroundings) -> Check:
     """Look whether there are teachers for every pool that was approved."""
     try:
         with site.open_database() as database:
-            pools = SiteRecords(database, clock=around.clock).decided().approved_pools
+            pools = SiteRecords(database, clock=around.clock).decided().pools
     except PartyError as error:
         said = f"What was approved cannot be read ({error.code})."
         return Check("approved pools", FAIL, said, "Mend the database first.")

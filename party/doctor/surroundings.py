@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from party.enrollment import ask_membership
-from party.site import Site
+from party.membership import SiteMembership
 from protocols.messages import Membership
 
 _TIMEOUT_S = 10.0
@@ -79,7 +79,7 @@ class Surroundings:
         environment: Variables of the process.
         resolve: Addresses of a host, for a port; `OSError` if there are none.
         connect: Opens a connection to host and port; `OSError` if it cannot.
-        membership: What the coordinator says of a site; `EnrollmentError` if it says nothing.
+        membership: What the coordinator of a membership says; `EnrollmentError` if nothing.
         free_disk: Free bytes where a folder is.
         free_memory: Free bytes of memory; None where nobody says.
         graphics_cards: Names of those that could be used.
@@ -94,7 +94,7 @@ class Surroundings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     resolve: Callable[[str, int], Sequence[str]] = _resolve
     connect: Callable[[str, int], socket.socket] = _connect
-    membership: Callable[[Site], Membership] = ask_membership
+    membership: Callable[[SiteMembership], Membership] = ask_membership
     free_disk: Callable[[Path], int] = _free_disk
     free_memory: Callable[[], int | None] = _free_memory
     graphics_cards: Callable[[], Sequence[str]] = _graphics_cards

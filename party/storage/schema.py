@@ -236,6 +236,7 @@ class ApprovalRow(Base):
         number: In the order in which they were asked.
         kind: "pool" or "run".
         digest: Of the pool, or of what is approved of a run.
+        coordinator: Fingerprint of the coordinator that asked: it holds for no other.
         state: "pending", "approved" or "rejected".
         asked_at: When it was first asked, Unix time in seconds.
         terms: Terms of the run that asked, as they came.
@@ -252,6 +253,7 @@ class ApprovalRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
     digest: Mapped[bytes] = mapped_column(Digest)
+    coordinator: Mapped[bytes] = mapped_column(Digest)
     state: Mapped[str] = mapped_column(String(16), index=True)
     asked_at: Mapped[float] = mapped_column(Double)
     terms: Mapped[bytes] = mapped_column(LargeBinary)
@@ -262,7 +264,7 @@ class ApprovalRow(Base):
     decided_by: Mapped[str | None]
     run_id: Mapped[bytes | None] = mapped_column(Digest)
 
-    __table_args__ = (UniqueConstraint("kind", "digest"),)
+    __table_args__ = (UniqueConstraint("kind", "digest", "coordinator"),)
 
 
 class StandingRow(Base):

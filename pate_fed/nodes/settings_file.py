@@ -112,6 +112,8 @@ def _made(settings: Callable[..., T], table: Mapping[str, Any], *, where: str, f
                 of_kind(value, dict[str, Any], key=key, fault=fault, is_shown=one.repr)
                 made = _made(hint, value, where=f"{where}[{name}] ", fault=fault)  # type: ignore[arg-type]
                 values[name] = made
+            elif _is_of_tables(hint):
+                values[name] = _tables(hint, value, one, where=where, fault=fault)
             else:
                 values[name] = of_kind(value, hint, key=key, fault=fault, is_shown=one.repr)
         elif one.default is MISSING and one.default_factory is MISSING:
@@ -121,6 +123,21 @@ def _made(settings: Callable[..., T], table: Mapping[str, Any], *, where: str, f
     except fault as error:
         refused: CodedError = error
         raise fault(f"{where}{refused.must}", refused.got) from error
+
+
+def _is_of_tables(hint: Any) -> bool:
+    """Tell whether a field holds one table of settings for each of any number of names."""
+    return get_origin(hint) is dict and is_dataclass(get_args(hint)[1])
+
+
+def _tables(hint: Any, came: object, one: Field[Any], *, where: str, fault: Any) -> dict[str, Any]:
+    key, made = f"{where}{one.name}", {}
+    of_kind(came, dict[str, Any], key=key, fault=fault, is_shown=one.repr)
+    for name, table in came.items():  # type: ignore[attr-defined]  # it is a table
+        inner = f"[{one.name}.{_shown(name)[1:-1]}]"
+        of_kind(table, dict[str, Any], key=f"{where}{inner}", fault=fault, is_shown=one.repr)
+        made[name] = _made(get_args(hint)[1], table, where=f"{where}{inner} ", fault=fault)
+    return made
 
 
 def _is_of(value: object, kind: Any) -> bool:

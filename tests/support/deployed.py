@@ -104,11 +104,11 @@ class Hospital:
             most_near_queries=None,
             most_epsilon=1000.0,
         )
-        bodies = {one.site.identity.fingerprint: one.site.settings.party for one in others}
+        bodies = {one.site.identity.fingerprint: one.site.membership().settings.party for one in others}
         self.ledger = self.ledger or MemoryLedgerStore(PrivacyLedger(1000.0, 1e-5))
         self.node = PartyNode(
             identity=self.site.identity,
-            coordinator=self.site.coordinator,
+            coordinator=self.site.membership().coordinator,
             pins=pins,
             guard=Guard(policy, TeacherWeights.equal(TEACHERS), bodies),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
@@ -123,11 +123,11 @@ class Hospital:
         """Start its SuperNode and take what comes."""
         site = self.site
         settings = SuperNodeSettings(
-            superlink=site.settings.address,
-            ca_certificate=site.path("ca.crt"),
-            private_key=site.path("node.key"),
-            secret=site.path("node.secret"),
-            port=site.settings.node_port,
+            superlink=site.membership().settings.address,
+            ca_certificate=site.membership().path("ca.crt"),
+            private_key=site.membership().path("node.key"),
+            secret=site.membership().path("node.secret"),
+            port=site.membership().settings.node_port,
         )
         log = site.path("log", "supernode").open("ab")
         self.process = subprocess.Popen(
@@ -141,8 +141,8 @@ class Hospital:
         app = flower_app.build(lambda _: self)
         self.executor = Executor(
             app,
-            address=f"127.0.0.1:{site.settings.node_port}",
-            secret=site.path("node.secret").read_bytes(),
+            address=f"127.0.0.1:{site.membership().settings.node_port}",
+            secret=site.membership().path("node.secret").read_bytes(),
         )
         self.thread = threading.Thread(target=self.executor.run, args=(self.stopped,), daemon=True)
         self.thread.start()
@@ -255,7 +255,7 @@ class Deployed:
             invitation = coordinator.invite(name)
             site = Site.create(self.folder / name, invitation)
             site = site.save(replace(site.settings, node_port=port, teachers=TEACHERS))
-            door = CoordinatorDoor(site, clock=time.time)
+            door = CoordinatorDoor(site.membership(), clock=time.time)
             assert door.join(invitation.token).state == "requested"
             door.close()
             words = spoken(site.identity.fingerprint)
@@ -271,7 +271,7 @@ class Deployed:
         """Read what both sides show."""
         hospitals = tuple(
             HospitalSeen(
-                one.site.settings.party,
+                one.site.membership().settings.party,
                 one.ledger.load(),
                 tuple(one.exchanges),
                 tuple(one.voted),

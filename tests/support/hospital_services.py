@@ -54,7 +54,7 @@ class Hospitals:
     def members(self) -> list[Member]:
         """As the coordinator enrolled them."""
         weights = TeacherWeights.of((1,) * TEACHERS)
-        return [Member(site.settings.party, site.identity.public, weights) for site in self.sites]
+        return [Member(site.membership().settings.party, site.identity.public, weights) for site in self.sites]
 
     def terms(self, members: tuple[Member, ...]) -> RunTerms:
         """Terms under which labels are what most teachers say in nearly all runs."""
@@ -207,6 +207,6 @@ def make_hospitals(
         with records_of(site) as records:
             for other in sites:
                 if other is not site:
-                    party, key = other.settings.party, other.identity.public
+                    party, key = other.membership().settings.party, other.identity.public
                     records.add_pin(party, key, how="telephone", by="M. Curie")
     return Hospitals(coordinator, sites, public_task(folder))

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.node import Vote
-from party.service import PartyService, serve
+from party.service import PartyService
+from party.serving import serve
 from party.site import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch

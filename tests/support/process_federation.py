@@ -249,13 +249,13 @@ def _faults_in(log: Path) -> Iterator[None]:
 
 def enroll(coordinator: Coordinator, site: Site) -> None:
     """Let a hospital in, as if its people had been on the telephone; nobody serves."""
-    name = site.settings.party
+    name = site.membership().settings.party
     request = JoinRequest(
-        coordinator=site.coordinator.fingerprint,
+        coordinator=site.membership().coordinator.fingerprint,
         token=coordinator.invite(name).token,
         party_name=name,
         identity_key=site.identity.public.key,
-        node_key=site.node_public_key,
+        node_key=site.membership().node_public_key,
         asked_at=int(time.time()),
     )
     coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
@@ -480,7 +480,7 @@ class ProcessFederation:
             ledger = service.ledger
         witness = self._place(place).witness
         return HospitalSeen(
-            site.settings.party, ledger, exchanges_in(witness), plans_voted_on(witness)
+            site.membership().settings.party, ledger, exchanges_in(witness), plans_voted_on(witness)
         )
 
     def voted(self, place: int) -> tuple[bytes, ...]:

@@ -243,7 +243,7 @@ class Hospital:
     @property
     def name(self) -> str:
         """What people call it."""
-        return self.site.settings.party
+        return self.site.membership().settings.party
 
     @property
     def standing(self) -> Status:
@@ -522,7 +522,7 @@ def _joined(made: WholeFederation, name: str, variables: Mapping[str, str]) -> S
     folder = made.folder / name
     if name != PROXIED:
         site = Site.create(folder, invitation)
-        with closing(CoordinatorDoor(site, clock=time.time)) as door:
+        with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
             door.join(invitation.token)
         return site
     port = made.home.settings.port

@@ -109,11 +109,11 @@ class Worked:
         site = Site.create(self.queries.parent / name, invitation)
         site = site.save(replace(site.settings, teachers=TEACHERS))
         request = JoinRequest(
-            coordinator=site.coordinator.fingerprint,
+            coordinator=site.membership().coordinator.fingerprint,
             token=invitation.token,
             party_name=name,
             identity_key=site.identity.public.key,
-            node_key=site.node_public_key,
+            node_key=site.membership().node_public_key,
             asked_at=int(time.time()),
         )
         self.coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
@@ -125,7 +125,7 @@ class Worked:
         enrollment.approve(name, fingerprint=site.identity.fingerprint, teachers=TEACHERS)
         enrollment.settle(self.door)
         node = len(self.hospitals)
-        assert site.node_public_key == self.door.keys[node]
+        assert site.membership().node_public_key == self.door.keys[node]
         self.hospitals[node] = Hospital(site)
         return self.hospitals[node]
 

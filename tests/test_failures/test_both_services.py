@@ -139,10 +139,10 @@ def test_a_supernode_that_is_killed_in_the_middle_of_a_batch_is_waited_for_by_na
 def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFederation) -> None:
     """It joined through it, and only the proxy knows the name of the coordinator."""
     hospital, proxy = federation.hospitals[PROXIED], federation.proxy
-    assert hospital.site.settings.address.startswith(f"{NAME_BEHIND_PROXY}:")
+    assert hospital.site.membership().settings.address.startswith(f"{NAME_BEHIND_PROXY}:")
     carried = sum(map(len, proxy.streams))
     before = begun(federation, "proxied")
-    own = hospital.site.settings.node_port
+    own = hospital.site.membership().settings.node_port
     right, partners = {("127.0.0.1", own), ("127.0.0.1", proxy.port)}, set()
 
     def are_seen() -> bool:

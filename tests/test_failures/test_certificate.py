@@ -93,7 +93,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     service.start()
     try:
         wait_until_open(home.settings.port)
-        with closing(CoordinatorDoor(sites[0], clock=time.time)) as door:
+        with closing(CoordinatorDoor(sites[0].membership(), clock=time.time)) as door:
             with pytest.raises(EnrollmentError) as caught:
                 door.membership()
             assert caught.value.code == "PF-341"
@@ -109,7 +109,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     second.start()
     try:
         assert second.superlink.wait_until_ready(180)
-        with closing(CoordinatorDoor(sites[0], clock=time.time)) as door:
+        with closing(CoordinatorDoor(sites[0].membership(), clock=time.time)) as door:
             assert door.membership().state == "member"
     finally:
         second.stop()

@@ -51,7 +51,7 @@ class Served:
 
     def join(self, site: Site, token: bytes) -> str:
         """Ask to join over the public port."""
-        with closing(CoordinatorDoor(site, clock=time.time)) as door:
+        with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
             return door.join(token).state
 
     def member(self, name: str) -> Site:
@@ -65,10 +65,10 @@ class Served:
     def start_node(self, site: Site) -> subprocess.Popen[bytes]:
         """A SuperNode as the hospital's service starts it."""
         settings = SuperNodeSettings(
-            superlink=site.settings.address,
-            ca_certificate=site.path("ca.crt"),
-            private_key=site.path("node.key"),
-            secret=site.path("node.secret"),
+            superlink=site.membership().settings.address,
+            ca_certificate=site.membership().path("ca.crt"),
+            private_key=site.membership().path("node.key"),
+            secret=site.membership().path("node.secret"),
             port=free_ports(1)[0],
         )
         with site.path("log", "supernode").open("ab") as log:
@@ -158,7 +158,7 @@ def test_a_member_is_let_in_and_once_revoked_put_out_for_good(served: Served) ->
         stop(node)
     assert ends(served.start_node(site)) != 0  # the same key again
     assert served.online() == []
-    with closing(CoordinatorDoor(site, clock=time.time)) as door:
+    with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
         said = door.membership()
         assert (said.state, said.peer_names) == ("revoked", ())
         with pytest.raises(EnrollmentError):

@@ -583,7 +583,7 @@ class TestPeers:
     def test_a_peer_is_checked_by_our_own_people(
         self, pate_party: PateParty, member: Path, south: Site
     ) -> None:
-        name = south.settings.party
+        name = south.membership().settings.party
         assert self.listed(pate_party, member, name)["checked"] is None
         assert f"{name}: not checked" in pate_party("peers", "list", "--site", member).out
         words = spoken(south.identity.public.fingerprint)
@@ -600,7 +600,7 @@ class TestPeers:
     def test_other_words_pin_nobody(self, pate_party: PateParty, member: Path, south: Site) -> None:
         own = spoken(Site.open(member).identity.public.fingerprint)
         ended = pate_party(
-            *("peers", "add", south.settings.party, "--compared", own, "--how", "telephone"),
+            *("peers", "add", south.membership().settings.party, "--compared", own, "--how", "telephone"),
             *("--by", "M. Curie", "--site", member),
         )
         assert (ended.code, error_code(ended)) == (4, "PF-342")

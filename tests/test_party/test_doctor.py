@@ -254,7 +254,7 @@ class TestStanding:
     def test_fewer_checked_bodies_than_the_policy_wants_is_a_warning(
         self, tmp_path: Path, site: Site, ca: trustme.CA
     ) -> None:
-        fresh = make_site(tmp_path / "fresh", address=site.settings.address, ca=ca_bytes(ca))
+        fresh = make_site(tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca))
         assert (found(fresh)["peers"].state, "PF-311" in found(fresh)["peers"].advice) == (
             WARN,
             True,
@@ -271,7 +271,7 @@ class TestStanding:
     def test_no_policy_does_with_fewer_than_two_checked_bodies(
         self, tmp_path: Path, site: Site, ca: trustme.CA
     ) -> None:
-        fresh = make_site(tmp_path / "fresh", address=site.settings.address, ca=ca_bytes(ca))
+        fresh = make_site(tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca))
         check_peer(fresh, "South")
         fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 0}))
         assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
@@ -374,7 +374,7 @@ class TestNetwork:
         assert {checks[other].state for other in NAMES[place + 1 :]} <= {WARN}
 
     def test_a_name_is_shown_with_its_address(self, site: Site) -> None:
-        port = site.settings.address.rpartition(":")[2]
+        port = site.membership().settings.address.rpartition(":")[2]
         named = site.save(replace(site.settings, address=f"coordinator.example.org:{port}"))
         asked: list[str] = []
 
@@ -421,7 +421,7 @@ class TestNetwork:
         assert (check.state, "No TLS" in check.said) == (FAIL, True)
 
     def test_a_missing_ca_is_a_finding(self, site: Site) -> None:
-        site.path("ca.crt").unlink()
+        site.membership().path("ca.crt").unlink()
         checks = found(site)
         assert failing(checks) == {"CA", "tls", "clock", "membership"}
         assert checks["tls"].state == FAIL
@@ -483,7 +483,7 @@ class TestProxy:
             checks = found(site, environment=environment)
         assert failing(checks) == set()
         assert f"127.0.0.1:{port}" in checks["proxy"].said
-        assert heads[0].startswith(f"CONNECT {site.settings.address} HTTP/1.1\r\n".encode())
+        assert heads[0].startswith(f"CONNECT {site.membership().settings.address} HTTP/1.1\r\n".encode())
         assert b"Proxy-Authorization: Basic dXM6cGEgc3N3b3Jk\r\n" in heads[0]
         assert not any("ssword" in check.said + check.advice for check in checks.values())
 
@@ -501,7 +501,7 @@ class TestProxy:
         assert check.state == FAIL
         assert f"No connection to the proxy 127.0.0.1:{port}" in check.said
         assert variable in check.advice
-        assert site.settings.address.rpartition(":")[2] not in check.said + check.advice
+        assert site.membership().settings.address.rpartition(":")[2] not in check.said + check.advice
 
     def test_a_proxy_whose_name_is_unknown_is_what_is_blamed(self, site: Site) -> None:
         environment = {"https_proxy": "http://proxy.example.org:3128"}
@@ -542,7 +542,7 @@ def test_a_check_that_breaks_hides_no_other(site: Site) -> None:
 
 
 def test_a_key_in_the_folder_is_never_shown(site: Site) -> None:
-    secrets = [site.path("identity.key").read_text("ascii"), site.node_secret.hex()]
+    secrets = [site.path("identity.key").read_text("ascii"), site.membership().node_secret.hex()]
     changes: list[dict[str, Callable[..., Any]]] = [{}, {"connect": refuse}]
     for change in changes:
         text = "".join(check.said + check.advice for check in found(site, **change).values())

@@ -51,7 +51,7 @@ class Meeting:
 
     def door(self, status: int, content: bytes = b"") -> CoordinatorDoor:
         transport = httpx.MockTransport(lambda _: httpx.Response(status, content=content))
-        return CoordinatorDoor(self.site, clock=NOW.timestamp, transport=transport)
+        return CoordinatorDoor(self.site.membership(), clock=NOW.timestamp, transport=transport)
 
     def ask(self, content: bytes) -> Membership:
         door = self.door(200, content)

@@ -243,7 +243,7 @@ class TestStanding:
     )
     def test_a_certificate_that_ends(self, tmp_path: Path, left_s: float, state: str) -> None:
         site = make_site(tmp_path / "site")
-        ca = x509.load_pem_x509_certificate(site.path("ca.crt").read_bytes())
+        ca = x509.load_pem_x509_certificate(site.membership().path("ca.crt").read_bytes())
         ends = ca.not_valid_after_utc.timestamp()
         assert standing(site, clock=lambda: ends - left_s)["CA"][0] == state
 

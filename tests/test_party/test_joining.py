@@ -46,7 +46,7 @@ def join(federation: ServedFederation, folder: Path, name: str) -> Site:
     invite = federation.invite(folder, name)
     invitation = Invitation.from_json(invite.read_text("utf-8"))
     site = Site.create(folder / name, invitation)
-    with closing(CoordinatorDoor(site, clock=time.time)) as door:
+    with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
         assert door.join(invitation.token).state == "requested"
     return site
 
@@ -70,7 +70,7 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
         federation.home.path("pools", digest.hex()).write_bytes(made.to_bytes())
         sites = {name: join(federation, tmp_path, name) for name in HOSPITALS}
         with (
-            closing(CoordinatorDoor(sites["va"], clock=time.time)) as door,
+            closing(CoordinatorDoor(sites["va"].membership(), clock=time.time)) as door,
             pytest.raises(EnrollmentError),
         ):
             fetch_task(sites["va"], door, digest)  # asked to join, and not approved
@@ -80,7 +80,7 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
         for name, joined in sites.items():
             site, _ = add(joined, tables[name], label="disease", patient_id=None)
             site = site.save(replace(site.settings, teachers=3))
-            with closing(CoordinatorDoor(site, clock=time.time)) as door:
+            with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
                 task = fetch_task(site, door, digest)
                 pin_all(site, door, sites)
             assert task.digest == made.digest

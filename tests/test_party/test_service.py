@@ -689,10 +689,10 @@ class Line:
         self._enrollment = Enrollment(
             home, database, random_bytes=secrets.token_bytes, clock=utc_now
         )
-        token = self._enrollment.invite(site.settings.party).token
+        token = self._enrollment.invite(site.membership().settings.party).token
         join(site, token, self._enrollment)
         transport = httpx.MockTransport(self._carry)
-        self._door = CoordinatorDoor(site, clock=time.time, transport=transport)
+        self._door = CoordinatorDoor(site.membership(), clock=time.time, transport=transport)
         running.stack.callback(self._door.close)
         self.kept = b""
 
@@ -715,7 +715,7 @@ def join(site: Site, token: bytes, enrollment: Enrollment) -> None:
         return httpx.Response(200, content=enrollment.answer_join(request.read()))
 
     with closing(
-        CoordinatorDoor(site, clock=time.time, transport=httpx.MockTransport(carry))
+        CoordinatorDoor(site.membership(), clock=time.time, transport=httpx.MockTransport(carry))
     ) as door:
         door.join(token)
 

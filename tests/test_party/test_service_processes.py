@@ -115,11 +115,11 @@ class Deployed:
                 self.home, database, random_bytes=secrets.token_bytes, clock=utc_now
             )
             for site in self.hospitals.sites:
-                token = enrollment.invite(site.settings.party).token
-                with closing(CoordinatorDoor(site, clock=time.time)) as door:
+                token = enrollment.invite(site.membership().settings.party).token
+                with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
                     door.join(token)
                 enrollment.approve(
-                    site.settings.party,
+                    site.membership().settings.party,
                     fingerprint=site.identity.public.fingerprint,
                 )
             enrollment.settle(self.client)
@@ -261,7 +261,7 @@ def test_told_to_stop_a_hospital_ends_with_all_its_processes(deployed: Deployed)
     assert status is not None
     assert status.state == "stopped"
     with socket.socket() as probe:  # nobody hands out tasks any more
-        assert probe.connect_ex(("127.0.0.1", site.settings.node_port)) != 0
+        assert probe.connect_ex(("127.0.0.1", site.membership().settings.node_port)) != 0
     # It said good-bye, so it may come back at once.
     deployed.processes[2] = deployed.start_site(2)
     wait_for(lambda: deployed.online() == 3)

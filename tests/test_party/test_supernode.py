@@ -237,7 +237,7 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
             target=serve, args=(StandIn(), site), kwargs={"stopped": stopped}, daemon=True
         )
         thread.start()
-        answered = f"http://127.0.0.1:{site.settings.node_port}/v1/runtime/acquire-task"
+        answered = f"http://127.0.0.1:{site.membership().settings.node_port}/v1/runtime/acquire-task"
         try:
             wait_for(lambda: len(heads) > 0)
             wait_for(lambda: any(answered in one.message for one in caplog.records))

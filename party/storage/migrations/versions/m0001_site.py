@@ -112,6 +112,7 @@ def _make_records() -> None:
         sa.Column("number", sa.Integer, primary_key=True),
         sa.Column("kind", sa.String(16), nullable=False),
         sa.Column("digest", _DIGEST, nullable=False),
+        sa.Column("coordinator", _DIGEST, nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("asked_at", sa.Double, nullable=False),
         sa.Column("terms", sa.LargeBinary, nullable=False),
@@ -121,7 +122,7 @@ def _make_records() -> None:
         sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
         sa.Column("run_id", _DIGEST),
-        sa.UniqueConstraint("kind", "digest"),
+        sa.UniqueConstraint("kind", "digest", "coordinator"),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])
     op.create_table(

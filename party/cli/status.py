@@ -1,0 +1,258 @@
+"""How this hospital stands, at the command line: the site, and each of its federations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    FormatOption,
+    SiteOption,
+    minute,
+    open_site,
+    opened_records,
+    show,
+)
+from party.enrollment import ask_membership
+from party.errors import EnrollmentError, PartyError, ServiceError
+from party.membership import SiteMembership
+from party.site import Site
+from party.status_file import FILE as STATUS_FILE
+from party.status_file import FederationStatus, Status, read_status
+from pate_fed.nodes import Format, one_line
+from protocols.fingerprint_words import spoken
+from protocols.messages import Membership
+
+if TYPE_CHECKING:
+    from party.doctor import Check
+
+SILENT_S: Final = 150.0
+"""A node hears the coordinator every minute; after twice that and what an answer may take, it does
+not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How we stand in one federation.
+
+    Attributes:
+        joined: The membership.
+        answer: What its coordinator says; why it says nothing; None if it was not asked.
+        node: What the node says of it; None if it says nothing.
+        state: How the node stands in it, as far as can be told from both; empty if it never ran.
+    """
+
+    joined: SiteMembership
+    answer: Membership | EnrollmentError | None
+    node: FederationStatus | None
+    state: str
+
+    @property
+    def membership(self) -> Membership | None:
+        """What the coordinator says, if it says something."""
+        return self.answer if isinstance(self.answer, Membership) else None
+
+    @property
+    def reason(self) -> str:
+        """Why the membership is not known; empty if it is."""
+        if self.answer is None:
+            return "left: there are no keys"
+        if isinstance(self.answer, EnrollmentError):
+            return f"not known: {self.answer.code}: {one_line(str(self.answer))}"
+        return ""
+
+    def record(self) -> dict[str, Any]:
+        """Return it for a program."""
+        settings, membership = self.joined.settings, self.membership
+        return {
+            "name": self.joined.name,
+            "federation": settings.federation,
+            "party": settings.party,
+            "coordinator": settings.address,
+            "state": None if membership is None else membership.state,
+            "reason": self.reason,
+            "peers": None if membership is None else len(membership.peer_names),
+            "node": self.state,
+        }
+
+    def lines(self, *, several: bool) -> tuple[str, ...]:
+        """Return it for people."""
+        settings, membership = self.joined.settings, self.membership
+        called = f", here called {self.joined.name}" if several else ""
+        peers = "?" if membership is None else str(len(membership.peer_names))
+        return (
+            f"Federation      {settings.federation}, at {settings.address}{called}",
+            f"Called there    {settings.party}, beside {peers} peer(s)",
+            f"Membership      {self.reason if membership is None else membership.state}",
+            *_lines_of_node(self.joined, self.node, self.state),
+        )
+
+
+def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+    """Show how this hospital stands: memberships, data, teachers, peers, node."""
+    opened = open_site(site)
+    node, unread = _node(opened)
+    standings = [_standing(one, node) for one in opened.memberships]
+    settings = opened.settings
+    checked, pause = _decided(opened)
+    troubles = _troubles(opened, {one.joined.name: one.answer for one in standings})
+    kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
+    words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
+    several = len(standings) > 1
+    state = "" if node is None else _state(node)
+    show(
+        output_format,
+        {
+            "site": str(opened.folder),
+            "words": words,
+            "federations": [one.record() for one in standings],
+            "data": {"file": settings.data.file, "rows": settings.data.rows},
+            "teachers": settings.teachers,
+            "tasks_with_teachers": len(kept),
+            "checked_peers": checked,
+            "troubles": [
+                {
+                    "name": one.name,
+                    "federation": one.federation,
+                    "state": one.state,
+                    "said": one.said,
+                }
+                for one in troubles
+            ],
+            "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
+            "node": None if node is None else {**node.as_record(), "state": state},
+            "node_unread": unread,
+        },
+        (
+            f"This hospital   {words or 'it has no keys any more'}",
+            *(line for one in standings for line in one.lines(several=several)),
+            f"Data            {settings.data.file or 'none: see pate-party data add'}",
+            f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
+            f"Checked peers   {'?' if checked is None else checked}",
+            *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),
+            *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),
+            *(
+                f"Trouble         {_of(one, several=several)}{one.name}: {one.said} {one.advice}"
+                for one in troubles
+            ),
+        ),
+    )
+
+
+def _standing(joined: SiteMembership, node: Status | None) -> _Standing:
+    answer = _ask(joined)
+    known = None if node is None else node.federations.get(joined.name)
+    state = "" if node is None or known is None else _node_state(node, known, answer)
+    return _Standing(joined, answer, known, state)
+
+
+def _node(site: Site) -> tuple[Status | None, str]:
+    """Return how the node stands; else why that cannot be read: the node may be of another age."""
+    try:
+        return read_status(site.path(STATUS_FILE)), ""
+    except ServiceError as error:
+        return None, f"not known ({error.code}): {error}; the node writes it anew"
+
+
+def _state(node: Status) -> str:
+    return node.state if node.is_alive(now=time.time()) else "stopped"  # killed, it cannot say so
+
+
+def _node_state(
+    node: Status, known: FederationStatus, answer: Membership | EnrollmentError | None
+) -> str:
+    """Say how the node stands in a federation: itself it knows only that its SuperNode runs."""
+    state = _state(node)
+    if state not in ("running", "paused"):
+        return state
+    if known.state != "ready":
+        return known.state
+    if isinstance(answer, Membership) and answer.state != "member":
+        return "not let in"
+    if isinstance(answer, EnrollmentError):
+        return "not let in" if answer.is_refusal else "not connected"
+    if time.time() - known.heard_at > SILENT_S:
+        return "not connected"
+    return "paused" if state == "paused" else "ready"
+
+
+def _lines_of_node(
+    joined: SiteMembership, node: FederationStatus | None, state: str
+) -> tuple[str, ...]:
+    if node is None:
+        return ()
+    lines = [f"Connection      {state}"]
+    if state == "not connected":
+        heard = minute(node.heard_at) if node.heard_at else "not since the start"
+        lines.append(f"Last heard      {heard}")
+    if state not in ("ready", "stopped") and node.supernode_starts > 1:
+        lines.append(
+            f"SuperNode       started {node.supernode_starts} times: "
+            f"log/{joined.supernode_log.name} says why it ended"
+        )
+    if node.run:
+        lines.append(
+            f"Run             {node.run[:16]}: {node.batches_answered} batch(es) answered, "
+            f"{node.batches_refused} refused since the start"
+        )
+    if node.last_refusal:
+        lines.append(f"Last refusal    {node.last_refusal}")
+    if node.last_fault:
+        lines.append(f"Last fault      {node.last_fault}, {minute(node.last_fault_at)}")
+    return tuple(lines)
+
+
+def _node_lines(node: Status | None, state: str) -> tuple[str, ...]:
+    if node is None:
+        return ("Node            never started: pate-party start",)
+    lines = [f"Node            {state}, {node.tasks} task(s) ready"]
+    if node.waiting:
+        lines.append(f"Waiting         {node.waiting} for a person: pate-party approve")
+    if node.trouble:
+        lines.append(f"Trouble         {node.trouble}")
+    return tuple(lines)
+
+
+def _pause_words(by: str, at: float) -> str:
+    return f"since {minute(at)}, by {by}: pate-party resume goes on"
+
+
+def _of(check: Check, *, several: bool) -> str:
+    return f"{check.federation}, " if several and check.federation else ""
+
+
+def _ask(joined: SiteMembership) -> Membership | EnrollmentError | None:
+    """Ask the coordinator, if there is a key to ask with."""
+    if not joined.site.has_keys or joined.has_left:
+        return None
+    try:
+        return ask_membership(joined)
+    except EnrollmentError as error:
+        return error
+
+
+def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
+    """Return how many peers were checked, and who paused the site and when."""
+    try:
+        with opened_records(site) as opened:
+            return len(opened.records.pins()), opened.records.paused()
+    except PartyError:  # what is wrong with the database, the troubles say
+        return None, None
+
+
+def _troubles(
+    site: Site, answers: Mapping[str, Membership | EnrollmentError | None]
+) -> list[Check]:
+    from party.doctor import OK, Surroundings, examine_standing  # noqa: PLC0415 - slow to load
+
+    def answered(joined: SiteMembership) -> Membership:
+        answer = answers[joined.name]
+        if isinstance(answer, Membership):
+            return answer
+        raise answer or EnrollmentError("a site must have keys to ask", "none")
+
+    around = Surroundings(membership=answered)
+    return [check for check in examine_standing(site, around) if check.state != OK]
