@@ -160,8 +160,7 @@ class Deployment:
                 "forms": list(FORMS),
             }
             settings = replace(
-                site.settings,
-                node_port=port,
+                site.settings.with_port(site.membership().name, port),
                 teachers=TEACHERS,
                 approval="pool",
                 lifetime_epsilon=1000.0,
@@ -177,12 +176,15 @@ class Deployment:
         coordinator.close()
         for site in self.sites:
             self._approve(site, tasks)
-            self.start(site.membership().settings.party, "benchmarks.deployed_hospital", site.folder)
+            self.start(
+                site.membership().settings.party, "benchmarks.deployed_hospital", site.folder
+            )
 
     def _approve(self, site: Site, tasks: list[LearningTask]) -> None:
         """Do what the people of a hospital do."""
         for task in tasks:
             fetch_task(site, _Published(task), task.pool.digest)
+        asking = site.membership().coordinator.fingerprint
         with site.open_database() as database:
             records = SiteRecords(database, clock=time.time)
             for other in self.sites:
@@ -190,8 +192,8 @@ class Deployment:
                     name, key = other.membership().settings.party, other.identity.public
                     records.add_pin(name, key, how="telephone", by="benchmark")
             for task in tasks:
-                records.ask(Subject.POOL, task.pool.digest)
-                records.approve(Subject.POOL, task.pool.digest, by="benchmark")
+                records.ask(Subject.POOL, task.pool.digest, coordinator=asking)
+                records.approve(Subject.POOL, task.pool.digest, coordinator=asking, by="benchmark")
 
     def exchanges(self, count: int) -> list[float]:
         """Seconds of exchanges of next to nothing, one after the other."""

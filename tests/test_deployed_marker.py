@@ -110,8 +110,7 @@ class Services:
             site = Site.create(self.folder / name, invitation)
             policy = {"least_checked_peers": 2, "most_epsilon": 1000.0, "most_near_queries": 1000}
             settings = replace(
-                site.settings,
-                node_port=port,
+                site.settings.with_port(site.membership().name, port),
                 teachers=sum(counts),
                 approval="pool",
                 lifetime_epsilon=1000.0,
@@ -129,7 +128,9 @@ class Services:
                 for other in self.sites:
                     if other is not site:
                         key = other.identity.public
-                        records.add_pin(other.membership().settings.party, key, how="telephone", by="M. Curie")
+                        records.add_pin(
+                            other.membership().settings.party, key, how="telephone", by="M. Curie"
+                        )
         known = Hospitals(SigningIdentity.generate(), self.sites, self.federation.task)
         for place in range(3):
             known.approve(place)
@@ -218,7 +219,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         },
         **{
             path.relative_to(folder).as_posix(): private_forms(path.read_bytes())
-            for path in folder.glob("*/*.secret")
+            for path in folder.rglob("*.secret")
         },
     }
     for name in ("coordinator", *(f"{name} packets" for name in NAMES)):
@@ -228,7 +229,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 def keys_in(folder: Path) -> list[Path]:
     """Files of private keys, of all sides."""
-    return sorted(folder.glob("*/*.key"))
+    return sorted(folder.rglob("*.key"))
 
 
 def asked_beside(federation: Deployed) -> list[tuple[object, ...]]:
@@ -310,9 +311,15 @@ def test_no_file_database_or_log_holds_a_vote_or_the_exact_sum(capture: Capture)
     assert any("coordinator.db" in one for one in public)
 
 
+SLUG = "lung-study"
+MEMBERSHIP = f"memberships/{SLUG}"
+
 SECRET_FILES = {
     "federation": {"ca.key", "identity.key", "server.key", "superlink.secret"},
-    **{name: {"identity.key", "node.key", "node.secret"} for name in NAMES},
+    **{
+        name: {"identity.key", f"{MEMBERSHIP}/node.key", f"{MEMBERSHIP}/node.secret"}
+        for name in NAMES
+    },
 }
 
 
@@ -322,7 +329,7 @@ def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(capture: Captu
     searched = [path for path in capture.folder.rglob("*") if path.is_file()]
     names = {path.relative_to(capture.folder).as_posix() for path in searched}
     logs = {"service.log", "run.log", "shown.log", *(f"{name}.log" for name in NAMES)}
-    assert names >= kept | logs | {f"{name}/log/supernode.log" for name in NAMES}
+    assert names >= kept | logs | {f"{name}/log/supernode-{SLUG}.log" for name in NAMES}
     found = {
         path.relative_to(capture.folder).as_posix(): secrets_within(content, capture.secrets)
         for path in searched
@@ -362,7 +369,9 @@ def test_a_secret_in_a_log_would_be_found(form: Callable[[bytes], bytes]) -> Non
     assert secrets_within(b"line\n" + form(secret) + b"\n", secrets) == ["secret"]
 
 
-@pytest.mark.parametrize("name", ["federation/server.key", "North/node.key", "North/identity.key"])
+@pytest.mark.parametrize(
+    "name", ["federation/server.key", f"North/{MEMBERSHIP}/node.key", "North/identity.key"]
+)
 def test_a_private_key_in_a_log_would_be_found(capture: Capture, name: str) -> None:
     content = (capture.folder / name).read_bytes()
     for printed in (content, repr(content).encode(), base64.b64encode(content)):

@@ -20,6 +20,7 @@ from party.cli import app as party_app
 from party.cli.policy import RULES, SETTINGS
 from party.errors import PartyError, Reason
 from party.guard import Policy
+from party.membership import MembershipSettings
 from party.site import SiteSettings
 from pate_fed.data.tables import load_csv
 from pate_fed.errors import PateFedError
@@ -294,7 +295,8 @@ def test_every_rule_of_a_hospitals_guard_is_explained_with_its_default() -> None
     assert set(listed) == {*RULES, *SETTINGS}
     for name in RULES:
         assert listed[name][2] == shown_default(getattr(policy, name)), name
-    defaults = {one.name: one.default for one in dataclass_fields(SiteSettings)}
+    settings = (*dataclass_fields(MembershipSettings), *dataclass_fields(SiteSettings))
+    defaults = {one.name: one.default for one in settings}
     for name in SETTINGS:
         assert listed[name][2] == str(defaults[name]), name
     for name, cells in listed.items():

@@ -57,10 +57,12 @@ def check_database(site: Site, around: Surroundings) -> Check:
 
 def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
     """Look whether there are keys, and ask the coordinator; else read what it last said."""
-    if joined.has_left and len(joined.site.current) > 0 and joined.site.has_keys:
-        said = f"This hospital left {joined.settings.federation}: its node's keys are gone."
-        advice = "If nobody left, put the keys back from the copy in your safe."
-        return Check("membership", OK, said, advice)
+    if joined.has_left and joined.site.current and joined.site.has_keys:
+        said = (
+            f"This hospital left {joined.settings.federation}. If nobody decided so, put its "
+            "node's keys back from your safe."
+        )
+        return Check("membership", OK, said)
     if joined.has_left or not joined.site.has_keys:
         said = "This hospital left the federation: its keys are gone."
         return Check(

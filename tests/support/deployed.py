@@ -104,7 +104,9 @@ class Hospital:
             most_near_queries=None,
             most_epsilon=1000.0,
         )
-        bodies = {one.site.identity.fingerprint: one.site.membership().settings.party for one in others}
+        bodies = {
+            one.site.identity.fingerprint: one.site.membership().settings.party for one in others
+        }
         self.ledger = self.ledger or MemoryLedgerStore(PrivacyLedger(1000.0, 1e-5))
         self.node = PartyNode(
             identity=self.site.identity,
@@ -254,7 +256,9 @@ class Deployed:
         for name, port in zip(names, ports, strict=True):
             invitation = coordinator.invite(name)
             site = Site.create(self.folder / name, invitation)
-            site = site.save(replace(site.settings, node_port=port, teachers=TEACHERS))
+            site = site.save(
+                replace(site.settings.with_port(site.membership().name, port), teachers=TEACHERS)
+            )
             door = CoordinatorDoor(site.membership(), clock=time.time)
             assert door.join(invitation.token).state == "requested"
             door.close()

@@ -49,12 +49,16 @@ class Hospitals:
     changes: dict[str, Any] = field(default_factory=dict)
     form: SecureSum = field(default_factory=AdditiveSum)
     statements: dict[bytes, bytes] = field(default_factory=dict)
+    membership: str | None = None  # where its sites are in several federations
 
     @property
     def members(self) -> list[Member]:
         """As the coordinator enrolled them."""
         weights = TeacherWeights.of((1,) * TEACHERS)
-        return [Member(site.membership().settings.party, site.identity.public, weights) for site in self.sites]
+        return [
+            Member(site.membership(self.membership).settings.party, site.identity.public, weights)
+            for site in self.sites
+        ]
 
     def terms(self, members: tuple[Member, ...]) -> RunTerms:
         """Terms under which labels are what most teachers say in nearly all runs."""
@@ -109,10 +113,11 @@ class Hospitals:
     def approve(self, place: int) -> None:
         """A person of one hospital approves the pool, and knows it from elsewhere."""
         site, digest = self.sites[place], self.task.pool.digest
+        asking = self.coordinator.public.fingerprint
         fetch_task(site, self, digest)
         with records_of(site) as records:
-            records.ask(Subject.POOL, digest)
-            records.approve(Subject.POOL, digest, by="M. Curie")
+            records.ask(Subject.POOL, digest, coordinator=asking)
+            records.approve(Subject.POOL, digest, coordinator=asking, by="M. Curie")
 
     def fetch_pool(self, digest: bytes) -> bytes:
         """As the coordinator gives it out."""
@@ -163,6 +168,41 @@ def ledger_of(site: Site) -> PrivacyLedger:
         return SqlLedgerStore(database).load()
 
 
+def invitation_of(
+    coordinator: SigningIdentity, party: str, *, federation: str = "lung study"
+) -> Invitation:
+    """An invitation of a coordinator that nobody can reach."""
+    return Invitation(
+        federation=federation,
+        party=party,
+        address="127.0.0.1:1",
+        ca_certificate=make_ca(federation, now=NOW).certificate.decode(),
+        coordinator_key=coordinator.public.key,
+        token=bytes(16),
+        expires_at=2**31,
+    )
+
+
+def join_another(hospitals: Hospitals, federation: str = "heart study") -> Hospitals:
+    """Let the same sites join another federation; return it with its own coordinator."""
+    coordinator = SigningIdentity.generate()
+    hospitals.membership = hospitals.sites[0].membership().name
+    for place, site in enumerate(hospitals.sites):
+        party = site.membership(hospitals.membership).settings.party
+        hospitals.sites[place] = site.add(
+            invitation_of(coordinator, f"{party} clinic", federation=federation)
+        )
+    joined = hospitals.sites[0].membership_at(coordinator.public)
+    assert joined is not None
+    return Hospitals(
+        coordinator,
+        hospitals.sites,
+        hospitals.task,
+        statements=hospitals.statements,
+        membership=joined.name,
+    )
+
+
 def make_hospitals(
     folder: Path,
     *,
@@ -190,10 +230,9 @@ def make_hospitals(
         site = Site.create(folder / name, invitation)
         site = site.save(
             replace(
-                site.settings,
+                site.settings.with_port(site.membership().name, port),
                 teachers=TEACHERS,
                 approval=approval,
-                node_port=port,
                 policy={
                     "least_checked_peers": 2,
                     "most_near_queries": 1000,

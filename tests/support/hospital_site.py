@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from coordinator.certificates import make_ca
 from party.site import Site
+from party.status_file import FederationStatus, Status
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LABEL, PATIENT = "sick", "patient"
+
+SLUG = "lung-study"
+"""What a site calls its membership of the federation below."""
 
 
 def invitation(*, address: str = "coordinator.example.org:8443", ca: bytes = b"") -> Invitation:
@@ -36,6 +41,20 @@ def make_site(folder: Path, *, teachers: int = 4, address: str = "", ca: bytes =
     invited = invitation(address=address or "coordinator.example.org:8443", ca=ca)
     site = Site.create(folder, invited)
     return site.save(replace(site.settings, teachers=teachers))
+
+
+def with_membership(state: str, at: float, pid: int, *, tasks: int = 0, **said: Any) -> Status:
+    """The status of a node whose SuperNode in its only federation runs."""
+    return Status(
+        state, at, pid, tasks=tasks, federations={SLUG: FederationStatus("ready", **said)}
+    )
+
+
+def at_address(site: Site, address: str) -> Site:
+    """A site whose only coordinator is elsewhere."""
+    joined = site.membership()
+    moved = replace(joined.settings, address=address)
+    return site.save(site.settings.with_membership(joined.name, moved))
 
 
 def write_own_table(path: Path, *, patients: int = 40, seed: int = 5) -> Path:

@@ -28,9 +28,9 @@ class RecordedService(PartyService):
 
     packets: Path
 
-    def receive(self, packet: bytes) -> bytes:
+    def receive(self, packet: bytes, federation: str | None = None) -> bytes:
         """See `PartyService.receive`."""
-        answer = super().receive(packet)
+        answer = super().receive(packet, federation)
         with self.packets.open("ab") as file:
             for one in (packet, answer):
                 file.write(len(one).to_bytes(8, "big") + one)

@@ -116,14 +116,14 @@ class MortalHospital(PartyService):
         self._plan = b""
         super().__init__(site, vote_of=self._teachers)
 
-    def receive(self, packet: bytes) -> bytes:
+    def receive(self, packet: bytes, federation: str | None = None) -> bytes:
         """See `PartyService.receive`."""
         self._witness.note(RECEIVED, packet)
         self.pass_by(Moment.RECEIVED)
         for message in messages_in(packet):
             if isinstance(message, Plan):
                 self._plan = wire.digest_of(message)
-        answer = super().receive(packet)
+        answer = super().receive(packet, federation)
         self._witness.note(SENT, answer)
         if _holds(answer, MaskedVector):
             self.pass_by(Moment.SHARED)

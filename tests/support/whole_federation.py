@@ -36,7 +36,7 @@ from party.dataset import add
 from party.enrollment import CoordinatorDoor
 from party.site import Site
 from party.status_file import FILE as STATUS_FILE
-from party.status_file import Status, read_status
+from party.status_file import FederationStatus, Status, read_status
 from party.training import ready_teachers
 from pate_fed.data.task import LearningTask
 from protocols.fingerprint_words import spoken
@@ -251,6 +251,11 @@ class Hospital:
         status = read_status(self.site.path(STATUS_FILE))
         assert status is not None
         return status
+
+    @property
+    def in_federation(self) -> FederationStatus:
+        """How its node stands in its only federation."""
+        return self.standing.federations[self.site.membership().name]
 
     @property
     def charges(self) -> list[str]:
@@ -482,8 +487,7 @@ def enroll(made: WholeFederation) -> None:
         site = _joined(made, name, variables)
         site = site.save(
             replace(
-                site.settings,
-                node_port=port,
+                site.settings.with_port(site.membership().name, port),
                 teachers=TEACHERS,
                 approval="pool",
                 lifetime_epsilon=1000.0,

@@ -51,12 +51,12 @@ def witnessed(folder: Path) -> type[service.PartyService]:
             self._witness, self._plan = PatientWitness(folder), b""
             super().__init__(*given, **named)
 
-        def receive(self, packet: bytes) -> bytes:
+        def receive(self, packet: bytes, federation: str | None = None) -> bytes:
             self._witness.note(RECEIVED, packet)
             for message in messages_in(packet):
                 if isinstance(message, Plan):
                     self._plan = wire.digest_of(message)
-            answer = super().receive(packet)
+            answer = super().receive(packet, federation)
             self._witness.note(SENT, answer)
             return answer
 

@@ -119,7 +119,9 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
 
     def vote(hospital: support.Hospital, batch: QueryBatch) -> NDArray[np.int64]:
         hospital.asked += batch.indices
-        return simulated.hospitals[hospital.site.membership().settings.party].ensemble.vote(batch.inputs)
+        return simulated.hospitals[hospital.site.membership().settings.party].ensemble.vote(
+            batch.inputs
+        )
 
     monkeypatch.setattr(support.Hospital, "vote", vote)
     with deployed(tmp_path) as federation:

@@ -105,7 +105,7 @@ def require_mended(federation: WholeFederation, name: str, hospital: Hospital) -
     if run.progress["void"]:
         assert "PF-411" in run.reason
         assert hospital.name in run.reason
-    assert hospital.standing.last_fault in STORAGE
+    assert hospital.in_federation.last_fault in STORAGE
 
 
 def require_clock(federation: WholeFederation, name: str, state: str, *, by: str) -> None:
@@ -125,14 +125,14 @@ def test_a_supernode_that_is_killed_in_the_middle_of_a_batch_is_waited_for_by_na
     """Its hospital's node stands still meanwhile, so that the batch is surely under way."""
     before = begun(federation, "supernode")
     south, north = federation.hospitals[SOUTH], federation.hospitals[NORTH]
-    starts = south.standing.supernode_starts
+    starts = south.in_federation.supernode_starts
     south.node.signal(signal.SIGSTOP)
     federation.wait_for(lambda: len(north.charges) > len(south.charges))
     os.kill(south.node.child, signal.SIGKILL)
     south.node.signal(signal.SIGCONT)
     wait_until_shown(federation, "supernode", f"waiting: waits for {SOUTH}")
     require_whole(federation, "supernode", before)
-    assert south.standing.supernode_starts > starts
+    assert south.in_federation.supernode_starts > starts
 
 
 @pytest.mark.exhaustive

@@ -20,7 +20,7 @@ import pytest
 from coordinator.errors import DatabaseError
 from party import cli
 from party.audit import AuditKind
-from party.site import KEYS, Site
+from party.site import Site
 from party.status_file import Status, write_status
 from pate_fed import __version__
 from protocols.enrollment import Invitation
@@ -28,7 +28,7 @@ from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
-from tests.support.hospital_site import LABEL, PATIENT, write_own_table
+from tests.support.hospital_site import LABEL, PATIENT, with_membership, write_own_table
 from tests.support.loopback_tls import proxy_server
 from tests.support.served_federation import ServedFederation, served_federation
 
@@ -168,9 +168,9 @@ class TestJoin:
         assert spoken(site.identity.public.fingerprint) in ended.out
         (asked,) = [one for one in federation.enrollment.parties() if one.name == name]
         assert (asked.state, asked.identity) == ("requested", site.identity.public)
-        for key in KEYS:
-            assert stat.S_IMODE((folder / key).stat().st_mode) == 0o600
-            assert (folder / key).read_bytes().hex() not in ended.out + ended.err
+        for key in site.key_files:
+            assert stat.S_IMODE(key.stat().st_mode) == 0o600
+            assert key.read_bytes().hex() not in ended.out + ended.err
 
     @pytest.mark.parametrize(
         ("typed", "options", "code", "exit_code"),
@@ -407,11 +407,12 @@ class TestStatus:
 
     def node(self, pate_party: PateParty, folder: Path) -> tuple[str, str]:
         """The node's state as programs read it, and its line."""
-        state = pate_party("status", "--site", folder, "--format", "json").json["node"]["state"]
+        [one] = pate_party("status", "--site", folder, "--format", "json").json["federations"]
+        state = one["node"]
         [line] = [
             line
             for line in pate_party("status", "--site", folder).out.splitlines()
-            if line.startswith("Node ")
+            if line.startswith("Connection ")
         ]
         return state, line
 
@@ -424,7 +425,7 @@ class TestStatus:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         now = time.time()
-        running = Status("ready", now, 7, tasks=1, membership="requested", heard_at=now)
+        running = with_membership("running", now, 7, tasks=1, membership="requested", heard_at=now)
         write_status(joined / "status.json", running)
         assert self.node(pate_party, joined)[0] == "not let in"
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
@@ -432,15 +433,24 @@ class TestStatus:
         federation.enrollment.revoke(name)
         assert self.node(pate_party, joined) == (
             "not let in",
-            "Node            not let in, 1 task(s) ready",
+            "Connection      not let in",
         )
 
-    @pytest.mark.parametrize("state", ["ready", "paused"])
+    @pytest.mark.parametrize(
+        ("node", "state"), [("running", "ready"), ("paused", "paused")], ids=["ready", "paused"]
+    )
     def test_a_node_whose_coordinator_is_gone_is_not_connected(
-        self, pate_party: PateParty, member: Path, monkeypatch: pytest.MonkeyPatch, state: str
+        self,
+        pate_party: PateParty,
+        member: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        node: str,
+        state: str,
     ) -> None:
         now = time.time()
-        running = Status(state, now, 7, membership="member", heard_at=now - 45, supernode_starts=3)
+        running = with_membership(
+            node, now, 7, membership="member", heard_at=now - 45, supernode_starts=3
+        )
         write_status(member / "status.json", running)
         assert self.node(pate_party, member)[0] == state
         go_offline(monkeypatch)
@@ -455,10 +465,11 @@ class TestStatus:
         self, pate_party: PateParty, member: Path
     ) -> None:
         now = time.time()
-        running = Status("ready", now, 7, membership="member", heard_at=now - 600)
+        running = with_membership("running", now, 7, membership="member", heard_at=now - 600)
         write_status(member / "status.json", running)
         assert self.node(pate_party, member)[0] == "not connected"
-        write_status(member / "status.json", replace(running, heard_at=0.0))
+        silent = with_membership("running", now, 7, membership="member")
+        write_status(member / "status.json", silent)
         assert "Last heard      not since the start" in pate_party("status", "--site", member).out
 
     def test_a_pause_is_shown_whether_a_node_runs_or_not(
@@ -600,7 +611,15 @@ class TestPeers:
     def test_other_words_pin_nobody(self, pate_party: PateParty, member: Path, south: Site) -> None:
         own = spoken(Site.open(member).identity.public.fingerprint)
         ended = pate_party(
-            *("peers", "add", south.membership().settings.party, "--compared", own, "--how", "telephone"),
+            *(
+                "peers",
+                "add",
+                south.membership().settings.party,
+                "--compared",
+                own,
+                "--how",
+                "telephone",
+            ),
             *("--by", "M. Curie", "--site", member),
         )
         assert (ended.code, error_code(ended)) == (4, "PF-342")
@@ -712,7 +731,7 @@ class TestLeaving:
     def test_keys_go_and_memory_stays(self, pate_party: PateParty, member: Path) -> None:
         ended = pate_party("leave", "--site", member, typed="y\n")
         assert ended.code == 0
-        assert not any((member / key).exists() for key in KEYS)
+        assert not any(key.exists() for key in Site.open(member).key_files)
         told = [record.kind for record in audit_of(Site.open(member))]
         assert told == [AuditKind.JOINED, AuditKind.LEFT]
         status = pate_party("status", "--site", member, "--format", "json").json
@@ -728,7 +747,7 @@ class TestLeaving:
             ended = pate_party("leave", "--site", member, "--yes")
         assert (ended.code, error_code(ended)) == (5, "PF-331")
         assert "the node runs already" in ended.err
-        assert all((member / key).exists() for key in KEYS)
+        assert all(key.exists() for key in Site.open(member).key_files)
 
     def test_whoever_must_leave_can_though_the_database_is_damaged(
         self, pate_party: PateParty, joined: Path
@@ -737,7 +756,7 @@ class TestLeaving:
         ended = pate_party("leave", "--site", joined, "--yes")
         assert ended.code == 0
         assert "PF-352" in ended.err
-        assert not any((joined / key).exists() for key in KEYS)
+        assert not any(key.exists() for key in Site.open(joined).key_files)
         shown = pate_party("status", "--site", joined, "--format", "json").json
         found = {one["name"]: one["said"] for one in shown["troubles"]}
         assert "PF-352" in found["database"]
@@ -747,7 +766,7 @@ class TestLeaving:
     def test_a_person_must_agree(self, pate_party: PateParty, joined: Path, typed: str) -> None:
         ended = pate_party("leave", "--site", joined, typed=typed)
         assert (ended.code, error_code(ended)) == (3, "PF-348")
-        assert all((joined / key).exists() for key in KEYS)
+        assert all(key.exists() for key in Site.open(joined).key_files)
 
     def test_renew_reads_membership_and_certificates(
         self, pate_party: PateParty, member: Path

@@ -36,8 +36,10 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     terms = hospitals.terms(members)
     seats = tuple(member.identity.fingerprint for member in members)
     content = wire.encode_value(terms.as_record())
-    scope = RunScope(content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
+    asking = hospitals.coordinator.public.fingerprint
+    scope = RunScope(asking, content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
     asked: dict[str, Any] = {
+        "coordinator": asking,
         "terms": content,
         "seats": seats,
         "form": scope.form,
@@ -51,6 +53,10 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
         lambda self, digest: hospitals.task.to_bytes(),
     )
     return site
+
+
+def asking_of(site: Site) -> bytes:
+    return site.membership().coordinator.fingerprint
 
 
 def approvals_of(site: Site, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -97,8 +103,16 @@ class TestApprove:
     ) -> None:
         digest, run = digest_of(waiting, Subject.RUN), b"1" * 32
         with records_of(waiting) as records:
-            one = records.approve(Subject.RUN, bytes.fromhex(digest), by="M. Curie")
-            records.use(one.digest, run, kind=AuditKind.BATCH_ANSWERED, detail={"run": run})
+            one = records.approve(
+                Subject.RUN, bytes.fromhex(digest), coordinator=asking_of(waiting), by="M. Curie"
+            )
+            records.use(
+                one.digest,
+                run,
+                coordinator=one.coordinator,
+                kind=AuditKind.BATCH_ANSWERED,
+                detail={"run": run},
+            )
         ended = pate_party("approve", "--site", waiting.folder, "--format", "json")
         pool, found = json.loads(ended.out)["approvals"]
         assert (found["digest"], found["run"]) == (digest, run.hex())
@@ -194,7 +208,7 @@ class TestPauseBudgetAudit:
             ran.now += 5
             ran.services[0].idle()
             states.append(ran.services[0].status.state)
-        assert states == ["paused", "connecting"]
+        assert states == ["paused", "running"]
         ended = pate_party("audit", "verify", "--site", folder, "--format", "json")
         assert json.loads(ended.out)["records"] == ran.services[0]._audit.count
 
@@ -208,7 +222,7 @@ class TestPauseBudgetAudit:
         assert shown["left"] == 5.0 - spent
         [run] = shown["runs"]
         assert (run["batches"], run["open"], run["epsilon"]) == (1, 0, spent)
-        assert run["run"] == ran.services[0].status.run
+        assert run["run"] == ran.services[0].federation().status.run
 
     def test_status_tells_of_the_node(self, pate_party: PateParty, ran: Running) -> None:
         ended = pate_party("status", "--site", ran.hospitals.sites[0].folder)
@@ -231,7 +245,7 @@ class TestPauseBudgetAudit:
         )
         head = read_head(bytes.fromhex(shown["signed"]), site.identity.public)
         assert head == (shown["records"], bytes.fromhex(shown["head"]))
-        assert shown["witnessed"] is None  # nobody could be asked
+        assert shown["witnessed"] == {"lung-study": None}  # nobody could be asked
 
     def test_what_the_coordinator_holds_is_asked_for_and_compared(
         self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
@@ -241,7 +255,8 @@ class TestPauseBudgetAudit:
         monkeypatch.setattr("party.enrollment.CoordinatorDoor.membership", lambda self, **_: answer)
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json
-        assert shown["witnessed"] == shown["records"] == ran.services[0]._audit.count
+        assert shown["records"] == ran.services[0]._audit.count
+        assert shown["witnessed"] == {"lung-study": shown["records"]}
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         ended = pate_party(*verify)
         assert (ended.code, error_code(ended)) == (5, "PF-353")

@@ -19,6 +19,7 @@ from party.dataset import add
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
 from party.doctor.network import NAMES
 from party.errors import EnrollmentError
+from party.membership import SiteMembership
 from party.site import Site
 from party.site_records import SiteRecords
 from party.status_file import Status, write_status
@@ -26,7 +27,14 @@ from party.storage import SqlLedgerStore
 from pate_fed.accounting import PrivacyLedger
 from protocols.identity import SigningIdentity
 from protocols.messages import Membership
-from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
+from tests.support.hospital_site import (
+    LABEL,
+    PATIENT,
+    at_address,
+    make_site,
+    with_membership,
+    write_own_table,
+)
 from tests.support.loopback_tls import listening, proxy_server, tls_server
 
 CLOCK = datetime.now(tz=UTC).timestamp()
@@ -72,7 +80,7 @@ def check_peer(site: Site, name: str, *, body: str = "") -> None:
         records.add_pin(name, identity, body=body, how="telephone", by="M. Curie")
 
 
-def says(state: str) -> Callable[[Site], Membership]:
+def says(state: str) -> Callable[[SiteMembership], Membership]:
     """What the coordinator says of a hospital."""
     return lambda site: Membership(
         party=site.identity.fingerprint,
@@ -116,7 +124,7 @@ def failing(checks: dict[str, Check]) -> set[str]:
 
 
 def moved(site: Site, port: int) -> Site:
-    return site.save(replace(site.settings, address=f"127.0.0.1:{port}"))
+    return at_address(site, f"127.0.0.1:{port}")
 
 
 class TestAllIsWell:
@@ -128,13 +136,13 @@ class TestAllIsWell:
             "disk",
             "memory",
             "graphics card",
-            "port",
             "data",
             "teacher",
             "database",
             "peers",
-            "CA",
             "approved pools",
+            "port",
+            "CA",
             *NAMES,
             "membership",
         ]
@@ -198,9 +206,11 @@ class TestMachine:
     @pytest.mark.parametrize(
         ("status", "is_running", "state"),
         [
-            pytest.param(Status("ready", CLOCK - 1, 7), True, OK, id="its own node's"),
-            pytest.param(Status("ready", CLOCK - 1, 7), False, FAIL, id="after a kill"),
-            pytest.param(Status("ready", CLOCK - 999, 7), True, FAIL, id="another has its number"),
+            pytest.param(Status("running", CLOCK - 1, 7), True, OK, id="its own node's"),
+            pytest.param(Status("running", CLOCK - 1, 7), False, FAIL, id="after a kill"),
+            pytest.param(
+                Status("running", CLOCK - 999, 7), True, FAIL, id="another has its number"
+            ),
             pytest.param(Status("stopped", CLOCK - 1, 7), True, FAIL, id="stopped"),
         ],
     )
@@ -216,7 +226,11 @@ class TestMachine:
         assert (check.state, check.said[:1]) == (OK, "1")
 
     @pytest.mark.parametrize(
-        "name", ["identity.key", "node.key", "node.secret", "party.db", "teachers", "."]
+        "name",
+        [
+            *("identity.key", "party.db", "teachers", "memberships", "memberships/lung-study", "."),
+            *("memberships/lung-study/node.key", "memberships/lung-study/node.secret"),
+        ],
     )
     def test_what_others_may_read_is_named(self, site: Site, name: str) -> None:
         path = site.path(name)
@@ -254,7 +268,9 @@ class TestStanding:
     def test_fewer_checked_bodies_than_the_policy_wants_is_a_warning(
         self, tmp_path: Path, site: Site, ca: trustme.CA
     ) -> None:
-        fresh = make_site(tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca))
+        fresh = make_site(
+            tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca)
+        )
         assert (found(fresh)["peers"].state, "PF-311" in found(fresh)["peers"].advice) == (
             WARN,
             True,
@@ -271,7 +287,9 @@ class TestStanding:
     def test_no_policy_does_with_fewer_than_two_checked_bodies(
         self, tmp_path: Path, site: Site, ca: trustme.CA
     ) -> None:
-        fresh = make_site(tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca))
+        fresh = make_site(
+            tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca)
+        )
         check_peer(fresh, "South")
         fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 0}))
         assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
@@ -289,15 +307,19 @@ class TestStanding:
         self, site: Site, state: str, found_state: str, words: str
     ) -> None:
         before = "revoked" if state == "member" else "member"
-        write_status(site.path("status.json"), Status("ready", CLOCK, 7, membership=before))
+        write_status(
+            site.path("status.json"), with_membership("running", CLOCK, 7, membership=before)
+        )
         check = found(site, membership=says(state))["membership"]
         assert (check.state, words in check.said) == (found_state, True)
 
     def test_whom_the_coordinator_does_not_know_is_told_so(self, site: Site) -> None:
-        def refuses(_: Site) -> Membership:
+        def refuses(_: SiteMembership) -> Membership:
             raise EnrollmentError("a hospital must be known", "status 403", is_refusal=True)
 
-        write_status(site.path("status.json"), Status("ready", CLOCK, 7, membership="member"))
+        write_status(
+            site.path("status.json"), with_membership("running", CLOCK, 7, membership="member")
+        )
         check = found(site, membership=refuses)["membership"]
         assert (check.state, "does not know this hospital" in check.said) == (FAIL, True)
 
@@ -308,23 +330,25 @@ class TestStanding:
     def test_where_it_cannot_be_asked_what_it_said_last_counts(
         self, site: Site, heard: str, found_state: str
     ) -> None:
-        asked: list[Site] = []
+        asked: list[SiteMembership] = []
 
-        def ask(site: Site) -> Membership:
-            asked.append(site)
+        def ask(joined: SiteMembership) -> Membership:
+            asked.append(joined)
             raise EnrollmentError("the coordinator must answer", "status 503")
 
-        write_status(site.path("status.json"), Status("ready", CLOCK, 7, membership=heard))
+        write_status(
+            site.path("status.json"), with_membership("running", CLOCK, 7, membership=heard)
+        )
         assert found(site, membership=ask)["membership"].state == found_state
-        assert asked == [site]
+        assert asked == [site.membership()]
         assert found(site, membership=ask, connect=refuse)["membership"].state == found_state
-        assert asked == [site], "the way to it ended before"
+        assert asked == [site.membership()], "the way to it ended before"
 
     @pytest.mark.parametrize("name", ["node.key", "node.secret"])
     def test_a_key_that_is_missing_is_named_and_nobody_left(self, site: Site, name: str) -> None:
-        site.path(name).unlink()
+        site.membership().path(name).unlink()
         check = found(site)["membership"]
-        assert (check.state, check.said) == (FAIL, f"The site's folder has no {name}.")
+        assert (check.state, check.said) == (FAIL, f"memberships/lung-study has no {name}.")
 
     @pytest.mark.parametrize("changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}])
     def test_a_budget_for_life_that_changed_since_the_first_start(
@@ -375,7 +399,7 @@ class TestNetwork:
 
     def test_a_name_is_shown_with_its_address(self, site: Site) -> None:
         port = site.membership().settings.address.rpartition(":")[2]
-        named = site.save(replace(site.settings, address=f"coordinator.example.org:{port}"))
+        named = at_address(site, f"coordinator.example.org:{port}")
         asked: list[str] = []
 
         def connect(host: str, port: int) -> socket.socket:
@@ -483,7 +507,9 @@ class TestProxy:
             checks = found(site, environment=environment)
         assert failing(checks) == set()
         assert f"127.0.0.1:{port}" in checks["proxy"].said
-        assert heads[0].startswith(f"CONNECT {site.membership().settings.address} HTTP/1.1\r\n".encode())
+        assert heads[0].startswith(
+            f"CONNECT {site.membership().settings.address} HTTP/1.1\r\n".encode()
+        )
         assert b"Proxy-Authorization: Basic dXM6cGEgc3N3b3Jk\r\n" in heads[0]
         assert not any("ssword" in check.said + check.advice for check in checks.values())
 
@@ -501,7 +527,9 @@ class TestProxy:
         assert check.state == FAIL
         assert f"No connection to the proxy 127.0.0.1:{port}" in check.said
         assert variable in check.advice
-        assert site.membership().settings.address.rpartition(":")[2] not in check.said + check.advice
+        assert (
+            site.membership().settings.address.rpartition(":")[2] not in check.said + check.advice
+        )
 
     def test_a_proxy_whose_name_is_unknown_is_what_is_blamed(self, site: Site) -> None:
         environment = {"https_proxy": "http://proxy.example.org:3128"}

@@ -24,7 +24,7 @@ from party.status_file import Status, read_status, write_status
 from protocols.messages import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
-from tests.support.hospital_site import make_site
+from tests.support.hospital_site import SLUG, make_site, with_membership
 from tests.support.storage_victim import NOBODY
 from tests.test_party.test_service import MARKER, Running, charged, running, stack, tampered
 
@@ -99,7 +99,7 @@ class TestDisk:
             run.ask((1,))
         assert vectors_of(running, 0, since=since) == 0
         assert charged(running, 0) == before
-        assert status_of(running, 0).last_fault in ("PF-333", "PF-350")
+        assert status_of(running, 0).federations[SLUG].last_fault in ("PF-333", "PF-350")
         event.remove(engine, "checkout", only_read)
         engine.dispose()
         again = running.run()
@@ -126,7 +126,8 @@ class TestClock:
         except CoordinatorError:
             assert vectors_of(running, 0, since=since) == 0
             status = status_of(running, 0)
-            assert status.last_fault or status.last_refusal
+            said = status.federations[SLUG]
+            assert said.last_fault or said.last_refusal
             assert jump > 0  # a clock that is late only waits longer
         charges = charged(running, 0)
         assert len(charges) <= 2
@@ -208,13 +209,15 @@ class TestStanding:
         self, tmp_path: Path, membership: str, state: str
     ) -> None:
         site = make_site(tmp_path / "site")
-        write_status(site.path(STATUS_FILE), Status("ready", 1.0, 1, membership=membership))
+        write_status(
+            site.path(STATUS_FILE), with_membership("running", 1.0, 1, membership=membership)
+        )
         assert standing(site)["membership"][0] == state
 
     @pytest.mark.parametrize(
         "change",
         [
-            pytest.param({"heard_at": None}, id="a field of another version is not there"),
+            pytest.param({"federations": None}, id="a field of another version is not there"),
             pytest.param({"more": 1}, id="one is new"),
             pytest.param({"at": "noon"}, id="one is of another kind"),
             pytest.param({"schema_version": 2}, id="another version"),
@@ -224,7 +227,7 @@ class TestStanding:
         self, tmp_path: Path, change: dict[str, Any]
     ) -> None:
         path = make_site(tmp_path / "site").path(STATUS_FILE)
-        write_status(path, Status("stopped", 1.0, 1, membership="member"))
+        write_status(path, with_membership("stopped", 1.0, 1, membership="member"))
         record = {**json.loads(path.read_text("utf-8")), **change}
         kept = {name: value for name, value in record.items() if value is not None}
         path.write_text(json.dumps(kept), encoding="utf-8")

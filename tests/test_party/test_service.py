@@ -60,6 +60,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
+from tests.support.hospital_site import SLUG
 
 MARKER = 1
 
@@ -210,7 +211,9 @@ class TestApproval:
             [asked] = records.approvals()
             assert (asked.subject, asked.digest, asked.state.value) == ("pool", pool, "pending")
             assert len(asked.seats) == 3
-            records.approve(asked.subject, asked.digest, by="M. Curie")
+            records.approve(
+                asked.subject, asked.digest, coordinator=asked.coordinator, by="M. Curie"
+            )
         # However often it is offered, it is put on record once.
         told = [record.kind for record in audit_of(site)]
         assert told.count(AuditKind.RUN_REFUSED) == 1
@@ -232,7 +235,12 @@ class TestApproval:
                 with records_of(hospitals.sites[each]) as records:
                     for asked in records.approvals():
                         if asked.subject is Subject.RUN and each <= place:
-                            records.approve(asked.subject, asked.digest, by="M. Curie")
+                            records.approve(
+                                asked.subject,
+                                asked.digest,
+                                coordinator=asked.coordinator,
+                                by="M. Curie",
+                            )
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -247,7 +255,12 @@ class TestApproval:
         run = running.run()
         run.set_up()
         with records_of(running.hospitals.sites[2]) as records:
-            records.reject(Subject.POOL, running.hospitals.task.pool.digest, by="M. Curie")
+            records.reject(
+                Subject.POOL,
+                running.hospitals.task.pool.digest,
+                coordinator=running.hospitals.coordinator.public.fingerprint,
+                by="M. Curie",
+            )
         with pytest.raises(VoidBatchError, match=Reason.POOL):
             run.ask((0,))
         assert charged(running, 2) == []
@@ -282,8 +295,12 @@ class TestManyOffers:
                 first, second, *others = records.approvals(ApprovalState.PENDING)
                 assert len(others) == MOST_PENDING - 2
                 # What waits the longest is the offer that came first.
-                records.approve(first.subject, first.digest, by="M. Curie")
-                records.reject(second.subject, second.digest, by="M. Curie")
+                records.approve(
+                    first.subject, first.digest, coordinator=first.coordinator, by="M. Curie"
+                )
+                records.reject(
+                    second.subject, second.digest, coordinator=second.coordinator, by="M. Curie"
+                )
         codes = [self.offer(asking, MOST_PENDING + number) for number in range(3)]
         assert codes == [Reason.APPROVAL, Reason.APPROVAL, Reason.PENDING]
         asking.hospitals.changes = {"sigma2": 4.0}
@@ -328,7 +345,9 @@ class TestApprovalOfRuns:
             with records_of(site) as records:
                 for one in self.asked(running, place):
                     if one.state is ApprovalState.PENDING:
-                        records.approve(one.subject, one.digest, by="M. Curie")
+                        records.approve(
+                            one.subject, one.digest, coordinator=one.coordinator, by="M. Curie"
+                        )
 
     def told(self, running: Running, place: int, kind: AuditKind) -> int:
         records = audit_of(running.hospitals.sites[place])
@@ -438,7 +457,7 @@ class TestApprovalOfRuns:
         monkeypatch.setattr(asking.services[0], "_refresh", lambda: None)
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
-            records.reject(one.subject, one.digest, by="M. Curie")
+            records.reject(one.subject, one.digest, coordinator=one.coordinator, by="M. Curie")
         with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
@@ -448,7 +467,7 @@ class TestApprovalOfRuns:
         run = self.answered(asking, 0)
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
-            records.reject(one.subject, one.digest, by="M. Curie")
+            records.reject(one.subject, one.digest, coordinator=one.coordinator, by="M. Curie")
         with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
             run.ask((1,))
         assert charged(asking, 0) == ["committed"]
@@ -492,7 +511,7 @@ class TestPause:
         assert charged(running, 0) == ["committed"]  # nothing was reserved for what was refused
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
-        assert (status.state, status.last_refusal) == ("paused", "PF-323")
+        assert (status.state, status.federations[SLUG].last_refusal) == ("paused", "PF-323")
         with records_of(site) as records:
             records.resume(by="M. Curie")
         assert MOST_VOID_BATCHES > 1
@@ -517,7 +536,7 @@ class TestPause:
         assert len(running.transport.answers) == answers
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
-        assert status.last_fault == "PF-350"
+        assert status.federations[SLUG].last_fault == "PF-350"
 
     def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
         with records_of(running.hospitals.sites[0]) as records:
@@ -552,7 +571,8 @@ class TestRestart:
 
         service = running.restart(0, no_vote)
         assert service.receive(plans[0]) == sent
-        assert charged(running, 0) == ["reserved"]
+        # The keys that could check its settlement are gone: nothing of it is given back.
+        assert charged(running, 0) == ["forfeited"]
 
     def test_a_new_run_charges_what_a_killed_one_left_open_once(self, running: Running) -> None:
         run = running.run()
@@ -659,9 +679,9 @@ class TestPeers:
         stranger, service = SigningIdentity.generate().public, running.services[0]
         service.hear(membership_of(running.hospitals.sites[0], peers={"Else": stranger}))
         service.receive(wire.pack([]))
-        assert stranger.fingerprint in service._node._pins
-        assert stranger.fingerprint not in service._node._guard.checked_peers
-        assert len(service._node._guard.checked_peers) == 2
+        assert stranger.fingerprint in service.federation().node._pins
+        assert stranger.fingerprint not in service.federation().node._guard.checked_peers
+        assert len(service.federation().node._guard.checked_peers) == 2
 
     @pytest.mark.parametrize("state", ["member", "revoked"])
     def test_the_status_says_how_we_stand_with_the_coordinator(
@@ -672,7 +692,8 @@ class TestPeers:
         service.receive(wire.pack([]))
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
-        assert (status.membership, status.heard_at) == (state, running.now)
+        said = status.federations[SLUG]
+        assert (said.membership, said.heard_at) == (state, running.now)
 
 
 class Line:
@@ -809,7 +830,7 @@ class TestWitness:
                     records.resume(by="M. Curie")
             with pytest.raises(EnrollmentError):
                 line.ask()
-            assert not running.services[0].has_heard
+            assert not running.services[0].federation().has_heard
             # Nor does it come back by a restart.
             running.restart(0)
         line.is_cut = False
@@ -859,7 +880,7 @@ class TestTrouble:
         service.idle()
         assert service.status.tasks == 0
         assert service.status.trouble == "PF-345"
-        assert service._node._guard.policy.approved_pools == frozenset()
+        assert service.federation().node._guard.policy.approved_pools == frozenset()
 
 
 class TestNothingLeaks:
@@ -871,7 +892,7 @@ class TestNothingLeaks:
         def broken(*_: object, **__: object) -> bytes:
             raise ValueError(secret)
 
-        monkeypatch.setattr(running.services[0]._node, "receive", broken)
+        monkeypatch.setattr(running.services[0].federation().node, "receive", broken)
         with pytest.raises(SetupError) as refused:
             answer_by_flower(running)
         assert "PF-301" in str(refused.value)
@@ -883,10 +904,13 @@ class TestNothingLeaks:
         run.ask((0, 1))
         status = json.loads(running.file(0, STATUS_FILE).read_text("utf-8"))
         assert set(status) == {
-            *("schema_version", "state", "at", "pid", "run", "round_state", "last_message_at"),
-            *("last_refusal", "last_refusal_at", "runs_accepted", "batches_answered"),
-            *("batches_refused", "tasks", "waiting", "trouble", "supernode_starts"),
-            *("last_fault", "last_fault_at", "membership", "heard_at"),
+            *("schema_version", "state", "at", "pid", "tasks", "waiting", "trouble"),
+            "federations",
+        }
+        assert set(status["federations"][SLUG]) == {
+            *("state", "run", "round_state", "last_message_at", "last_refusal"),
+            *("last_refusal_at", "runs_accepted", "batches_answered", "batches_refused"),
+            *("last_fault", "last_fault_at", "membership", "heard_at", "supernode_starts"),
         }
         assert status["pid"] == os.getpid()
 

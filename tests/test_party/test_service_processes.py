@@ -246,7 +246,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
         assert len(release.labels) == 2
         assert vectors[0] == vectors[1]
         assert len(vectors) == 2
-        assert deployed.charged(0) == ["forfeited", "reserved"]
+        assert deployed.charged(0) == ["forfeited", "forfeited"]
     for site in hospitals.sites:
         assert audit_of(site)
         status = read_status(site.path(STATUS_FILE))

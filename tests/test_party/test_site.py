@@ -12,6 +12,15 @@ from party.errors import SiteError
 from party.site import SETTINGS_FILE, Site
 from tests.support.hospital_site import make_site
 
+LUNG = ("memberships", "lung-study")
+ENTRY = {
+    "federation": "heart study",
+    "party": "North",
+    "address": "heart.example.org:8443",
+    "coordinator_key": "ab" * 32,
+    "node_port": 9094,
+}
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
@@ -33,9 +42,69 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
     ("keys", "value", "must", "got"),
     [
         pytest.param(
-            ("node_port",), "9094", "node_port must be a whole number", "'9094'", id="port as text"
+            (*LUNG, "node_port"),
+            "9094",
+            "[memberships.lung-study] node_port must be a whole number",
+            "'9094'",
+            id="port as text",
         ),
-        pytest.param(("node_port",), 0, "node_port must be between 1 and 65535", "0", id="no port"),
+        pytest.param(
+            (*LUNG, "node_port"),
+            0,
+            "[memberships.lung-study] node_port must be between 1 and 65535",
+            "0",
+            id="no port",
+        ),
+        pytest.param(
+            (*LUNG, "coordinator_key"),
+            "00ff",
+            "[memberships.lung-study] coordinator_key must be 64 hex digits",
+            "another text",
+            id="half a key",
+        ),
+        pytest.param(
+            (*LUNG, "address"),
+            "coordinator.example.org",
+            "[memberships.lung-study] address must be host:port",
+            "'coordinator.example.org'",
+            id="no port of the coordinator",
+        ),
+        pytest.param(
+            (*LUNG, "colour"),
+            "red",
+            "[memberships.lung-study] every key must be known",
+            "colour",
+            id="a key of a membership that nobody knows",
+        ),
+        pytest.param(
+            ("memberships", "heart"),
+            {"federation": "heart study"},
+            "[memberships.heart] party must be there",
+            "none",
+            id="half a membership",
+        ),
+        pytest.param(
+            ("memberships", "heart"),
+            "heart study",
+            "[memberships.heart] must be a table",
+            "'heart study'",
+            id="a membership that is a text",
+        ),
+        pytest.param(("memberships",), [], "memberships must be a table", "[]", id="a list"),
+        pytest.param(
+            ("memberships", "../elsewhere"),
+            ENTRY,
+            "every name in [memberships] must be of small letters, digits and single hyphens",
+            "'../elsewhere'",
+            id="a name that leads elsewhere",
+        ),
+        pytest.param(
+            ("memberships", "heart"),
+            ENTRY,
+            "node_port must be another in each membership",
+            "9094 twice",
+            id="one port for two",
+        ),
         pytest.param(
             ("teachers",), 2.5, "teachers must be a whole number", "2.5", id="half a teacher"
         ),

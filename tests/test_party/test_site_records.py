@@ -27,6 +27,7 @@ from protocols.identity import SigningIdentity
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
+ASKING, ANOTHER = b"c" * 32, b"d" * 32
 FIRST, SECOND = b"1" * 32, b"2" * 32
 TERMS, SEATS = b"terms", (bytes([1]) * 32, bytes([2]) * 32)
 
@@ -121,11 +122,11 @@ class TestApprovals:
     def test_what_is_asked_waits_with_terms_and_parties_and_is_noted_once(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        first = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS)
+        first = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
         assert first.state is ApprovalState.PENDING
         assert (first.terms, first.seats, first.asked_at) == (TERMS, SEATS, 1000.0)
         # Asked again, even with other terms, it is what it was.
-        assert records.ask(Subject.RUN, RUN, terms=b"others") == first
+        assert records.ask(Subject.RUN, RUN, terms=b"others", coordinator=ASKING) == first
         assert records.approvals(ApprovalState.PENDING) == (first,)
         assert records.decided().waiting == 1
         assert len(logged(database)) == 1
@@ -133,14 +134,14 @@ class TestApprovals:
     def test_a_person_decides_and_may_think_again(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS)
-        approved = records.approve(Subject.RUN, RUN, by="A. Meyer")
+        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        approved = records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
         assert (approved.terms, approved.seats) == (TERMS, SEATS)
         assert records.decided().approved_runs == {RUN: b""}
         # Asked again it stands as it was decided: a message changes nothing.
-        assert records.ask(Subject.RUN, RUN) == approved
-        records.reject(Subject.RUN, RUN, by="B. Ito")
+        assert records.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
+        records.reject(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING)
         assert records.decided().approved_runs == {}
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
@@ -148,8 +149,8 @@ class TestApprovals:
     def test_an_approval_is_used_for_one_run_and_asked_anew_behind_what_waits(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, run_id=FIRST)
-        records.approve(Subject.RUN, RUN, by="A. Meyer")
+        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, run_id=FIRST, coordinator=ASKING)
+        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         for _ in range(2):
             self.use(records, FIRST)
         assert records.decided().approved_runs == {RUN: FIRST}
@@ -157,10 +158,15 @@ class TestApprovals:
         assert [kind for kind, _ in before][2:] == [AuditKind.BATCH_ANSWERED] * 2
         with pytest.raises(ApprovalError):
             self.use(records, SECOND)
-        records.approve(Subject.RUN, RUN, by="A. Meyer")  # says nothing new
-        assert records.ask(Subject.RUN, RUN, run_id=FIRST).state is ApprovalState.APPROVED
-        records.ask(Subject.POOL, POOL)
-        again = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, run_id=SECOND)
+        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)  # says nothing new
+        assert (
+            records.ask(Subject.RUN, RUN, run_id=FIRST, coordinator=ASKING).state
+            is ApprovalState.APPROVED
+        )
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        again = records.ask(
+            Subject.RUN, RUN, terms=TERMS, seats=SEATS, run_id=SECOND, coordinator=ASKING
+        )
         assert (again.state, again.decided_by, again.run_id) == (ApprovalState.PENDING, "", b"")
         assert [one.digest for one in records.approvals()] == [POOL, RUN]
         assert records.decided().approved_runs == {}
@@ -168,25 +174,27 @@ class TestApprovals:
         for run in (FIRST, SECOND):
             with pytest.raises(ApprovalError):
                 self.use(records, run)
-        records.approve(Subject.RUN, RUN, by="A. Meyer")
+        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         self.use(records, SECOND)
         assert records.decided().approved_runs == {RUN: SECOND}
 
     def use(self, records: SiteRecords, run: bytes) -> None:
-        records.use(RUN, run, kind=AuditKind.BATCH_ANSWERED, detail={"run": run})
+        records.use(
+            RUN, run, kind=AuditKind.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING
+        )
 
     def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
         with pytest.raises(ApprovalError):
             self.use(records, FIRST)
-        records.ask(Subject.RUN, RUN, run_id=FIRST)
+        records.ask(Subject.RUN, RUN, run_id=FIRST, coordinator=ASKING)
         with pytest.raises(ApprovalError):
             self.use(records, FIRST)
-        records.reject(Subject.RUN, RUN, by="A. Meyer")
+        records.reject(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         with pytest.raises(ApprovalError):
             self.use(records, FIRST)
-        records.approve(Subject.RUN, RUN, by="A. Meyer")
+        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         tampered(database, "ALTER TABLE audit RENAME TO gone")
         with pytest.raises(StorageError):
             self.use(records, FIRST)
@@ -198,18 +206,18 @@ class TestApprovals:
     ) -> None:
         for decide in (records.approve, records.reject):
             with pytest.raises(ApprovalError):
-                decide(Subject.POOL, POOL, by="A. Meyer")
+                decide(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
         assert logged(database) == []
 
     @pytest.mark.parametrize("by", ["", " ", "two\nlines"])
     def test_a_decision_is_somebodys(
         self, records: SiteRecords, database: PartyDatabase, by: str
     ) -> None:
-        records.ask(Subject.POOL, POOL)
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
         records.add_pin("north", PEER, how="in person", by="A. Meyer")
         before = logged(database)
         for decide in (
-            lambda: records.approve(Subject.POOL, POOL, by=by),
+            lambda: records.approve(Subject.POOL, POOL, by=by, coordinator=ASKING),
             lambda: records.remove_pin("north", by=by),
             lambda: records.pause(by=by),
             lambda: records.resume(by=by),
@@ -219,19 +227,19 @@ class TestApprovals:
         assert logged(database) == before
 
     def test_a_pool_is_not_approved_as_a_run(self, records: SiteRecords) -> None:
-        records.ask(Subject.RUN, POOL)
-        records.approve(Subject.RUN, POOL, by="A. Meyer")
-        assert records.decided().approved_pools == frozenset()
+        records.ask(Subject.RUN, POOL, coordinator=ASKING)
+        records.approve(Subject.RUN, POOL, by="A. Meyer", coordinator=ASKING)
+        assert records.decided().approved_pools == {}
 
     def test_the_guard_gets_approved_pools_and_no_others(self, records: SiteRecords) -> None:
         for pool in (POOL, RUN, b"q" * 32):
-            records.ask(Subject.POOL, pool)
-        records.approve(Subject.POOL, POOL, by="A. Meyer")
-        records.reject(Subject.POOL, RUN, by="A. Meyer")
-        assert records.decided().approved_pools == {POOL}
+            records.ask(Subject.POOL, pool, coordinator=ASKING)
+        records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
+        records.reject(Subject.POOL, RUN, by="A. Meyer", coordinator=ASKING)
+        assert records.decided().approved_pools == {ASKING: {POOL}}
 
     def test_few_digits_mean_nothing_and_many_one_thing(self, records: SiteRecords) -> None:
-        one = records.ask(Subject.RUN, RUN)
+        one = records.ask(Subject.RUN, RUN, coordinator=ASKING)
         assert records.find(one.digest.hex()[:8]) == one
         assert records.find(one.digest.hex().upper()) == one
         for digits in ("", one.digest.hex()[:7], "ffffffff"):
@@ -243,49 +251,49 @@ class TestApprovals:
     ) -> None:
         ticks = count(10_000, -1)  # a clock that runs backward
         records = SiteRecords(database, clock=lambda: float(next(ticks)))
-        records.ask(Subject.POOL, POOL)
-        records.approve(Subject.POOL, POOL, by="A. Meyer")
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
         offers = [number.to_bytes(32, "big") for number in range(3 * MOST_PENDING)]
         for digest in offers[:MOST_PENDING]:
-            records.ask(Subject.RUN, digest)
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
         before = records.approvals()
         written = AuditLog(database).count
         for digest in offers[MOST_PENDING:]:
             with pytest.raises(TooManyPendingError):
-                records.ask(Subject.RUN, digest)
+                records.ask(Subject.RUN, digest, coordinator=ASKING)
         for digest in offers[:MOST_PENDING]:  # what waits may be offered again
-            records.ask(Subject.RUN, digest)
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
         assert records.approvals() == before
         assert AuditLog(database).count == written
-        assert records.decided().approved_pools == {POOL}
+        assert records.decided().approved_pools == {ASKING: {POOL}}
 
     @pytest.mark.parametrize("says_yes", [True, False])
     def test_a_decision_makes_room_for_another_question(
         self, records: SiteRecords, says_yes: bool
     ) -> None:
         for number in range(MOST_PENDING):
-            records.ask(Subject.POOL, number.to_bytes(32, "big"))
+            records.ask(Subject.POOL, number.to_bytes(32, "big"), coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
-            records.ask(Subject.POOL, POOL)
+            records.ask(Subject.POOL, POOL, coordinator=ASKING)
         decide = records.approve if says_yes else records.reject
-        decide(Subject.POOL, bytes(32), by="A. Meyer")
-        assert records.ask(Subject.POOL, POOL).state is ApprovalState.PENDING
+        decide(Subject.POOL, bytes(32), coordinator=ASKING, by="A. Meyer")
+        assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
     def test_runs_that_wait_leave_room_for_pools(self, records: SiteRecords) -> None:
         for number in range(MOST_PENDING):
-            records.ask(Subject.RUN, number.to_bytes(32, "big"))
-        assert records.ask(Subject.POOL, POOL).state is ApprovalState.PENDING
+            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+        assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
     def test_an_approval_that_was_used_stands_where_its_run_may_not_be_asked_anew(
         self, records: SiteRecords
     ) -> None:
-        records.ask(Subject.RUN, RUN)
-        used = records.approve(Subject.RUN, RUN, by="A. Meyer")
-        records.use(RUN, b"1" * 32, kind=AuditKind.BATCH_ANSWERED, detail={})
+        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        used = records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        records.use(RUN, b"1" * 32, kind=AuditKind.BATCH_ANSWERED, detail={}, coordinator=ASKING)
         for number in range(MOST_PENDING):
-            records.ask(Subject.RUN, number.to_bytes(32, "big"))
+            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
-            records.ask(Subject.RUN, RUN, run_id=b"2" * 32)
+            records.ask(Subject.RUN, RUN, run_id=b"2" * 32, coordinator=ASKING)
         [kept] = records.approvals(ApprovalState.APPROVED)
         assert (kept.digest, kept.run_id) == (used.digest, b"1" * 32)
 
@@ -294,18 +302,18 @@ class TestApprovals:
     ) -> None:
         digests = [number.to_bytes(32, "big") for number in range(20)]
         for digest in digests[:10]:
-            records.ask(Subject.RUN, digest)
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
 
         def people() -> None:
             with PartyDatabase.at(database.path) as own:
                 mine = SiteRecords(own, clock=lambda: 1.0)
                 for digest in digests[:10]:
-                    mine.approve(Subject.RUN, digest, by="M. Curie")
+                    mine.approve(Subject.RUN, digest, coordinator=ASKING, by="M. Curie")
 
         thread = threading.Thread(target=people)
         thread.start()
         for digest in digests[10:]:
-            records.ask(Subject.RUN, digest)
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
         thread.join()
         decided = records.decided()
         assert (len(decided.approved_runs), decided.waiting) == (10, 10)
@@ -323,11 +331,67 @@ class TestApprovals:
     def test_what_cannot_be_read_approves_nothing(
         self, records: SiteRecords, database: PartyDatabase, spoil: str
     ) -> None:
-        records.ask(Subject.RUN, RUN)
+        records.ask(Subject.RUN, RUN, coordinator=ASKING)
         tampered(database, spoil)
         with pytest.raises(StorageError) as caught:
             records.decided()
         assert isinstance(caught.value, StorageDamagedError) or "DROP" in spoil
+
+
+class TestFederations:
+    """What one coordinator asks, and is allowed, is nothing to another."""
+
+    def test_an_approval_holds_for_the_coordinator_that_asked(self, records: SiteRecords) -> None:
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        with pytest.raises(ApprovalError):
+            records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
+        asked = records.ask(Subject.POOL, POOL, coordinator=ANOTHER)
+        records.approve(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
+        assert records.decided().approved_pools == {ASKING: {POOL}}
+        assert records.approvals(ApprovalState.PENDING) == (asked,)
+        records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
+        assert records.decided().pools == {POOL}
+
+    def test_a_run_is_used_by_the_coordinator_that_asked(self, records: SiteRecords) -> None:
+        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        records.approve(Subject.RUN, RUN, coordinator=ASKING, by="A. Meyer")
+        for coordinator in (ANOTHER, b""):
+            with pytest.raises(ApprovalError):
+                records.use(
+                    RUN,
+                    FIRST,
+                    coordinator=coordinator,
+                    kind=AuditKind.BATCH_ANSWERED,
+                    detail={},
+                )
+
+    def test_one_that_fills_its_list_leaves_room_to_others(self, records: SiteRecords) -> None:
+        for number in range(MOST_PENDING):
+            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+        with pytest.raises(TooManyPendingError):
+            records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        assert records.ask(Subject.RUN, RUN, coordinator=ANOTHER).coordinator == ANOTHER
+
+    def test_the_same_digits_of_two_are_told_apart(self, records: SiteRecords) -> None:
+        for coordinator in (ASKING, ANOTHER):
+            records.ask(Subject.POOL, POOL, coordinator=coordinator)
+        with pytest.raises(ApprovalError, match="--federation"):
+            records.find(POOL.hex())
+        assert records.find(POOL.hex(), coordinator=ANOTHER).coordinator == ANOTHER
+
+    def test_joining_and_leaving_are_on_record_for_each(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for name in ("lung-study", "heart-study", "lung-study"):
+            records.note_joined(name, federation=POOL, identity=PEER)
+        records.note_left("lung-study", by="A. Meyer")
+        records.note_joined("lung-study", federation=POOL, identity=PEER)
+        assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
+            (AuditKind.JOINED, "lung-study"),
+            (AuditKind.JOINED, "heart-study"),
+            (AuditKind.LEFT, "lung-study"),
+            (AuditKind.JOINED, "lung-study"),
+        ]
 
 
 class TestPause:
@@ -370,14 +434,14 @@ class TestSettings:
 def test_a_decision_whose_record_cannot_be_stored_is_none(
     records: SiteRecords, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records.ask(Subject.POOL, POOL)
+    records.ask(Subject.POOL, POOL, coordinator=ASKING)
 
     def fail(*_: object, **__: object) -> None:
         raise StorageError("the log must be writable", "a full disk")
 
     monkeypatch.setattr(AuditLog, "append", fail)
     for decide in (
-        lambda: records.approve(Subject.POOL, POOL, by="A. Meyer"),
+        lambda: records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING),
         lambda: records.add_pin("north", PEER, how="in person", by="A. Meyer"),
         lambda: records.pause(by="A. Meyer"),
     ):
@@ -385,4 +449,4 @@ def test_a_decision_whose_record_cannot_be_stored_is_none(
             decide()
     monkeypatch.undo()
     decided = records.decided()
-    assert (decided.pins, decided.approved_pools, decided.is_paused) == ((), frozenset(), False)
+    assert (decided.pins, decided.approved_pools, decided.is_paused) == ((), {}, False)

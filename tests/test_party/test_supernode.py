@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,9 +25,9 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 from coordinator.long_polling import HOLD_S
-from party import flower_runtime, service
+from party import flower_runtime
 from party.flower_runtime import Executor, quiet_environment
-from party.service import serve
+from party.serving import serve
 from party.site import Site
 from party.supernode import IDLE_S, Pace, whole_or_over
 from pate_fed.nodes import QUIET_FLOWER
@@ -192,6 +191,9 @@ class StandIn:
     def __init__(self) -> None:
         self.has_idled = threading.Event()
 
+    def federation(self, _: str) -> StandIn:
+        return self
+
     def idle(self) -> None:
         self.has_idled.set()
 
@@ -206,7 +208,7 @@ COORDINATOR = "coordinator.invalid:8443"
 def site(tmp_path: Path) -> Site:
     [port] = free_ports(1)
     made = make_hospitals(tmp_path, address=COORDINATOR).sites[0]
-    return made.save(replace(made.settings, node_port=port))
+    return made.save(made.settings.with_port(made.membership().name, port))
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["HTTPS_PROXY", "https_proxy"])
@@ -223,7 +225,7 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
 
     caplog.set_level(logging.INFO, logger="httpx")
     # The door that asks who is a member goes the same way, in `party.enrollment`.
-    monkeypatch.setattr(service, "_listen", lambda *_: None)
+    monkeypatch.setattr("party.serving._Line._listen", lambda *_: None)
     with listening(answer) as port:
         for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.delenv(name.lower(), raising=False)
@@ -237,7 +239,9 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
             target=serve, args=(StandIn(), site), kwargs={"stopped": stopped}, daemon=True
         )
         thread.start()
-        answered = f"http://127.0.0.1:{site.membership().settings.node_port}/v1/runtime/acquire-task"
+        answered = (
+            f"http://127.0.0.1:{site.membership().settings.node_port}/v1/runtime/acquire-task"
+        )
         try:
             wait_for(lambda: len(heads) > 0)
             wait_for(lambda: any(answered in one.message for one in caplog.records))
