@@ -345,7 +345,7 @@ class TestNode:
                 federation, log = self.federation(database, votes=votes)
                 federation.run.set_up()
                 federation.ask(0, 1)
-                hidden = ("run", "plan", "charge", "terms")
+                hidden = ("run", "coordinator", "plan", "charge", "terms")
                 logs.append(
                     [
                         (r.kind, {k: v for k, v in r.detail.items() if k not in hidden})

@@ -66,6 +66,13 @@ def error_code(ended: Ended) -> str:
     return line[1]
 
 
+def the_only(pate_party: PateParty, folder: Path) -> dict[str, Any]:
+    """How a hospital stands in its only federation, as programs read it."""
+    [one] = pate_party("status", "--site", folder, "--format", "json").json["federations"]
+    assert isinstance(one, dict)
+    return one
+
+
 def go_offline(patch: pytest.MonkeyPatch) -> None:
     """Send everything to a proxy that is not there, whatever this machine exempts."""
     patch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
@@ -228,10 +235,10 @@ class TestJoin:
             *("join", federation.invite(tmp_path, "Another"), "--site", joined),
             *("--compared", spoken(federation.home.fingerprint)),
         )
-        assert (ended.code, error_code(ended)) == (5, "PF-340")
+        assert (ended.code, error_code(ended)) == (2, "PF-375")
         assert (joined / "identity.key").read_bytes() == key
 
-    def test_a_folder_of_another_federation_of_the_same_name_is_not_used(
+    def test_a_coordinator_that_takes_nothing_leaves_no_second_membership(
         self,
         federation: ServedFederation,
         pate_party: PateParty,
@@ -241,10 +248,13 @@ class TestJoin:
     ) -> None:
         known = Invitation.from_json((tmp_path / f"{name}.json").read_text("utf-8"))
         other = replace(known, coordinator_key=SigningIdentity.generate().public.key)
-        path = tmp_path / "other.json"
+        path, before = tmp_path / "other.json", Site.open(joined).settings
         path.write_text(other.to_json(), encoding="utf-8")
         ended = pate_party("join", path, "--site", joined, "--compared", spoken(other.fingerprint))
-        assert (ended.code, error_code(ended)) == (5, "PF-340")
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        assert "lung-study-2 is removed again" in ended.err
+        assert Site.open(joined).settings == before
+        assert not (joined / "memberships" / "lung-study-2").exists()
 
     def test_an_invitation_is_good_once(
         self,
@@ -388,12 +398,13 @@ class TestStatus:
     def test_it_follows_the_operator(
         self, federation: ServedFederation, pate_party: PateParty, joined: Path, name: str
     ) -> None:
-        asked = pate_party("status", "--site", joined, "--format", "json").json
+        asked = the_only(pate_party, joined)
         assert (asked["state"], asked["party"]) == ("requested", name)
-        assert (asked["teachers"], asked["tasks_with_teachers"]) == (10, 0)
+        shown = pate_party("status", "--site", joined, "--format", "json").json
+        assert (shown["teachers"], shown["tasks_with_teachers"]) == (10, 0)
         assert "10, trained for 0 task(s)" in pate_party("status", "--site", joined).out
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
-        assert pate_party("status", "--site", joined, "--format", "json").json["state"] == "member"
+        assert the_only(pate_party, joined)["state"] == "member"
         federation.enrollment.revoke(name)
         assert "revoked" in pate_party("status", "--site", joined).out
 
@@ -401,14 +412,13 @@ class TestStatus:
         self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         go_offline(monkeypatch)
-        shown = pate_party("status", "--site", joined, "--format", "json").json
+        shown = the_only(pate_party, joined)
         assert shown["state"] is None
         assert "PF-341" in shown["reason"]
 
     def node(self, pate_party: PateParty, folder: Path) -> tuple[str, str]:
         """The node's state as programs read it, and its line."""
-        [one] = pate_party("status", "--site", folder, "--format", "json").json["federations"]
-        state = one["node"]
+        state = the_only(pate_party, folder)["node"]
         [line] = [
             line
             for line in pate_party("status", "--site", folder).out.splitlines()
@@ -493,14 +503,14 @@ class TestStatus:
     ) -> None:
         go_offline(monkeypatch)
         monkeypatch.setenv("HTTPS_PROXY", address)
-        shown = pate_party("status", "--site", joined, "--format", "json").json
+        shown = the_only(pate_party, joined)
         assert "HTTPS_PROXY must be http://host:port" in shown["reason"]
 
     def test_a_proxy_for_plain_http_is_none_of_ours(
         self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:1")
-        assert pate_party("status", "--site", joined, "--format", "json").json["reason"] == ""
+        assert the_only(pate_party, joined)["reason"] == ""
 
     def test_the_proxy_that_is_set_is_used(
         self, pate_party: PateParty, joined: Path, monkeypatch: pytest.MonkeyPatch
@@ -509,7 +519,7 @@ class TestStatus:
         go_offline(monkeypatch)
         with proxy_server(heads=heads) as port:
             monkeypatch.setenv("HTTPS_PROXY", f"http://us:pa%20ssword@127.0.0.1:{port}")
-            shown = pate_party("status", "--site", joined, "--format", "json").json
+            shown = the_only(pate_party, joined)
         assert shown["state"] == "requested"
         assert heads[0].startswith(f"CONNECT {shown['coordinator']} HTTP/1.1\r\n".encode())
         assert b"Basic dXM6cGEgc3N3b3Jk" in heads[0]
@@ -734,7 +744,7 @@ class TestLeaving:
         assert not any(key.exists() for key in Site.open(member).key_files)
         told = [record.kind for record in audit_of(Site.open(member))]
         assert told == [AuditKind.JOINED, AuditKind.LEFT]
-        status = pate_party("status", "--site", member, "--format", "json").json
+        status = the_only(pate_party, member)
         assert (status["state"], status["reason"]) == (None, "left: there are no keys")
         again = pate_party("leave", "--site", member, "--yes")
         assert (again.code, error_code(again)) == (5, "PF-340")

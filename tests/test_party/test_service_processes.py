@@ -222,7 +222,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
         with pytest.raises(VoidBatchError):
             run.ask((2, 3))
         assert killed == [0, 1]
-        assert deployed.charged(0) == ["reserved"]
+        assert deployed.charged(0) == ["forfeited"]
 
         # Killed after it shared, its y lost on the way: the same bytes come again.
         transport.before = lambda packets: None
