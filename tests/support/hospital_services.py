@@ -113,7 +113,7 @@ class Hospitals:
     def approve(self, place: int) -> None:
         """A person of one hospital approves the pool, and knows it from elsewhere."""
         site, digest = self.sites[place], self.task.pool.digest
-        asking = self.coordinator.public.fingerprint
+        asking = site.membership(self.membership).coordinator.fingerprint
         fetch_task(site, self, digest)
         with records_of(site) as records:
             records.ask(Subject.POOL, digest, coordinator=asking)
