@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
+from protocols.rounds import CoordinatorRound, PartyRound, PlanClaim, RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
 
 T = TypeVar("T")
@@ -46,7 +46,28 @@ class ForgetfulJournal(RoundJournal):
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
 
-    def abandon(self, plan_digest: bytes) -> None:
+    def enter(self, run: RunNote) -> None:
+        """See `RoundJournal.enter`."""
+
+    def run(self, run_id: bytes) -> RunNote | None:  # noqa: ARG002 - the contract's
+        """See `RoundJournal.run`."""
+        return None
+
+    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
+        """See `RoundJournal.decide`."""
+
+    def verdict_on(self, plan_digest: bytes) -> bytes:  # noqa: ARG002 - the contract's
+        """See `RoundJournal.verdict_on`."""
+        return b""
+
+    def run_of(self, plan_digest: bytes) -> bytes:  # noqa: ARG002 - the contract's
+        """See `RoundJournal.run_of`."""
+        return b""
+
+    def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
+        """See `RoundJournal.resolve`."""
+
+    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.abandon`."""
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
@@ -59,9 +80,6 @@ class ForgetfulJournal(RoundJournal):
         """See `RoundJournal.find`."""
         return None
 
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        """See `RoundJournal.fix_survivors`."""
-
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
 
@@ -72,11 +90,11 @@ class Batch:
 
     Attributes:
         answer: Parties' first answers: y, and shares in front of it.
-        reveal: Parties' second answers.
+        reveal: Parties' later answers: verdict and shares.
         take: The coordinator's taking of the first answers.
         settle: What else the coordinator did: survivors, shares for holders, joining, opening.
         answer_bytes: Bytes of a party's first answer.
-        reveal_bytes: Bytes of its second one.
+        reveal_bytes: Bytes of its later ones.
         total: The opened sum.
     """
 
@@ -202,14 +220,24 @@ class Federation:
             del vector, frames  # else the next ones are made beside these
         batch.reveal = [0.0] * len(seats)
         if self.form.survives_dropouts:
-            batch.settle, fixed = _cpu(self.coordinator.fix_survivors)
-            for place, fp in enumerate(seats):
-                batch.reveal[place], replies = _cpu(partial(self._replies, fp, fixed.pop(fp)))
-                batch.reveal_bytes = sum(map(len, replies))
-                batch.settle += _cpu(partial(self._answer, fp, replies))[0]
+            batch.settle, proposals = _cpu(self.coordinator.propose)
+            self._open(batch, {fp: [frame] for fp, frame in proposals.items()})
+            seconds, shares = _cpu(self.coordinator.certify)
+            batch.settle += seconds
+            self._open(batch, shares)
         seconds, batch.total = _cpu(self.coordinator.open_total)
         batch.settle += seconds
         return batch
+
+    def _open(self, batch: Batch, frames: dict[bytes, list[bytes]]) -> None:
+        """Hand frames to each party and take its answer, and time both."""
+        sent = 0
+        for place, fp in enumerate(self.coordinator.seats):
+            seconds, replies = _cpu(partial(self._replies, fp, frames.pop(fp)))
+            batch.reveal[place] += seconds
+            sent = sum(map(len, replies))
+            batch.settle += _cpu(partial(self._answer, fp, replies))[0]
+        batch.reveal_bytes += sent
 
     def settle(self) -> None:
         """Void the open plan."""

@@ -23,13 +23,11 @@ from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_vo
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
-from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
-from protocols.masked import MaskedSum
-from protocols.plain import PlainSum
+from protocols.forms import FORMS
 
-LEAST_PARTIES: Final = AdditiveSum.smallest
+LEAST_PARTIES: Final = FORMS["additive"].smallest
 
 VOTE_THRESHOLD_SHARE: Final = 0.6
 SIGMA1_SHARE: Final = 0.3
@@ -295,7 +293,7 @@ class RunSettings:
                 f"--mechanism with --noise parties must be {' or '.join(DISTRIBUTED_RULES)}",
                 self.mechanism,
             )
-        if self.form == PlainSum.name:
+        if not FORMS[self.form].hides_vectors:
             raise InvalidSettingError(
                 "--noise parties must hide the votes: one hospital's noise is too little for it",
                 "--sum plain",
@@ -433,13 +431,13 @@ class RunSettings:
 
     @property
     def _least_parties(self) -> int:
-        return MaskedSum.smallest if self.form == MaskedSum.name else LEAST_PARTIES
+        return max(FORMS[self.form].smallest, LEAST_PARTIES)
 
     @property
     def _dropouts(self) -> int:
         """Hospitals that may be lost before the sum opens; of resolved settings."""
         parties = self.parties or 0
-        return parties - MaskedSum.threshold(parties) if self.form == MaskedSum.name else 0
+        return parties - FORMS[self.form].threshold(parties)
 
     @property
     def _shares(self) -> int:

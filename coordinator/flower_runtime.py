@@ -10,11 +10,14 @@ holds what we rely on.
 from __future__ import annotations
 
 import hashlib
+import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import SubStatus
@@ -64,6 +67,7 @@ clientapp = "pate_fed_stub:app"
     "pate_fed_stub.py": b"raise SystemExit('parties run what is installed at their site')\n",
     "LICENSE": b"Apache-2.0",
 }
+_FORGET_S = 2.0
 _TASK_S = 30.0
 _POLL_S = 0.1
 _LONGEST_PAUSE_S = 1
@@ -72,6 +76,8 @@ _LONGEST_PAUSE_S = 1
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 """A part of an answer that is not there yet is under way; Flower would wait 1 s, then up to 10 s,
 and take no other answer meanwhile."""
+
+_log = logging.getLogger(__name__)
 
 
 def stub() -> bytes:
@@ -224,6 +230,29 @@ class SuperLinkClient:
     def _let_pass(self, client: ProtobufClient) -> None:
         """Let a client's calls pass at the admin port."""
         client._client.headers[KEY_HEADER] = key_of(self._secret)
+
+
+def forget_delivered(database: Path) -> bool:
+    """Empty the write-ahead log of Flower's database: the last copy of messages it has deleted.
+
+    Flower deletes a message when its answer was fetched, and all messages of a run at its end. Its
+    pages are overwritten then (`superlink` sets `secure_delete`), but the log still has them.
+
+    Args:
+        database: Flower's database file.
+
+    Returns:
+        Whether the log is empty now: not while somebody reads.
+    """
+    try:
+        with closing(
+            sqlite3.connect(f"file:{database}?mode=rw", uri=True, timeout=_FORGET_S)
+        ) as connection:
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error as error:
+        _log.warning("Flower's write-ahead log was not emptied: %s", type(error).__name__)
+        return False
+    return not busy
 
 
 def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:

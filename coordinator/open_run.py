@@ -32,9 +32,8 @@ from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
-from protocols.additive import AdditiveSum
+from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import SigningIdentity
-from protocols.masked import MaskedSum
 from protocols.prg import fastest_keystream
 from protocols.secure_sum import SecureSum
 
@@ -45,9 +44,6 @@ RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every batch after it."""
 
 _KEYSTREAM = fastest_keystream(time.thread_time)
-_FORMS: Final[Mapping[str, Callable[[], SecureSum]]] = {
-    form.name: form for form in (AdditiveSum, MaskedSum)
-}
 
 
 @dataclass(slots=True)
@@ -308,9 +304,8 @@ class OpenRun:
         return student
 
     def _form(self) -> SecureSum:
-        form: Any = _FORMS[self.request.settings.form]
-        made: SecureSum = form(keystream=_KEYSTREAM)
-        return made
+        form = DEPLOYED_FORMS[self.request.settings.form]
+        return form(keystream=_KEYSTREAM)
 
     def _settings(self, patience_s: float | None) -> LabelingSettings:
         patience = self.request.patience_s if patience_s is None else patience_s

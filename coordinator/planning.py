@@ -37,7 +37,6 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 
-_SUMS: Final = (AdditiveSum, MaskedSum)
 MOST_QUERIES: Final = 10_000
 MOST_CLASSES: Final = 10_000
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
@@ -244,7 +243,8 @@ def advised_sum(parties: int, *, dropouts: int, form: str | None = None) -> dict
         coordinator before one's own votes are open to them), "survives" (hospitals that a batch
         can do without), "exchanges" per batch, and "why" in words.
     """
-    may_be_additive, may_be_masked = (form in (None, each.name) for each in _SUMS)
+    may_be_additive = form in (None, AdditiveSum.name)
+    may_be_masked = form in (None, MaskedSum.name)
     survives = parties - MaskedSum.threshold(parties) if parties >= MaskedSum.smallest else 0
     if may_be_additive and not dropouts and parties >= AdditiveSum.smallest:
         return {
@@ -261,8 +261,8 @@ def advised_sum(parties: int, *, dropouts: int, form: str | None = None) -> dict
             "form": "masked",
             "hides_from": colluders,
             "survives": survives,
-            "exchanges": 2,
-            "why": f"a batch goes on without {survives} of {parties} hospitals, in two exchanges; "
+            "exchanges": 3,
+            "why": f"a batch goes on without {survives} of {parties} hospitals, in 3 exchanges; "
             f"hides votes from the coordinator with up to {colluders} of them, not {parties - 2} "
             "as additive",
         }

@@ -45,8 +45,7 @@ from pate_fed.mechanisms import (
 )
 from pate_fed.mechanisms.preview import Preview, right_chances, simulated_votes
 from pate_fed.votes import TeacherWeights
-from protocols.additive import AdditiveSum
-from protocols.masked import MaskedSum
+from protocols.forms import DEPLOYED_FORMS
 
 _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
 """Shares of the number of votes that are tried where nothing is said, for both phases."""
@@ -62,8 +61,6 @@ _LEADS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 _MARGIN: Final = 3.0
 """Standard deviations that the cap on answers lies above their expected number."""
-
-_FORMS: Final = {form.name: form for form in (AdditiveSum, MaskedSum)}
 
 _SOURCES: Final = {
     "coordinator": (
@@ -177,7 +174,7 @@ class _Split:
 def _split(request: PlanRequest, advice: Mapping[str, Any]) -> _Split:
     if advice["form"] is None:
         raise UnfitSumError("--noise parties must come with a secure sum that fits", advice["why"])
-    form = _FORMS[advice["form"]]
+    form = DEPLOYED_FORMS[advice["form"]]
     colluders = 1 if request.colluders is None else request.colluders
     most = form.most_colluders(request.parties)
     if not 1 <= colluders <= most:
@@ -342,8 +339,8 @@ def _said(chosen: Mapping[str, Any], request: PlanRequest, split: _Split) -> dic
 
 
 def _exchanges(terms: RunTerms) -> int:
-    """Exchanges of a batch: one of the additive sum, two of the masked, one more for a phase."""
-    return (2 if terms.dropouts else 1) + terms.phases - 1
+    """Exchanges of a batch: for each phase one of the additive sum, three of the masked."""
+    return (3 if terms.dropouts else 1) * terms.phases
 
 
 def _price(cost: FormalCost, view: str, terms: RunTerms, said: str) -> dict[str, Any]:

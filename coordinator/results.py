@@ -45,7 +45,7 @@ from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variatio
 from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
-from protocols.masked import MaskedSum
+from protocols.forms import FORMS
 
 if TYPE_CHECKING:
     from pate_fed.students import Student
@@ -490,11 +490,15 @@ def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
 
 
 def run_warnings(run: LabelingRun) -> list[str]:
-    """Say which hospitals were lost, in a batch or at the closing."""
+    """Say which hospitals were lost, in a batch or at the closing, and whose shares were wrong."""
     found = [
         f"Batch {batch} went on without {', '.join(names)}."
         for batch, names in enumerate(run.lost)
         if names
+    ]
+    found += [
+        f"A share did not fit what its dealer signed: {' or '.join(names)} is at fault."
+        for names in dict.fromkeys(run.share_faults)
     ]
     if run.not_heard:
         parties = len(run.members)
@@ -579,12 +583,11 @@ def trust(form: str, terms: RunTerms) -> str:
         )
         return f"{seen} {VALID_VOTES}" if joint else seen
     sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
-    if form != MaskedSum.name:
-        return sentence
     parties = len(terms.weights)
+    colluders = FORMS[form].most_colluders(parties)
     return (
-        f"{sentence} Single hospitals' votes are hidden from the coordinator together with at most "
-        f"{MaskedSum.most_colluders(parties)} of the {parties} hospitals (--sum masked)."
+        f"{sentence} One hospital's votes stay hidden from the coordinator even if it works "
+        f"together with up to {colluders} of the {parties} hospitals (--sum {form})."
     )
 
 

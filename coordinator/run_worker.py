@@ -538,6 +538,8 @@ def _flaws(labeling: LabelingRun, *, last_void: str = "") -> list[str]:
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")
+    for names in dict.fromkeys(labeling.share_faults):
+        flaws.append(f"a share did not fit what its dealer signed: {' or '.join(names)}")
     return flaws
 
 

@@ -31,12 +31,13 @@ from coordinator.errors import (
     SuperLinkError,
 )
 from coordinator.flower_app import GridTransport
+from coordinator.flower_runtime import forget_delivered
 from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.run_queue import PAUSE, Run, RunState
 from coordinator.run_worker import RunWorker, said
-from coordinator.stages import OnStage, pass_by
+from coordinator.stages import OnStage, Stage, pass_by
 from coordinator.superlink_child import SuperLinkChild
 from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
@@ -109,7 +110,7 @@ class Service:
                 random_bytes=secrets.token_bytes,
                 noise_bytes=noise_bytes,
                 wait=self._wait,
-                on_stage=on_stage,
+                on_stage=self._forgetting(on_stage),
                 on_exchange=self.monitor.note_exchange,
             ),
         )
@@ -230,8 +231,24 @@ class Service:
     def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
         self._stores = True  # that the run was taken up just was
         superlink = self._coordinator.superlink()
-        with superlink.grid(is_over=self._stopped.is_set) as grid:
-            yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
+        try:
+            with superlink.grid(is_over=self._stopped.is_set) as grid:
+                yield GridTransport(grid, nodes=nodes, timeout_s=EXCHANGE_S, wait_s=NODES_S)
+        finally:
+            self._forget()
+
+    def _forgetting(self, on_stage: OnStage) -> OnStage:
+        """Have Flower's database forget a batch's messages when the batch ends."""
+
+        def note(stage: Stage) -> None:
+            if stage in (Stage.STORED, Stage.VOID_STORED):
+                self._forget()
+            on_stage(stage)
+
+        return note
+
+    def _forget(self) -> None:
+        forget_delivered(self._coordinator.home.path("superlink.db"))
 
     def _wait(self, seconds: float) -> None:
         if self._stopped.wait(seconds):

@@ -13,18 +13,19 @@ from enum import StrEnum
 class Stage(StrEnum):
     """What has just been done."""
 
-    RESERVED = "reserved"  # a batch and its worst case are stored, nothing is planned
-    PLANNED = "planned"  # its plan is journalled, not sent
+    PLANNED = "planned"  # a batch, its worst case and its plan are stored, nothing is sent
     HEARD = "heard"  # one party's answer of an exchange was taken
     ANSWERED = "answered"  # the y's are in
-    SURVIVORS_FIXED = "survivors fixed"  # the set is journalled, not sent
+    PROPOSED = "proposed"  # the set is journalled, not sent
+    AGREED = "agreed"  # the verdicts are in
+    CERTIFIED = "certified"  # the certificate is journalled, not sent
     REVEALED = "revealed"  # the shares are in
     OPENED = "opened"  # the sum is in memory, nothing was decided
     DECIDED = "decided"  # noise is drawn where it is ours, labels are in memory, nothing is stored
-    FIRST_STORED = "first phase stored"  # not settled
-    STORED = "stored"  # release and charge are stored, not settled
-    VOID_STORED = "void stored"  # the charge is stored, not settled
-    SETTLED = "settled"  # the settlement is journalled, nobody was told
+    FIRST_STORED = "first phase stored"  # with its settlement, nobody was told
+    STORED = "stored"  # release, charge and settlement are stored, nobody was told
+    CLOSING_PROPOSED = "closing proposed"  # a plan is to be closed: journalled, not sent
+    VOID_STORED = "void stored"  # a void batch, its charge and its settlement, nobody was told
     CLOSING = "closing"  # the closing is journalled, not sent
     COMPARING = "comparing"  # all heads are journalled, not shown
     FINISHED = "finished"  # every party has compared

@@ -1,15 +1,15 @@
 """What the coordinator must not lose: its ledger, what it asked and what it released.
 
 `MemoryStore` keeps it in memory, for simulations and tests. The round's own steps are in a
-`CoordinatorJournal`: the store is written first where a batch begins (before its plan is in the
-journal) and where it ends (before its settlement is), so a restart finds either what has to be
-done still, or what was decided already.
+`CoordinatorJournal`. Where a batch begins and where it ends, both are written `together`: a charge
+and the step that it is for are stored as a whole or not at all.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -22,7 +22,7 @@ from pate_fed.mechanisms import FirstPhase
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.errors import ProtocolError
-from protocols.messages import HeadStatement, KeyStatement
+from protocols.messages import HeadStatement, KeyStatement, Ready
 
 
 class BatchState(StrEnum):
@@ -31,7 +31,6 @@ class BatchState(StrEnum):
     OPEN = "open"
     RELEASED = "released"
     VOID = "void"
-    WITHDRAWN = "withdrawn"  # its plan never left: its queries may be asked again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +59,11 @@ class AskedBatch:
 
 
 class RunStore(ABC):
-    """Durable memory of a run. Whoever keeps it on disk syncs before returning."""
+    """Durable memory of a run. An implementation on disk syncs before it returns."""
+
+    @abstractmethod
+    def together(self) -> AbstractContextManager[None]:
+        """Store all that is written inside, here and in the run's journal, or nothing of it."""
 
     @abstractmethod
     def ledger(self) -> RunLedger:
@@ -85,8 +88,8 @@ class RunStore(ABC):
         """Store a release together with the ledger that was charged for it, in one step."""
 
     @abstractmethod
-    def save_failure(self, ledger: RunLedger, *, batch: int, state: BatchState) -> None:
-        """Store that a batch is void, or withdrawn, together with its ledger, in one step."""
+    def save_void(self, ledger: RunLedger, *, batch: int) -> None:
+        """Store that a batch is void, together with its ledger."""
 
     @abstractmethod
     def asked(self) -> dict[int, AskedBatch]:
@@ -114,7 +117,7 @@ class RunStore(ABC):
 
     @abstractmethod
     def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
-        """Keep these parties' statements (rule R4), but for older ones; they outlive the run."""
+        """Keep these statements, unless newer ones are known (rule R4); they outlive the run."""
 
 
 class MemoryStore(RunStore):
@@ -134,6 +137,10 @@ class MemoryStore(RunStore):
         self._releases: dict[int, tuple[tuple[int, ...], NoisyRelease]] = {}
         self._run_id = b""
         self._statements = dict(statements or {})
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `RunStore.together`; in memory nothing fails half-way."""
+        return nullcontext()
 
     def ledger(self) -> RunLedger:
         """See `RunStore.ledger`."""
@@ -160,9 +167,9 @@ class MemoryStore(RunStore):
         self._releases[batch] = (indices, release)
         self._end(batch, BatchState.RELEASED)
 
-    def save_failure(self, ledger: RunLedger, *, batch: int, state: BatchState) -> None:
-        """See `RunStore.save_failure`."""
-        self._end(batch, state)
+    def save_void(self, ledger: RunLedger, *, batch: int) -> None:
+        """See `RunStore.save_void`."""
+        self._end(batch, BatchState.VOID)
         self.save_ledger(ledger)
 
     def asked(self) -> dict[int, AskedBatch]:
@@ -201,9 +208,9 @@ class MemoryStore(RunStore):
 def newer_statements(
     known: Mapping[bytes, bytes], statements: Mapping[bytes, bytes]
 ) -> dict[bytes, bytes]:
-    """Return the statements that do not fall behind what is known of their parties' journals.
+    """Return the statements that are not older than the known ones.
 
-    A run that is taken up again brings those of its own time, older than another run's since.
+    A resumed run brings its own statements. Another run may have brought newer ones since.
     """
     return {
         party: frame
@@ -217,4 +224,6 @@ def _counter_of(frame: bytes) -> int:
         message = wire.decode(frame).message
     except ProtocolError:
         return 0  # tells nothing of a journal
-    return message.journal_counter if isinstance(message, KeyStatement | HeadStatement) else 0
+    return (
+        message.journal_counter if isinstance(message, KeyStatement | Ready | HeadStatement) else 0
+    )

@@ -227,7 +227,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     """
     sys.argv = settings.arguments()
     config = _parse_superlink_lifespan_config()
-    _wait_for_writers()
+    _set_pragmas()
     flower = _with_few_threads(create_app(config, SuperLinkLifespan))
     app = Gate(
         LongPolling(flower, is_over=lambda: server.should_exit),
@@ -281,9 +281,13 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _wait_for_writers() -> None:
-    """Let Flower's database wait longer than the 5 s that it would."""
-    pragmas = {**dict(SQLITE_PRAGMAS), "busy_timeout": str(_BUSY_MS)}
+def _set_pragmas() -> None:
+    """Let Flower's database wait longer than its 5 s, and overwrite messages that it deletes."""
+    pragmas = {
+        **dict(SQLITE_PRAGMAS),
+        "busy_timeout": str(_BUSY_MS),
+        "secure_delete": "ON",
+    }
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
 
 

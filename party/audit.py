@@ -30,6 +30,7 @@ class AuditKind(StrEnum):
     REFUSALS_LEFT_OUT = "refusals left out"
     BATCH_ANSWERED = "batch answered"
     BATCH_REFUSED = "batch refused"
+    RUN_CLOSED = "run closed"
     CHARGED = "charged"
     SETTLED = "settled"
     ASKED = "approval asked"

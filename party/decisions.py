@@ -74,7 +74,22 @@ class BatchRefused:
     reason: Reason
 
 
-Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused
+@dataclass(frozen=True, slots=True)
+class RunClosed:
+    """The run is over, and the party compared its transcript with the others'.
+
+    Attributes:
+        run_id: The run.
+        head: Last head of its transcript, the same at every party that is in `compared`.
+        compared: Fingerprints of these parties, in seat order; this party is one of them.
+    """
+
+    run_id: bytes
+    head: bytes
+    compared: tuple[bytes, ...]
+
+
+Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | RunClosed
 
 
 def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
@@ -108,3 +123,5 @@ def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
             }
         case BatchRefused(plan_digest, reason):
             return AuditKind.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}
+        case RunClosed(run_id, head, compared):
+            return AuditKind.RUN_CLOSED, {"run": run_id, "head": head, "parties": len(compared)}

@@ -209,7 +209,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
         context.load_verify_locations(cafile=str(joined.path(CA_FILE)))
     except OSError as error:
         raise EnrollmentError(
-            "ca.crt must be as the invitation brought it", type(error).__name__
+            f"{CA_FILE} must be as the invitation brought it", type(error).__name__
         ) from error
     carried = None if proxy is None else httpx.Proxy(f"http://{proxy.place}", auth=proxy.login)
     return httpx.HTTPTransport(verify=context, proxy=carried, trust_env=False)

@@ -33,6 +33,13 @@ class FederationNode:
         audit: The hospital's audit log.
         records: What its people decided.
         clock: Unix time, in seconds.
+
+    Attributes:
+        status: How it stands, for the status file.
+        supernode: Keeps its SuperNode; None until the service is served.
+        heard: Peers that the coordinator named last, by fingerprint: hearsay.
+        seen: The decisions that `node` adopted last.
+        found_head: SHA-256 of the audit head that the coordinator gave back, once our log holds it.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class FederationNode:
     def has_heard(self) -> bool:
         """Whether the coordinator was heard since the start: before that, nothing is answered.
 
-        Else a node whose database was put back would answer until it is told.
+        Otherwise a node with a restored database would answer until the coordinator tells it.
         """
         return bool(self._standing[0])
 
@@ -89,6 +96,7 @@ class FederationNode:
             self.status,
             state="connecting" if keeper is None or keeper.pid is None else "ready",
             round_state=self.node.state.value,
+            transcript_head=self.node.transcript_head.hex(),
             supernode_starts=0 if keeper is None else keeper.starts,
             membership=self._standing[0],
             heard_at=self._standing[1],

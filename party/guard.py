@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass
 from typing import TypeVar
 
-import numpy as np
-
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
@@ -26,24 +24,18 @@ from pate_fed.errors import (
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
-from pate_fed.query_sketches import near_queries, sketch
+from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
-from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
-from protocols.errors import MalformedMessageError
-from protocols.masked import MaskedSum
+from protocols.errors import KeyReuseError, MalformedMessageError
+from protocols.forms import FORMS
 from protocols.messages import Plan, RunRecord
-from protocols.plain import PlainSum
-from protocols.secure_sum import SecureSum
+from protocols.rounds import SetBound
 from protocols.wire import decode_value, digest_of_values
 
 T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
 _RUN_LABEL = "approved run"
-
-_FORMS: Mapping[str, type[SecureSum]] = {
-    form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +47,9 @@ class Policy:
         least_parties: Fewest parties of a run, at least 3.
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
             checked, at least 2: a smaller run is refused. The operator's is none of them.
+        least_colluders: Fewest hospitals that may collude with the coordinator without learning
+            our votes, or less noise than we are charged for; at least 1. A run that promises less
+            is refused.
         operator_body: Body that runs the coordinator, as `Guard.checked_peers` names it; empty if
             it has no party. Its parties count as colluders, for they are in the same hands.
         forms: Secure sums that it takes part in.
@@ -66,10 +61,11 @@ class Policy:
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
         near_distance: Up to which part of their length two queries may differ and count as near:
-            next to the same question (rule R3); see `pate_fed.query_sketches`. At most 1/2.
+            next to the same question (rule R3); see `pate_fed.query_sketches`. At least
+            `LEAST_NEAR_DISTANCE`, which counts in place of less, and at most 1/2.
         most_near_queries: Most queries that may be near to one that was answered before them, in
-            whatever run, or that is asked before them in one batch; over all runs. None not to
-            look: then none of them counts as near later, either.
+            whatever run, or that is asked before them in one batch; over all runs. None for any
+            number. Each of them is served only by a run that opens the same parties.
         most_epsilon: Largest budget for this party of one run: a run that may charge it more is
             refused. What all runs together may charge, its ledger says.
         most_delta: Largest delta of a run.
@@ -81,6 +77,7 @@ class Policy:
     approved_pools: frozenset[bytes]
     least_parties: int = 3
     least_checked_peers: int = 4
+    least_colluders: int = 1
     operator_body: str = ""
     forms: frozenset[str] = frozenset({"additive"})
     suites: frozenset[str] = frozenset({DEFAULT_SUITE})
@@ -167,7 +164,7 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Checks a proposal against policy, journal and ledger; changes neither.
+    """Checks runs and batches against policy, journal and ledger; changes none of them.
 
     Attributes:
         policy: What the owner allows.
@@ -226,10 +223,10 @@ class Guard:
             return
 
     def review_consent(self, terms: RunTerms, *, scope: RunScope, run_id: bytes) -> None:
-        """Refuse what is allowed, but paused, or that a person has yet to approve.
+        """Refuse while the hospital is paused, or a person has yet to approve the run.
 
-        Of a run it comes last, so that people are asked about nothing that is refused anyhow; and
-        it comes before every batch and phase, so that people can take back what they said.
+        It is the last check of a run, so that people are not asked about a run that is refused
+        anyhow. It comes before every batch and phase, so that people can take an approval back.
 
         Args:
             terms: The run's.
@@ -257,7 +254,6 @@ class Guard:
         queries: QueryJournal,
         ledger: PrivacyLedger,
         run_ledger: RunLedger,
-        seats: Collection[bytes] | None = None,
     ) -> tuple[QueryBatch, Outcomes]:
         """Decide on a batch.
 
@@ -269,7 +265,6 @@ class Guard:
             queries: Every query that this party ever answered.
             ledger: What it was charged before, over all runs, within its own budget.
             run_ledger: What it was charged in this run, within the run's budget and caps.
-            seats: Fingerprints of all parties; None: no query of a void batch is asked again.
 
         Returns:
             What is asked, and the worst case to be charged before anything is sent.
@@ -284,15 +279,13 @@ class Guard:
             raise RefusalError(
                 Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
             )
-        if queries.count() + len(terms.indices) > self.policy.most_queries:
+        batch = _ask(pool, terms)
+        if queries.count() + queries.count_new(batch.digests) > self.policy.most_queries:
             raise RefusalError(
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
-        batch = _ask(pool, terms)
-        if queries.any_answered(batch.digests, seats=seats):
-            raise RefusalError(Reason.QUERIES, "no query may be asked twice", "one that was")
         if len(terms.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
-            # Else votes would leave for a charge of nothing.
+            # Otherwise votes would leave for a charge of nothing.
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         worst = run_ledger.worst_case(len(terms.indices))
         if run_terms.at_parties and worst.asks < len(terms.indices):
@@ -308,30 +301,58 @@ class Guard:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         return batch, worst
 
-    def review_nearness(self, batch: QueryBatch, *, queries: QueryJournal) -> SketchedQueries:
-        """Refuse a batch that asks much the same again; sketches of it are to be journalled.
+    def review_queries(
+        self,
+        batch: QueryBatch,
+        *,
+        queries: QueryJournal,
+        seats: Collection[bytes],
+        threshold: int,
+        task: bytes = b"",
+        teachers: bytes = b"",
+    ) -> tuple[SketchedQueries, SetBound]:
+        """Refuse a batch that asks the same again, or much the same (rule R3).
+
+        The bound of near queries holds whatever the policy says of their number: it protects the
+        hospitals of the earlier sum, which may not take part in this one.
 
         Args:
-            batch: What is asked, none of it answered before.
+            batch: The queries.
             queries: Every query that this party ever answered.
+            seats: Fingerprints of all parties of the run.
+            threshold: Fewest parties whose sum opens; all of them in the additive form.
+            task: Digest of the task that is served.
+            teachers: Digest of the teachers that would vote. Other teachers than those of an
+                earlier plan would show, in the difference of two sums, how their votes differ.
 
         Returns:
-            What the journal is to keep of the batch.
+            What the journal is to keep of the batch, and the bound on the set that may open.
 
         Raises:
             RefusalError: with the reason to send.
         """
         policy, asked = self.policy, sketch(batch.inputs)
-        if policy.most_near_queries is None:
-            return SketchedQueries(batch.digests, asked, np.zeros(len(batch), dtype=np.bool_))
-        near = near_queries(asked, queries.sketches(), distance=policy.near_distance)
-        if queries.count_near() + int(near.sum()) > policy.most_near_queries:
+        near = queries.near_to(
+            batch.digests,
+            asked,
+            distance=max(policy.near_distance, LEAST_NEAR_DISTANCE),
+            most=policy.most_near_queries,
+        )
+        if policy.most_near_queries is not None and near.total > policy.most_near_queries:
             raise RefusalError(
                 Reason.NEAR_QUERIES,
                 f"at most {policy.most_near_queries} queries near others",
                 "more",
             )
-        return SketchedQueries(batch.digests, asked, near)
+        earlier = queries.claims_of([*batch.digests, *near.known])
+        if any(claim.task == task and claim.teachers != teachers for claim in earlier):
+            raise RefusalError(
+                Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
+            )
+        bound = _bound(queries, batch, seats=seats, threshold=threshold)
+        if near.known:
+            bound = _bound(queries, batch, seats=seats, threshold=threshold, near=near.known)
+        return near.batch, bound
 
     def review_phase(
         self,
@@ -378,9 +399,12 @@ class Guard:
             raise RefusalError(
                 Reason.SIMULATED, f"simulated must be {policy.simulated}", record.simulated
             )
-        if len(seats) < max(3, policy.least_parties):
+        # Of a form that survives drop-outs as few as its threshold may open.
+        if min(len(seats), record.threshold) < max(3, policy.least_parties):
             raise RefusalError(
-                Reason.TOO_FEW_PARTIES, f"at least {policy.least_parties} parties", len(seats)
+                Reason.TOO_FEW_PARTIES,
+                f"a sum must hold at least {policy.least_parties} parties",
+                min(len(seats), record.threshold),
             )
         peers = [seat for seat in seats if seat != me]
         bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
@@ -397,14 +421,15 @@ class Guard:
         # do the parties of the operator's own body (rule R2).
         allies = {"", policy.operator_body}
         allied = sum(self.checked_peers.get(peer, "") in allies for peer in peers)
-        form = _FORMS.get(record.form) if record.form in policy.forms else None
+        form = FORMS.get(record.form) if record.form in policy.forms else None
+        least_colluders = max(1, policy.least_colluders, allied)
         fits = (
             form is not None
             and record.suite in policy.suites
             and len(seats) >= form.smallest
             and record.threshold == form.threshold(len(seats))
             and record.dropouts == len(seats) - record.threshold
-            and max(1, allied) <= record.colluders <= form.most_colluders(len(seats))
+            and least_colluders <= record.colluders <= form.most_colluders(len(seats))
         )
         if not fits:
             raise RefusalError(
@@ -451,7 +476,7 @@ class Guard:
             raise RefusalError(
                 Reason.TERMS, "noise must be divided for the colluders of the run", "others"
             )
-        if record.form == PlainSum.name:
+        if not FORMS[record.form].hides_vectors:
             raise RefusalError(
                 Reason.FORM, "noise shares must be hidden: each alone is too narrow", record.form
             )
@@ -465,6 +490,30 @@ class Guard:
 def _moved(terms: RunTerms) -> int:
     """Return by how much one unit moves what is checked: votes, or steps of a test of stability."""
     return 1 if terms.test_delta is not None else terms.unit_votes
+
+
+def _bound(
+    queries: QueryJournal,
+    batch: QueryBatch,
+    *,
+    seats: Collection[bytes],
+    threshold: int,
+    near: frozenset[bytes] = frozenset(),
+) -> SetBound:
+    """Return the bound on the set that may open; refuse where no set of the run is within it."""
+    reason = Reason.NEAR_QUERIES if near else Reason.QUERIES
+    try:
+        bound = queries.bound_on(batch.digests, near=near)
+    except KeyReuseError as error:
+        raise RefusalError(reason, error.must, error.got) from error
+    if not bound.leaves_room(seats, threshold=threshold):
+        raise RefusalError(
+            reason,
+            "an earlier plan with one of these queries, or one close to it, must leave a set of "
+            "this run that may open",
+            "none",
+        )
+    return bound
 
 
 def _ask(pool: QueryPool, terms: BatchTerms) -> QueryBatch:

@@ -1,25 +1,28 @@
 """What a party must remember: the plans it served and the queries it answered, for ever.
 
-`MemoryJournal` keeps both in memory, for simulations and tests.
+A journal belongs to the hospital and its records, not to one federation. The rules that span runs
+(rule R3) stand here once, in `QueryJournal.bound_on`; implementations only store. `MemoryJournal`
+keeps everything in memory, for simulations and tests.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.query_sketches import Sketches, from_bytes, to_bytes
+from pate_fed.query_sketches import Sketches, from_bytes, near_known, near_queries, to_bytes
 from protocols.errors import KeyReuseError, RestoredJournalError
-from protocols.rounds import RetrySet, RoundJournal
+from protocols.rounds import PlanClaim, RoundJournal, RunNote, SetBound, bound_on
+from protocols.rounds.journal import MOST_UNSERVED
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SketchedQueries:
-    """What is kept of a batch, so that queries that lie close to it can be told later.
+    """The sketches of a batch, kept to recognize later queries that lie close to it.
 
     Attributes:
         queries: `QueryBatch.digests`.
@@ -35,75 +38,116 @@ class SketchedQueries:
         return f"SketchedQueries(queries={len(self.queries)})"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownSketches:
+    """The sketches of all queries that were claimed, in the order in which they were noted.
+
+    Attributes:
+        queries: Their digests.
+        sketches: Their sketches; shape (queries, ...).
+        near: How many of them lay close to one before them.
+    """
+
+    queries: tuple[bytes, ...]
+    sketches: Sketches
+    near: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearQueries:
+    """The neighbors of a batch among all queries that were ever claimed.
+
+    Attributes:
+        batch: What to keep of the batch.
+        known: The claimed queries that lie close to one of it, none of them asked by it.
+        total: Number of close queries over all runs if this batch is answered.
+    """
+
+    batch: SketchedQueries
+    known: frozenset[bytes]
+    total: int
+
+
 class QueryJournal(ABC):
     """Every query that a party ever answered, over all runs and federations (rule R3)."""
 
-    @abstractmethod
-    def claim(
-        self,
-        queries: Sequence[bytes],
-        *,
-        plan_digest: bytes,
-        seats: Collection[bytes] | None = None,
-    ) -> None:
-        """Note that these queries are about to be answered, for one plan.
+    # Rules: once, for every implementation ----------------------------------------------------
+
+    def bound_on(self, queries: Sequence[bytes], *, near: Collection[bytes] = ()) -> SetBound:
+        """Return the bound on the set of parties that a plan with these queries may open.
 
         Args:
-            queries: `QueryBatch.digests`: what is asked about, not where it stands in which
-                pool, since the same input in another pool would be the same question.
+            queries: `QueryBatch.digests`: the content of a query, not its place in a pool, since
+                the same input in another pool is the same question.
+            near: Claimed queries that lie close to one of `queries`, none of them its own.
+
+        Raises:
+            KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
+                open for it or for one close to it.
+        """
+        if len(set(queries)) != len(queries):
+            raise KeyReuseError("a batch must ask each query once", "one twice")
+        return bound_on(self.claims_of(queries), self.claims_of(near))
+
+    def near_to(
+        self, queries: Sequence[bytes], sketches: Sketches, *, distance: float, most: int | None
+    ) -> NearQueries:
+        """Find the claimed queries that lie close to these.
+
+        A query that was asked before counts once, when it was asked first: its own sketch is not
+        close to it, and asking it again is no new neighbor.
+
+        Args:
+            queries: `QueryBatch.digests`.
+            sketches: Sketch of each.
+            distance: See `pate_fed.query_sketches.near_queries`.
+            most: Most close queries over all runs; None for any number. Beyond it no known query is
+                named.
+        """
+        known = self.known_sketches()
+        own = set(known.queries)
+        is_new = np.array([query not in own for query in queries], dtype=np.bool_)
+        near = is_new & near_queries(sketches, known.sketches, distance=distance)
+        batch = SketchedQueries(tuple(queries), sketches, near)
+        total = known.near + int(near.sum())
+        if most is not None and total > most:
+            return NearQueries(batch, frozenset(), total)
+        rows = np.flatnonzero(near | ~is_new)
+        close = near_known(sketches[rows], known.sketches, distance=distance)
+        found = {known.queries[place] for place in np.flatnonzero(close)}
+        return NearQueries(batch, frozenset(found - set(queries)), total)
+
+    # Storage ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
+        """Return what is known of all plans that claimed one of these queries."""
+
+    @abstractmethod
+    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+        """Note that these queries are about to be answered for one plan, and their sketches.
+
+        Args:
+            batch: The queries. A sketch that was noted before stays.
             plan_digest: The plan that asks them.
-            seats: Fingerprints of all parties of its run.
+            claim: What is known of the plan: `PlanClaim.sent`.
 
         Raises:
-            KeyReuseError: one of them is claimed, comes twice, or is free for others than `seats`;
-                or the plan is given up. None is noted.
-        """
-
-    @abstractmethod
-    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        """Free the queries that were claimed for a plan whose sum will never open; see `retry`.
-
-        From here on nothing is begun, kept or revealed for the plan. Again, it changes nothing.
-
-        Args:
-            plan_digest: The plan, which is void.
-            retry: Who may be asked these queries again.
-
-        Raises:
-            KeyReuseError: a survivor set was fixed for it: something may have been revealed.
-            RestoredJournalError: the journal was halted.
-        """
-
-    @abstractmethod
-    def any_answered(
-        self, queries: Sequence[bytes], *, seats: Collection[bytes] | None = None
-    ) -> bool:
-        """Tell whether one of these queries is claimed, comes twice, or is not free for `seats`.
-
-        Args:
-            queries: As for `claim`.
-            seats: Fingerprints of all parties that would be asked; None: of a query that was ever
-                freed it is not known whether it may be asked again.
+            KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
+                refuses a query. None is noted.
         """
 
     @abstractmethod
     def count(self) -> int:
-        """Return the number of queries that are claimed."""
+        """Return the number of queries that were claimed, each once."""
 
     @abstractmethod
-    def keep_sketches(self, batch: SketchedQueries) -> None:
-        """Note the sketches of queries that are about to be claimed.
-
-        They count from when their queries are claimed, so that a crash in between does no harm.
-        """
+    def count_new(self, queries: Sequence[bytes]) -> int:
+        """Return how many of these queries were never claimed."""
 
     @abstractmethod
-    def sketches(self) -> Sketches:
-        """Return the sketches of all claimed queries that have one; shape (queries, ...)."""
-
-    @abstractmethod
-    def count_near(self) -> int:
-        """Return how many claimed queries lay close to one before them."""
+    def known_sketches(self) -> KnownSketches:
+        """Return the sketches of all claimed queries that have one."""
 
 
 class Journal(RoundJournal, QueryJournal):
@@ -114,17 +158,19 @@ class MemoryJournal(Journal):
     """Both journals, in memory."""
 
     def __init__(self) -> None:
+        self._runs: dict[bytes, RunNote] = {}
         self._epochs: dict[bytes, int] = {}
         self._plans: set[bytes] = set()
+        self._runs_of: dict[bytes, bytes] = {}
+        self._unserved: dict[bytes, set[bytes]] = {}
         self._answered: set[bytes] = set()
         self._frames: dict[bytes, tuple[bytes, ...]] = {}
-        self._survivors: dict[bytes, bytes] = {}
+        self._verdicts: dict[bytes, bytes] = {}
         self._expiries: dict[bytes, int] = {}
-        self._given_up: set[bytes] = set()
-        self._queries: set[bytes] = set()
+        self._abandoned: set[bytes] = set()
+        self._claims: dict[bytes, PlanClaim] = {}
+        self._claimed_by: dict[bytes, list[bytes]] = {}
         self._sketches: dict[bytes, tuple[bytes, bool]] = {}
-        self._claims: dict[bytes, tuple[bytes, ...]] = {}
-        self._retries: dict[bytes, tuple[RetrySet, ...]] = {}
         self._witnessed: dict[bytes, int] = {}
         self._counter = self._halted_at = 0
 
@@ -133,20 +179,49 @@ class MemoryJournal(Journal):
         """See `RoundJournal.counter`."""
         return self._counter
 
+    # Plans ------------------------------------------------------------------------------------
+
+    def enter(self, run: RunNote) -> None:
+        """See `RoundJournal.enter`."""
+        if run.run_id not in self._runs:
+            self._runs[run.run_id] = run
+            self._counter += 1
+
+    def run(self, run_id: bytes) -> RunNote | None:
+        """See `RoundJournal.run`."""
+        return self._runs.get(run_id)
+
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
-        self._note_begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
+        self._require_whole()
+        known = (self._plans, self._abandoned, self._verdicts)
+        if any(plan_digest in each for each in known) or epoch <= self._epochs.get(run_id, 0):
+            raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
+        self._plans.add(plan_digest)
+        self._runs_of[plan_digest] = run_id
+        self._epochs[run_id] = epoch
         self._counter += 1
 
-    def abandon(self, plan_digest: bytes) -> None:
+    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.abandon`."""
-        if self._is_new_promise(plan_digest):
-            self._note_abandoned(plan_digest)
-            self._counter += 1
+        self._require_whole()
+        if plan_digest in self._answered:
+            raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
+        if plan_digest in self._abandoned:
+            return
+        self._note_unserved(plan_digest, run_id)
+        self._abandoned.add(plan_digest)
+        if self._claims.pop(plan_digest, None) is not None:
+            for plans in self._claimed_by.values():
+                if plan_digest in plans:
+                    plans.remove(plan_digest)
+        self._counter += 1
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
-        self._require_open(plan_digest)
+        over = (self._answered, self._abandoned, self._verdicts)
+        if plan_digest not in self._plans or any(plan_digest in each for each in over):
+            raise KeyReuseError("a plan must be begun and answered once", "not so")
         self._answered.add(plan_digest)
         self._expiries[plan_digest] = expires_at
         self._frames[plan_digest] = frames
@@ -156,10 +231,31 @@ class MemoryJournal(Journal):
         """See `RoundJournal.find`."""
         return self._frames.get(plan_digest)
 
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        """See `RoundJournal.fix_survivors`."""
-        if self._is_new_set(plan_digest, survivors_digest):
-            self._survivors[plan_digest] = survivors_digest
+    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
+        """See `RoundJournal.decide`."""
+        self._require_whole()
+        given = self._verdicts.get(plan_digest)
+        if given not in (None, verdict_digest):
+            raise KeyReuseError("a party must give one verdict on a plan", "another")
+        if given is None:
+            self._note_unserved(plan_digest, run_id)
+            self._verdicts[plan_digest] = verdict_digest
+            self._counter += 1
+
+    def verdict_on(self, plan_digest: bytes) -> bytes:
+        """See `RoundJournal.verdict_on`."""
+        return self._verdicts.get(plan_digest, b"")
+
+    def run_of(self, plan_digest: bytes) -> bytes:
+        """See `RoundJournal.run_of`."""
+        return self._runs_of.get(plan_digest, b"")
+
+    def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
+        """See `RoundJournal.resolve`."""
+        self._require_whole()
+        known = self._claims.get(plan_digest)
+        if known is not None and not known.is_free and known != known.learning(claim):
+            self._claims[plan_digest] = known.learning(claim)
             self._counter += 1
 
     def erase(self, plan_digest: bytes) -> None:
@@ -173,9 +269,11 @@ class MemoryJournal(Journal):
         for plan_digest in [plan for plan, end in self._expiries.items() if now >= end]:
             self.erase(plan_digest)
 
+    # Other journals ---------------------------------------------------------------------------
+
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
-        news = self._news(counters)
+        news = {peer: count for peer, count in counters.items() if count > self.witnessed(peer)}
         if news:
             self._witnessed.update(news)
             self._counter += 1
@@ -190,126 +288,62 @@ class MemoryJournal(Journal):
             self._halted_at = counter
             self._counter += 1
 
-    def claim(
-        self,
-        queries: Sequence[bytes],
-        *,
-        plan_digest: bytes,
-        seats: Collection[bytes] | None = None,
-    ) -> None:
+    # Queries ----------------------------------------------------------------------------------
+
+    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
+        """See `QueryJournal.claims_of`."""
+        plans = {plan for query in queries for plan in self._claimed_by.get(query, ())}
+        return [self._claims[plan] for plan in plans]
+
+    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """See `QueryJournal.claim`."""
-        self._require_unanswered(queries, plan_digest=plan_digest, seats=seats)
-        self._note_claim(plan_digest, queries)
+        over = (self._claims, self._abandoned, self._verdicts)
+        if any(plan_digest in each for each in over):
+            raise KeyReuseError("a plan must ask its queries once", "one that did")
+        self.bound_on(batch.queries)
+        self._claims[plan_digest] = claim
+        items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
+        for query, data, near in items:
+            plans = self._claimed_by.setdefault(query, [])
+            if not plans:  # one that was claimed keeps its sketch
+                self._sketches[query] = (data, near)
+            plans.append(plan_digest)
         self._counter += 1
-
-    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        """See `QueryJournal.release`."""
-        if self._is_to_release(plan_digest):
-            self._note_release(plan_digest, retry)
-            self._counter += 1
-
-    def any_answered(
-        self, queries: Sequence[bytes], *, seats: Collection[bytes] | None = None
-    ) -> bool:
-        """See `QueryJournal.any_answered`."""
-        if len(set(queries)) != len(queries) or not self._queries.isdisjoint(queries):
-            return True
-        return any(
-            seats is None or not retry.allows(seats)
-            for query in self._retries.keys() & set(queries)
-            for retry in self._retries[query]
-        )
 
     def count(self) -> int:
         """See `QueryJournal.count`."""
-        return len(self._queries)
+        return len(list(self._claimed()))
 
-    def keep_sketches(self, batch: SketchedQueries) -> None:
-        """See `QueryJournal.keep_sketches`."""
-        self._note_sketches(batch.queries, to_bytes(batch.sketches), batch.near.tolist())
-        self._counter += 1
+    def count_new(self, queries: Sequence[bytes]) -> int:
+        """See `QueryJournal.count_new`."""
+        return sum(not self._claimed_by.get(query) for query in queries)
 
-    def sketches(self) -> Sketches:
-        """See `QueryJournal.sketches`."""
-        kept = [data for query, (data, _) in self._sketches.items() if query in self._queries]
-        return from_bytes(b"".join(kept))
+    def known_sketches(self) -> KnownSketches:
+        """See `QueryJournal.known_sketches`."""
+        kept = [query for query in self._sketches if self._claimed_by.get(query)]
+        sketches = from_bytes(b"".join(self._sketches[query][0] for query in kept))
+        near = sum(self._sketches[query][1] for query in kept)
+        return KnownSketches(tuple(kept), sketches, near)
 
-    def count_near(self) -> int:
-        """See `QueryJournal.count_near`."""
-        return sum(near for query, (_, near) in self._sketches.items() if query in self._queries)
+    # Helpers ----------------------------------------------------------------------------------
 
-    def _note_sketches(
-        self, queries: Sequence[bytes], sketches: Sequence[bytes], near: Sequence[bool]
-    ) -> None:
-        for query, sketch, is_near in zip(queries, sketches, near, strict=True):
-            if query not in self._queries:  # what was answered keeps what was noted of it
-                self._sketches[query] = (sketch, is_near)
+    def _claimed(self) -> Iterable[bytes]:
+        return (query for query, plans in self._claimed_by.items() if plans)
 
-    def _note_begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        self._require_new(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
-        self._plans.add(plan_digest)
-        self._epochs[run_id] = epoch
-
-    def _require_new(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        self._require_whole()
-        is_known = plan_digest in self._plans or plan_digest in self._given_up
-        if is_known or epoch <= self._epochs.get(run_id, 0):
-            raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
-
-    def _require_open(self, plan_digest: bytes) -> None:
-        is_over = plan_digest in self._answered or plan_digest in self._given_up
-        if plan_digest not in self._plans or is_over:
-            raise KeyReuseError("a plan must be begun and answered once", "not so")
-
-    def _is_new_promise(self, plan_digest: bytes) -> bool:
-        self._require_whole()
-        if plan_digest in self._answered:
-            raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
-        return plan_digest not in self._given_up
-
-    def _note_abandoned(self, plan_digest: bytes) -> None:
-        self._given_up.add(plan_digest)
-        self._queries.difference_update(self._claims.pop(plan_digest, ()))
-
-    def _is_to_release(self, plan_digest: bytes) -> bool:
-        self._require_whole()
-        if plan_digest in self._survivors:
-            raise KeyReuseError("queries must be free of shares to be asked again", "revealed ones")
-        return plan_digest in self._claims
-
-    def _note_claim(self, plan_digest: bytes, queries: Sequence[bytes]) -> None:
-        self._claims[plan_digest] = tuple(queries)
-        self._queries.update(queries)
-
-    def _note_release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        queries = self._claims.pop(plan_digest)
-        self._given_up.add(plan_digest)
-        self._queries.difference_update(queries)
-        for query in queries:
-            self._retries[query] = (*self._retries.get(query, ()), retry)
+    def _note_unserved(self, plan_digest: bytes, run_id: bytes) -> None:
+        """Count a plan that was never begun here against its run."""
+        unserved = self._unserved.setdefault(run_id, set())
+        if plan_digest in self._plans or plan_digest in unserved:
+            return
+        if len(unserved) >= MOST_UNSERVED:
+            raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
+        unserved.add(plan_digest)
+        self._runs_of.setdefault(plan_digest, run_id)
 
     def _require_whole(self) -> None:
         """A journal that misses records cannot promise what it did not do."""
         if self._halted_at:
             raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
-
-    def _is_new_set(self, plan_digest: bytes, survivors_digest: bytes) -> bool:
-        known = self._survivors.get(plan_digest)
-        is_open = plan_digest in self._plans and plan_digest not in self._given_up
-        if not is_open or known not in (None, survivors_digest):
-            raise KeyReuseError("a plan must be begun and have one survivor set", "another")
-        return known is None
-
-    def _require_unanswered(
-        self, queries: Sequence[bytes], *, plan_digest: bytes, seats: Collection[bytes] | None
-    ) -> None:
-        if plan_digest in self._claims or plan_digest in self._given_up:
-            raise KeyReuseError("a plan must ask its queries once", "one that did")
-        if self.any_answered(queries, seats=seats):
-            raise KeyReuseError("no query may be answered twice", "one that was")
-
-    def _news(self, counters: Mapping[bytes, int]) -> dict[bytes, int]:
-        return {peer: count for peer, count in counters.items() if count > self.witnessed(peer)}
 
     def __repr__(self) -> str:
         return f"MemoryJournal(plans={len(self._plans)})"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MEMBERSHIPS_FOLDER = "memberships"
 CA_FILE = "ca.crt"
 NODE_KEYS = ("node.key", "node.secret")
-"""What the node of one membership speaks with."""
+"""Files of the keys of a membership's node."""
 
 FIRST_PORT = 9094
 _LAST_PORT = 2**16 - 1
@@ -120,7 +120,7 @@ class SiteMembership:
 
     @property
     def node_secret(self) -> bytes:
-        """What our two processes know, and nobody else."""
+        """Secret that our service and its SuperNode share."""
         return self._read("node.secret")
 
     @property
@@ -145,7 +145,7 @@ class SiteMembership:
     # Calls ------------------------------------------------------------------------------------
 
     def fits(self, invitation: Invitation) -> bool:
-        """Tell whether it is what an invitation makes, with its keys: a request may have got lost.
+        """Tell whether this invitation made it, and its keys are there to repeat the request.
 
         Raises:
             SiteError: its CA cannot be read.

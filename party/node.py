@@ -15,7 +15,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from party.decisions import BatchAccepted, BatchRefused, Decision, RunAccepted, RunRefused
+from party.decisions import (
+    BatchAccepted,
+    BatchRefused,
+    Decision,
+    RunAccepted,
+    RunClosed,
+    RunRefused,
+)
 from party.errors import ApprovalError, PartyError, Reason, RefusalError
 from party.guard import Guard, RunScope
 from party.journal import Journal
@@ -29,10 +36,18 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
-from protocols.errors import BlameError, KeyReuseError, ProtocolError
+from protocols.errors import BlameError, ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import BlameRequest, Plan, Refusal, RunOffer, RunRecord, Settlement
-from protocols.rounds import PartyRound, PartyState, Received
+from protocols.messages import (
+    BlameRequest,
+    HeadBundle,
+    Plan,
+    Refusal,
+    RunOffer,
+    RunRecord,
+    Settlement,
+)
+from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
 from protocols.secure_sum import SecureSum
 
 MAX_PACKET_BYTES = 8 * 2**20
@@ -55,12 +70,14 @@ class PartyTask:
         classes: Number of classes that they know; None where a run may say so.
         digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
             simulation, which has none.
+        teachers: Digest of the teachers as they are kept; empty in a simulation.
     """
 
     pool: QueryPool
     vote: Vote = field(repr=False)
     classes: int | None = None
     digest: bytes = NO_TASK
+    teachers: bytes = b""
 
 
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
@@ -74,11 +91,13 @@ class _Run:
 
     run_id: bytes
     terms: RunTerms
+    form: SecureSum
     scope: RunScope
     seat: int
     ledger: RunLedger
     task: PartyTask
     void_batches: int = 0
+    is_closed: bool = False
 
     @property
     def weight(self) -> int:
@@ -94,12 +113,14 @@ class _Asked:
         plan_digest: Of its plan; of two phases of the first's.
         queries: How many it asks.
         batch: What it asks; None if this party was not charged for it.
+        bound: What the journal allows to be opened for its queries (rule R3).
         first: What its first phase decided, once that is settled and another is to come.
     """
 
     plan_digest: bytes
     queries: int
     batch: QueryBatch | None = None
+    bound: SetBound = ANY_SET
     first: FirstPhase | None = None
 
     @property
@@ -128,7 +149,7 @@ class PartyNode:
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
         tell: Told of every decision; nothing is done that it cannot take note of.
-        noise_bytes: In a simulation, a repeatable source of this party's noise; else its noise
+        noise_bytes: In a simulation, a repeatable source of this party's noise. Otherwise its noise
             comes from `random_bytes`.
 
     Raises:
@@ -179,7 +200,7 @@ class PartyNode:
 
     @property
     def fault(self) -> str:
-        """Code of what went wrong with the last packet, here or there; empty if nothing did."""
+        """Code of the last packet's fault, ours or its sender's; empty if it had none."""
         return self._fault
 
     @property
@@ -244,9 +265,21 @@ class PartyNode:
                 self._settle(received.event)
             case BlameRequest():
                 return self._judge_row()
-            case None if isinstance(wire.decode(frame).message, RunRecord):
-                return self._say_again(received.replies, of=frame)
+            case None:
+                return self._follow_up(received.replies, frame)
         return received.replies
+
+    def _follow_up(self, replies: tuple[bytes, ...], frame: bytes) -> tuple[bytes, ...]:
+        """Finish with a message that the round answered by itself."""
+        match wire.decode(frame).message:
+            case RunRecord():
+                return self._say_again(replies, of=frame)
+            case HeadBundle() if self._run is not None and not self._run.is_closed:
+                round_ = self._round
+                head, compared = round_.transcript.head, round_.heads_compared
+                self._tell(RunClosed(round_.run_id, head, compared))
+                self._run.is_closed = True
+        return replies
 
     def _say_again(self, replies: tuple[bytes, ...], *, of: bytes) -> tuple[bytes, ...]:
         """Answer the record of our run as before, unless a batch of it would be refused for now.
@@ -277,14 +310,13 @@ class PartyNode:
         return received
 
     def _give_up_run(self) -> None:
-        """Leave the run: its keys are gone, and what is reserved for an open batch is lost."""
+        """Leave the run: its keys are gone, and what is reserved for its open batch is lost."""
         self._round.give_up()
-        ledger = before = self._ledger.load()
-        for entry in before.entries:
-            if entry.state is EntryState.RESERVED:
-                ledger = ledger.forfeit(entry.entry_id)
-        if ledger is not before:
-            self._ledger.save(ledger)
+        ledger = self._ledger.load()
+        entry_id = "" if self._asked is None else self._asked.entry_id
+        entry = next((each for each in ledger.entries if each.entry_id == entry_id), None)
+        if entry is not None and entry.state is EntryState.RESERVED:
+            self._ledger.save(ledger.forfeit(entry_id))
         self._run = self._asked = None
 
     def _new_round(self) -> PartyRound:
@@ -307,7 +339,8 @@ class PartyNode:
             terms = self._guard.review_run(record, seats=seats, me=me)
             seat = seats.index(me)
             ledger = RunLedger.of(terms, seat=seat)
-            run = _Run(run_id, terms, scope, seat, ledger, self._task_for(terms))
+            form = self._forms[record.form]
+            run = _Run(run_id, terms, form, scope, seat, ledger, self._task_for(terms))
             self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
             self._guard.review_consent(terms, scope=scope, run_id=run_id)
             self._tell(RunAccepted(run_id, terms, scope))
@@ -322,8 +355,8 @@ class PartyNode:
         if task is None:
             raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
         if terms.task_digest != task.digest:
-            # Else hospitals could be told of one pool in two ways, and add up votes that mean
-            # different classes.
+            # Otherwise hospitals could be told of one pool in two ways, and add up votes that
+            # mean different classes.
             raise RefusalError(
                 Reason.TASK, "a run must be of the task that is kept here", "another"
             )
@@ -345,37 +378,50 @@ class PartyNode:
             batch, worst = self._guard.review_batch(
                 plan,
                 seat=run.seat,
-                seats=seats,
                 void_batches=run.void_batches,
                 pool=run.task.pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
                 run_ledger=run.ledger,
             )
-            sketched = self._guard.review_nearness(batch, queries=self._journal)
+            self._require_new(self._asked.plan_digest)
+            sketched, bound = self._guard.review_queries(
+                batch,
+                queries=self._journal,
+                seats=seats,
+                threshold=run.form.threshold(len(seats)),
+                task=run.task.digest,
+                teachers=run.task.teachers,
+            )
         except Exception as error:
             return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
-        # What fails from here on fails before a teacher is asked: it may be told, for it depends on
-        # no vote (rule R12), and what was charged stays charged.
+        # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
+        # stays.
         ledger = self._ledger.load()
         charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
         reserved = run.ledger.reserve(entry_id, worst)
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
-        run.ledger = reserved  # what could not be stored was not charged here either
-        self._journal.keep_sketches(sketched)
-        self._journal.claim(
-            batch.digests,
-            plan_digest=self._asked.plan_digest,
-            seats=seats,
+        run.ledger = reserved  # only once the lifelong charge is stored
+        claim = PlanClaim.sent(
+            seats,
+            survives_dropouts=run.form.survives_dropouts,
+            task=run.task.digest,
+            teachers=run.task.teachers,
         )
-        self._asked = replace(self._asked, batch=batch)
+        self._journal.claim(sketched, plan_digest=self._asked.plan_digest, claim=claim)
+        self._asked = replace(self._asked, batch=batch, bound=bound)
         accepted = BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch))
         try:
             self._tell(accepted)
         except Exception as error:  # somebody took the approval back since the guard looked
             return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
-        return self._contribute(plan, batch)
+        return self._contribute(plan, self._asked)
+
+    def _require_new(self, plan_digest: bytes) -> None:
+        """Refuse a plan that was decided before it came: a charge for it would buy nothing."""
+        if self._journal.run_of(plan_digest):
+            raise RefusalError(Reason.QUERIES, "a plan must be new", "one decided before")
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Open the rows that passed; they were charged, at the worst, with the first phase."""
@@ -397,7 +443,7 @@ class PartyNode:
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
         except Exception as error:
             return self._refuse(BatchRefused(plan_digest, self._reason_of(error)))
-        return self._contribute(plan, batch)
+        return self._contribute(plan, replace(asked, batch=batch))
 
     def _judge_row(self) -> tuple[bytes, ...]:
         """State the stream sums of a row that was wrong, where they tell nothing (rule R11).
@@ -414,23 +460,24 @@ class PartyNode:
         _log.warning("the sums of a row were refused: %s", reason.value)
         return self._round.refuse(reason.value)
 
-    def _contribute(self, plan: Plan, batch: QueryBatch) -> tuple[bytes, ...]:
+    def _contribute(self, plan: Plan, asked: _Asked) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
+        assert asked.batch is not None
         try:
-            vector = self._vector(batch, phase=plan.phase)
+            vector = self._vector(asked.batch, phase=plan.phase)
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
                 return ()
-            return self._round.contribute(vector)
+            return self._round.contribute(vector, bound=asked.bound)
         except Exception as error:
             self._note_fault(error)
             _log.error("a vote could not be sent: %s", type(error).__name__)
             return ()
 
     def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
-        """Return what enters the secure sum: votes, and this party's noise if the parties add it.
+        """Return the vector for the secure sum: votes, with noise if the parties add it.
 
-        The noise is drawn before the teachers are asked, and kept nowhere but in what is sent.
+        The noise is drawn before the teachers are asked. Only the sent vector holds it.
         """
         share = self._draw_noise(len(batch), phase=phase)
         votes = self._count(batch)
@@ -458,9 +505,9 @@ class PartyNode:
         return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
     def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
-        """Refuse with a code, and have it written down; it is refused also where that fails.
+        """Refuse with a code and note it; refuse also if it cannot be noted.
 
-        Whoever is told may know a better reason.
+        `tell` may know a better reason, and raises it.
         """
         reason = refusal.reason
         try:
@@ -479,13 +526,15 @@ class PartyNode:
         run.void_batches += not released
         if self._round.reveal_was_lost:
             _log.warning("the coordinator says that our shares of a batch did not come")
+        for dealer in self._round.wrong_dealers:
+            name = dealer.hex()[:16]
+            _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
         if released and run.terms.phases == 2 and (asked is None or asked.first is None):
             self._settle_first(run, settlement, asked)
         elif asked is None or not asked.charged:  # it never saw the plan, or refused
             self._count_without_us(run, settlement, asked)
         elif not released:
             self._forfeit(run, asked)
-            self._free_queries(settlement, asked)
         else:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
             self._require_possible(release, asked)
@@ -511,20 +560,6 @@ class PartyNode:
         run.ledger = run.ledger.forfeit(asked.entry_id)
         if run.terms.pricing != "none":
             self._ledger.save(self._ledger.load().forfeit(asked.entry_id))
-
-    def _free_queries(self, settlement: Settlement, asked: _Asked) -> None:
-        """Let the queries of a void batch be asked again if its sum can never open (rule R3).
-
-        What it was charged stays charged: a batch that asks them again is charged anew, and with
-        noise at the parties has new noise.
-        """
-        retry = self._round.may_be_asked_again(settlement)
-        if retry is None or asked.first is not None:  # the first phase was opened
-            return
-        try:
-            self._journal.release(settlement.plan_digest, retry)
-        except KeyReuseError:
-            _log.info("queries stay closed: shares may have been revealed for them")
 
     def _count_without_us(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
         """Count a batch against the caps as all do, though this party had no part in it."""
@@ -557,7 +592,7 @@ class PartyNode:
             raise InvalidTermsError(f"a release must cover {asked.queries} queries", len(release))
         if (release.labels >= run.terms.classes).any():
             raise InvalidTermsError("labels must be classes of the run", "another")
-        # Else a coordinator could look at everything and have all of it refunded.
+        # Otherwise a coordinator could look at everything and have all of it refunded.
         after = run.ledger.commit(asked.entry_id, outcomes_of(release), release.digest)
         if asked.first is not None and asked.first.digest != FirstPhase(release.outcomes).digest:
             raise InvalidTermsError("a release must be what the first phase decided", "another")
@@ -567,7 +602,7 @@ class PartyNode:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
     def _reason_of(self, error: Exception) -> Reason:
-        """Turn whatever stopped a review into a refusal: any doubt is one (rule R14)."""
+        """Turn any error of a review into a refusal (rule R14)."""
         if isinstance(error, RefusalError):
             return error.reason
         if isinstance(error, ApprovalError):
@@ -577,7 +612,7 @@ class PartyNode:
         return Reason.FAULT
 
     def _note_fault(self, error: Exception) -> None:
-        """Keep the code of what went wrong here, for our own people: it does not leave the site."""
+        """Keep the code of an error for our own people: it does not leave the site."""
         if isinstance(error, PartyError | ProtocolError | PateFedError):
             self._fault = error.code
         else:
@@ -598,7 +633,7 @@ class PartyNode:
 
 
 def _offer_digest(frame: bytes) -> bytes:
-    """Digest of an offer: what a refusal is about while there is no run. Else empty."""
+    """Digest of an offer, which a refusal names while there is no run; empty for other frames."""
     try:
         signed = wire.decode(frame)
     except ProtocolError:

@@ -3,8 +3,8 @@
 One process per site is its node. What its people decide at the command line (approvals, pins, a
 pause) they write into the same database, and it holds for the next packet; what a coordinator asks
 goes to the node of its federation. Journal, ledger, records and teachers are the hospital's, one
-for all federations. Teachers are there before they are asked: loaded or trained at the start,
-loaded while nobody asks.
+for all federations. Teachers are ready before anybody asks: the start loads or trains them, and
+those of a new task are loaded while nobody asks.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from party.decisions import (
     BatchRefused,
     Decision,
     RunAccepted,
+    RunClosed,
     RunRefused,
     record_of,
 )
@@ -50,21 +51,18 @@ from party.status_file import FILE as STATUS_FILE
 from party.status_file import FRESH_S, Status, write_status
 from party.storage import AuditLog, SqlJournal, SqlLedgerStore
 from party.tasks import party_task, read_task
-from party.training import load_teachers, ready_teachers
+from party.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
+from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.masked import MaskedSum
 from protocols.messages import Membership
-from protocols.secure_sum import SecureSum
 
-_FORMS: tuple[Callable[[], SecureSum], ...] = (AdditiveSum, MaskedSum)
 _LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
 """How often the decisions of the hospital's people are looked at while nobody asks, and how often
 teachers that were not ready are tried again."""
@@ -103,7 +101,7 @@ class PartyService:
         self._random_bytes = random_bytes
         self._clock = clock
         self._vote_of = vote_of
-        # Two coordinators never change ledger or journal between a look of the other's and a write.
+        # One packet at a time: no federation's packet comes between another's check and its write.
         self._lock = threading.RLock()
         self._tasks: dict[bytes, PartyTask] = {}
         self._tried: tuple[object, float] | None = None
@@ -134,7 +132,7 @@ class PartyService:
             self._audit = AuditLog(self._database)
             self._audit.verify(heads=self._records.witness())
             self._refusals = Refusals(self._audit)
-            # Of what is in use, not of what the file says by now.
+            # Of the settings in use: the file may have changed since.
             self._records.note_settings(file=site.settings_digest, table=settings.data.digest)
             forfeit_reserved(self._ledger)
             self._decided = self._records.decided()
@@ -243,12 +241,13 @@ class PartyService:
     def hear(self, answer: Membership, federation: str | None = None) -> None:
         """Take the coordinator's word for who else is a member, and its witness against ourselves.
 
-        Whoever is in a run must be known, but a peer that is known by hearsay alone counts for
-        nothing: the guard takes it for an ally of the coordinator, and no other federation knows
-        it. The coordinator holds a head that this site signed of its audit log: a log that does not
-        go on from there was put back, cut or written anew, and the node answers nothing any more,
-        in no federation. It keeps that head until we say that we found it: an answer that is lost
-        changes nothing.
+        Every party of a run must be known. A peer that we know from this answer alone counts as an
+        ally of the coordinator, and only in this federation.
+
+        The coordinator holds a head of our audit log that we signed. If our log does not continue
+        it, the log was restored, cut or rewritten: the node then answers nothing in any federation.
+        The coordinator keeps the head until we say that our log holds it, so a lost answer changes
+        nothing.
 
         Args:
             answer: The coordinator's, which was checked.
@@ -277,7 +276,7 @@ class PartyService:
     ) -> None:
         self.close()
 
-    # What its people decided --------------------------------------------------------------------
+    # What its people decided ------------------------------------------------------------------
 
     def _refresh(self) -> None:
         """Let the nodes know what the hospital's people decided since."""
@@ -349,9 +348,9 @@ class PartyService:
             )
         else:  # training takes long, and somebody may ask any moment
             ensemble = load_teachers(self._site, task)
-        return party_task(task, ensemble)
+        return party_task(task, ensemble, teachers=teachers_digest(self._site, task))
 
-    # What a node decides ------------------------------------------------------------------------
+    # What a node decides ----------------------------------------------------------------------
 
     def _open_node(self, membership: SiteMembership, identity: SigningIdentity) -> FederationNode:
         name = membership.name
@@ -361,7 +360,7 @@ class PartyService:
             pins=_known({}, self._decided),
             guard=self._guard(membership.coordinator.fingerprint, self._decided),
             tasks=self._tasks,
-            forms={form.name: form for form in (make() for make in _FORMS)},
+            forms={name: form() for name, form in DEPLOYED_FORMS.items()},
             journal=self._journal,
             ledger=self._ledger,
             random_bytes=self._random_bytes,
@@ -403,6 +402,8 @@ class PartyService:
                     self._audit.append(kind, detail, at=at)
                 answered = one.status.batches_answered + (phase == 0)
                 one.status = replace(one.status, batches_answered=answered)
+            case RunClosed():
+                self._audit.append(kind, detail, at=at)
             case BatchRefused():
                 refused = one.status.batches_refused + 1
                 one.status = replace(one.status, batches_refused=refused)
@@ -438,7 +439,7 @@ class PartyService:
         one.status = replace(one.status, last_fault=code, last_fault_at=self._clock())
         self._say()
 
-    # Saying how it stands -----------------------------------------------------------------------
+    # Saying how it stands ---------------------------------------------------------------------
 
     def _standing_trouble(self) -> str:
         return RestoredJournalError.code if self._decided.halted_at else self._task_trouble

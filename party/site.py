@@ -39,7 +39,7 @@ SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 DATABASE_FILE = "party.db"
 IDENTITY_KEY = "identity.key"
-"""What whoever holds it can speak with for the hospital, in every federation."""
+"""The hospital's private key: its holder speaks for the hospital in every federation."""
 
 _FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
 # Not for a file: which pools and runs are approved, the site's own records say.
@@ -113,7 +113,7 @@ class SiteSettings:
         self._require_apart()
 
     def _require_apart(self) -> None:
-        """Refuse names that are no folder of ours, and two memberships that are one."""
+        """Refuse bad names, and two memberships with one port or one coordinator."""
         for name in self.memberships:
             if not is_membership_name(name):
                 raise SiteError(
@@ -198,12 +198,12 @@ class Site:
         from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
 
         PartyDatabase.create(folder / DATABASE_FILE).close()
-        return cls(folder, SiteSettings()).add(invitation)  # its file last: without, it is no site
+        return cls(folder, SiteSettings()).add(invitation)  # writes the settings file last
 
     def add(self, invitation: Invitation) -> Site:
         """Add a membership, or make one that was left anew; return the site that has it.
 
-        The file is written last: a membership that it does not name is none, and is made again.
+        The settings file is written last. A membership that it does not name is made again.
 
         Raises:
             MembershipError: the hospital is in this coordinator's federation already.
@@ -341,7 +341,7 @@ class Site:
     def leave(self, name: str) -> None:
         """Remove the keys of a membership's node for good, and with the last one the identity.
 
-        Everything else stays. What was interrupted is finished by the next call.
+        Everything else stays. The next call finishes an interrupted one.
 
         Raises:
             SiteError: there are none, or they cannot be removed.
@@ -360,7 +360,7 @@ class Site:
             raise SiteError("the keys must be removable", error.strerror) from error
 
     def forget(self, name: str) -> Site:
-        """Take a membership back whose coordinator knows none of its keys; return the site without.
+        """Remove a membership whose coordinator knows none of its keys; return the site without it.
 
         Raises:
             SiteError: it cannot be written or removed.
@@ -375,7 +375,7 @@ class Site:
         return site
 
     def _make_identity(self) -> None:
-        """Make the identity, unless it is there: after the last membership was left it is not."""
+        """Make the identity, unless it is there. Leaving the last membership removes it."""
         if self.has_keys:
             return
         if self.current:

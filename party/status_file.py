@@ -24,6 +24,7 @@ class FederationStatus:
         state: "connecting" or "ready".
         run: Id of the run that it is in, hex; empty if there is none.
         round_state: Where it is in that run.
+        transcript_head: Head of that run's transcript as this hospital remembers it, hex.
         last_message_at: When the last message came; 0 if none did.
         last_refusal: Code of the last refusal; empty if there was none.
         last_refusal_at: When it was.
@@ -41,6 +42,7 @@ class FederationStatus:
     state: str = "connecting"
     run: str = ""
     round_state: str = ""
+    transcript_head: str = ""
     last_message_at: float = 0.0
     last_refusal: str = ""
     last_refusal_at: float = 0.0

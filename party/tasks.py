@@ -66,9 +66,16 @@ def read_task(site: Site, digest: bytes) -> LearningTask:
     return _checked(content, digest)
 
 
-def party_task(task: LearningTask, ensemble: TeacherEnsemble) -> PartyTask:
-    """Put a task and its teachers together."""
-    return PartyTask(task.pool, partial(_vote, ensemble), len(task.class_names), task.digest)
+def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes) -> PartyTask:
+    """Put a task and its teachers together.
+
+    Args:
+        task: The task.
+        ensemble: Its teachers.
+        teachers: Their digest, as `training.teachers_digest` gives it.
+    """
+    vote = partial(_vote, ensemble)
+    return PartyTask(task.pool, vote, len(task.class_names), task.digest, teachers)
 
 
 def _require_digest(digest: bytes) -> None:

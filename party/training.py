@@ -117,6 +117,18 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     return ensemble
 
 
+def teachers_digest(site: Site, task: LearningTask) -> bytes:
+    """Return the digest of the teachers of a task as they are kept, 32 bytes.
+
+    Teachers that are trained anew have another one, be it of the same records.
+
+    Raises:
+        TeachersError: there are none.
+    """
+    files = _read_manifest(folder_of(site, task)).get("files")
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
+
+
 def folder_of(site: Site, task: LearningTask) -> Path:
     """Return where the teachers of a task are kept."""
     return site.path("teachers", task.digest.hex())

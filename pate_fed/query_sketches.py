@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,10 @@ from pate_fed.errors import InvalidParameterError
 PROJECTIONS = 32
 SKETCH_BYTES = 4 * (PROJECTIONS + 1)
 """Bytes of one sketch: the projections and the length, single precision."""
+
+LEAST_NEAR_DISTANCE = 0.02
+"""Distance up to which two queries count as close for every hospital. One that looked less far
+would serve a query whose sum, beside the earlier one, tells what an absent hospital answered."""
 
 Sketches = NDArray[np.float32]
 """Sketches of inputs, shape (inputs, PROJECTIONS + 1); the last column is the input's length."""
@@ -91,8 +96,7 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
     Raises:
         InvalidParameterError: `distance` is out of its range.
     """
-    if not 0 <= distance <= 0.5:
-        raise InvalidParameterError("a near distance must be in [0, 0.5]", distance)
+    _require_distance(distance)
     near = np.zeros(len(asked), dtype=np.bool_)
     order = np.argsort(asked[:, -1], kind="stable")
     before = np.full(len(known), -1, dtype=np.int64)  # all of them came before the batch
@@ -111,6 +115,28 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
                 near[waiting] = _has_near(
                     asked[waiting], waiting, others[columns], places[columns], distance
                 )
+    return near
+
+
+def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
+    """Tell which known queries lie close to one that is asked.
+
+    Args:
+        asked: Sketches of some queries; best few, since each is compared with all known ones.
+        known: Sketches of queries that were answered before.
+        distance: As for `near_queries`.
+
+    Returns:
+        One claim for each that is known; shape (known,).
+
+    Raises:
+        InvalidParameterError: `distance` is out of its range.
+    """
+    _require_distance(distance)
+    near = np.zeros(len(known), dtype=np.bool_)
+    for one in asked:
+        for columns in _spans(len(known), _COLUMNS):
+            near[columns] |= _is_near(one, known[columns], distance)
     return near
 
 
@@ -151,12 +177,26 @@ def _has_near(
     found = np.zeros(len(left), dtype=np.bool_)
     for row in np.flatnonzero(candidates.any(axis=1)):
         columns = np.flatnonzero(candidates[row] & (places < asked_places[row]))
-        off = ((left[row, :-1] - right[columns, :-1]) ** 2).sum(axis=1)
-        longer = np.maximum(left[row, -1], right[columns, -1])
-        stretch = np.abs(left[row, -1] - right[columns, -1])
-        limit = distance * (1 + _ROUNDING) * longer
-        found[row] = ((off <= limit**2) & (stretch <= limit)).any()
+        found[row] = _is_near(left[row], right[columns], distance).any()
     return found
+
+
+def _is_near(
+    one: NDArray[np.floating[Any]], others: NDArray[np.floating[Any]], distance: float
+) -> NDArray[np.bool_]:
+    """Tell which of the others lie close to one sketch."""
+    left, right = one.astype(np.float64), others.astype(np.float64)
+    off = ((left[:-1] - right[:, :-1]) ** 2).sum(axis=1)
+    longer = np.maximum(left[-1], right[:, -1])
+    stretch = np.abs(left[-1] - right[:, -1])
+    limit = distance * (1 + _ROUNDING) * longer
+    is_near: NDArray[np.bool_] = (off <= limit**2) & (stretch <= limit)
+    return is_near
+
+
+def _require_distance(distance: float) -> None:
+    if not 0 <= distance <= 0.5:
+        raise InvalidParameterError("a near distance must be in [0, 0.5]", distance)
 
 
 def _squares(sketches: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -180,6 +180,12 @@ class SummedHistogram:
             raise InvalidVotesError("counts must be folded to at most the votes cast", "more")
         object.__setattr__(self, "counts", counts)
 
+    def erase(self) -> None:
+        """Overwrite the counts with zeros, once they are used. Python may hold other copies."""
+        self.counts.flags.writeable = True
+        self.counts.fill(0)
+        self.counts.flags.writeable = False
+
     def __repr__(self) -> str:
         return _shape_only(self, self.counts)
 
@@ -309,7 +315,11 @@ def open_sum(
             "a row that does not",
             row=int(np.argmax(wrong)),
         )
-    return SummedHistogram(fold_counts(rows, total_votes=total_votes), total_votes)
+    folded = fold_counts(rows, total_votes=total_votes)
+    try:
+        return SummedHistogram(folded, total_votes)
+    finally:
+        folded.fill(0)
 
 
 def open_noisy_sum(

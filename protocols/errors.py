@@ -27,7 +27,9 @@ A message says what must hold and what came, and holds no secret::
     |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
     |  |- WrongShareError         PF-236  a share that is not what its dealer signed
     |  |- FalseRefusalError       PF-244  a settlement with a refusal that is none of its plan
-    |  `- BlameError              PF-245  a row that may not be asked about
+    |  |- BlameError              PF-245  a row that may not be asked about
+    |  |- FalseCertificateError   PF-246  a certificate that does not prove its verdict
+    |  `- VerdictError            PF-247  a proposal that this party must not agree to
     |- TooFewPartiesError         PF-240  fewer parties than the sum needs
     |- TooFewSharesError          PF-241  fewer holders of shares than open a sum
     `- InvitationError            PF-250  an invitation that is not as it was made
@@ -123,18 +125,22 @@ class RemoteProtocolError(ProtocolError):
     """A peer erred.
 
     Attributes:
-        peer: Who: a fingerprint in hex, or "coordinator"; empty where it cannot be known yet.
+        peer: Who: a fingerprint in hex, or "coordinator"; empty where it cannot be known.
+        pair: Two of them, where the word of one stands against the other's; empty otherwise.
     """
 
     code = "PF-220"
 
-    def __init__(self, must: str, got: object, *, peer: str = "") -> None:
+    def __init__(
+        self, must: str, got: object, *, peer: str = "", pair: tuple[str, str] | tuple[()] = ()
+    ) -> None:
         self.peer = peer
+        self.pair = pair
         super().__init__(must, got)
 
     def from_peer(self, peer: str) -> RemoteProtocolError:
         """Return the same error with the sender's name on it."""
-        return type(self)(self.must, self.got, peer=peer)
+        return type(self)(self.must, self.got, peer=peer, pair=self.pair)
 
 
 class MalformedMessageError(RemoteProtocolError, ValueError):
@@ -240,6 +246,22 @@ class BlameError(RemoteProtocolError, ValueError):
     """
 
     code = "PF-245"
+
+
+class FalseCertificateError(RemoteProtocolError, ValueError):
+    """A certificate with too few verdicts, with others' signatures, or of another plan or set."""
+
+    code = "PF-246"
+
+
+class VerdictError(RemoteProtocolError):
+    """A proposal that this party must not agree to; nothing changed.
+
+    It is not in the proposed set, its journal does not allow the set, or it gave another verdict on
+    the plan.
+    """
+
+    code = "PF-247"
 
 
 class TooFewPartiesError(ProtocolError):

@@ -14,9 +14,12 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  MaskedVector        y, or Refusal
               C -> P  Settlement          released, or void; travels with the next message
     masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
-              C -> P  SurvivorSet         whose y's are in the sum
+              C -> P  Proposal            whose y's to open, or that the plan is to be closed
+              P -> C  VerdictMacs *       the verdict below, for each peer
+              P -> C  Verdict             the party agrees, once for each plan
+              C -> P  VerdictMacs         those for this party; or a Certificate
               C -> P  ShareBundle         hashes of all survivors, shares for this party
-              P -> C  Reveal              its shares of what is still in the sum, of nothing else
+              P -> C  Reveal              its shares of the keys still in the sum, of no others
     blame     C -> P  BlameRequest        which row of a void plan was wrong
               P -> C  StreamSums          the sum of each of its streams over that row
     closing   C -> P  Closing             the run is over
@@ -37,13 +40,15 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hint
 from protocols.errors import MalformedMessageError
 from protocols.party_names import MOST_LETTERS, is_party_name
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 KIB = 1024
 MAX_PARTIES = 1024
 MAX_WORDS = 2**26
 MAX_TERMS_BYTES = 512 * KIB
 MAX_RESULT_BYTES = 512 * KIB
+MAX_CERTIFICATE_BYTES = 144 * KIB
+VERDICT_MAC_BYTES = 16
 MAX_COLUMN_BYTES = 36 * KIB
 """A share of every secret of a dealer among `MAX_PARTIES`, 34 bytes each, sealed."""
 
@@ -85,6 +90,7 @@ FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
 SmallFrame = Annotated[bytes, Size(1, 256)]
 SmallFrameOrNone = Annotated[bytes, Size(0, 256)]
 DigestOrNone = Annotated[bytes, Size(0, 32)]
+Signature = Annotated[bytes, Size(64, 64)]
 
 
 class Message:
@@ -345,12 +351,14 @@ class Settlement(Message):
         contributions: What each party signed for the plan (`rounds.contribution`), in seat order;
             empty where no y came.
         refusals: Signed `Refusal` frames of this plan, in seat order; none unless it is void.
+        certificate: Frame of the plan's `Certificate`, where the form survives drop-outs; empty if
+            there is none. A release needs one.
         result: The released result; canonical bytes that this library does not read.
     """
 
     TYPE: ClassVar[int] = 12
     PURPOSE: ClassVar[str] = "settlement"
-    MAX_BYTES: ClassVar[int] = 1024 * KIB
+    MAX_BYTES: ClassVar[int] = 1024 * KIB + MAX_CERTIFICATE_BYTES
 
     run_id: Digest
     plan_digest: Digest
@@ -358,6 +366,7 @@ class Settlement(Message):
     words: Annotated[int, Range(1, MAX_WORDS)]
     contributions: Annotated[tuple[Annotated[bytes, Size(0, 32)], ...], Size(1, MAX_PARTIES)]
     refusals: Annotated[tuple[SmallFrame, ...], Size(0, MAX_PARTIES)]
+    certificate: Annotated[bytes, Size(0, MAX_CERTIFICATE_BYTES)]
     result: Annotated[bytes, Size(0, MAX_RESULT_BYTES)]
 
 
@@ -467,30 +476,96 @@ class ShareBundle(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class SurvivorSet(Message):
-    """Whose y's are in the sum of a plan: fixed once, the same for all. Who is not in it, is out.
+class Proposal(Message):
+    """The coordinator proposes what becomes of a plan: a set of parties to open, or none at all.
 
     Attributes:
         run_id: Run.
         plan_digest: The plan.
-        survivors: Fingerprints, in seat order.
+        survivors: Parties whose y's are to be opened, in seat order; empty to close the plan.
     """
 
     TYPE: ClassVar[int] = 18
-    PURPOSE: ClassVar[str] = "survivor set"
+    PURPOSE: ClassVar[str] = "proposal"
     MAX_BYTES: ClassVar[int] = 64 * KIB
 
     run_id: Digest
     plan_digest: Digest
-    survivors: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+    survivors: Annotated[tuple[Digest, ...], Size(0, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Message):
+    """A party's one word on a plan: this set opens, or the plan is closed and nothing ever opens.
+
+    It names no sender: equal verdicts of all parties are the same bytes but for the signature.
+
+    Attributes:
+        plan_digest: The plan.
+        survivors: Parties whose y's open, in seat order; empty: the plan is closed.
+    """
+
+    TYPE: ClassVar[int] = 27
+    PURPOSE: ClassVar[str] = "verdict"
+    MAX_BYTES: ClassVar[int] = 64 * KIB
+
+    plan_digest: Digest
+    survivors: Annotated[tuple[Digest, ...], Size(0, MAX_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate(Message):
+    """Enough equal verdicts on one plan, so that no other verdict can have as many.
+
+    Attributes:
+        plan_digest: As in the verdicts.
+        survivors: As in the verdicts.
+        signers: Fingerprints of the parties that gave them, in seat order.
+        signatures: Each signer's signature over the `Verdict`, in the same order.
+    """
+
+    TYPE: ClassVar[int] = 28
+    PURPOSE: ClassVar[str] = ""
+    MAX_BYTES: ClassVar[int] = MAX_CERTIFICATE_BYTES
+
+    plan_digest: Digest
+    survivors: Annotated[tuple[Digest, ...], Size(0, MAX_PARTIES)]
+    signers: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+    signatures: Annotated[tuple[Signature, ...], Size(1, MAX_PARTIES)]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that the signers gave."""
+        return Verdict(self.plan_digest, self.survivors)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictMacs(Message):
+    """A verdict authenticated between each two parties: by one party to all, or by all to one.
+
+    A party checks a hundred of these in the time of two signatures. The signatures go into the
+    settlement's `Certificate`, for parties that were not there and for the transcript.
+
+    Attributes:
+        plan_digest: The plan.
+        macs: One for each other party in seat order, under the pair's keys of the plan; empty where
+            there is none.
+    """
+
+    TYPE: ClassVar[int] = 29
+    PURPOSE: ClassVar[str] = ""
+    MAX_BYTES: ClassVar[int] = 32 * KIB
+
+    plan_digest: Digest
+    macs: Annotated[tuple[Annotated[bytes, Size(0, VERDICT_MAC_BYTES)], ...], Size(1, MAX_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reveal(Message):
-    """A holder's shares of what is still in the sum of a survivor set.
+    """A holder's shares of the keys that are still in the sum of a certified set.
 
     Attributes:
-        opening_digest: Which survivor set it is for, and which dealings it was held against:
+        opening_digest: Which verdict it follows, and which dealings it was held against:
             `rounds.contribution.opening_digest`.
         sender: Fingerprint of the holder.
         disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty
@@ -686,7 +761,7 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         HeadBundle,
         Dealing,
         ShareBundle,
-        SurvivorSet,
+        Proposal,
         Reveal,
         BlameRequest,
         StreamSums,
@@ -695,6 +770,9 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         Membership,
         PoolQuery,
         AuditHead,
+        Verdict,
+        Certificate,
+        VerdictMacs,
     )
 }
 

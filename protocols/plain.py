@@ -17,6 +17,7 @@ class PlainSum(SecureSum):
 
     name = "plain"
     smallest = 2
+    hides_vectors = False
 
     def hide(
         self,

@@ -79,8 +79,9 @@ class Ring:
 
     def decode(self, words: Words) -> NDArray[np.int64]:
         """Map ring elements back to signed integers; the inverse of `encode`."""
-        unsigned = words.astype(np.int64)
-        return np.where(unsigned > self.largest, unsigned - (1 << self.bits), unsigned)
+        values = words.astype(np.int64)
+        values[values > self.largest] -= 1 << self.bits  # in place: no other copy of a sum is made
+        return values
 
     def add(self, total: Words, words: Words) -> None:
         """Add words to a total, in place. They may lie anywhere, inside a frame for one."""

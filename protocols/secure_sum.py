@@ -28,7 +28,8 @@ class SecureSum(ABC):
     Class attributes:
         name: Name in plans and on the command line.
         smallest: Fewest parties for which the sum does not give one party's vector to another.
-        survives_dropouts: Whether the sum of fewer than all parties opens, in a second exchange.
+        survives_dropouts: Whether the sum of fewer than all parties opens, in two more exchanges.
+        hides_vectors: Whether y hides x. A deployment refuses a form in which it does not.
 
     Attributes:
         ring: Where shares are added.
@@ -38,6 +39,7 @@ class SecureSum(ABC):
     name: ClassVar[str]
     smallest: ClassVar[int]
     survives_dropouts: ClassVar[bool] = False
+    hides_vectors: ClassVar[bool] = True
 
     def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
         self.ring = ring if ring is not None else Ring()

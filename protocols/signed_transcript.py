@@ -16,7 +16,7 @@ from typing import Any
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.transcript import Entry, Transcript
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
 _HEADS_DOMAIN = b"pate-fed/1/transcript heads\0"
 
@@ -90,7 +90,9 @@ def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity)
 
 
 def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
+    judged = {"survivors": [each.hex() for each in entry.survivors]}
     return {
+        **(judged if entry.kind == "verdict" else {}),
         "kind": entry.kind,
         "digest": entry.digest.hex(),
         "head": entry.head.hex(),

@@ -37,12 +37,14 @@ class Entry:
         digest: SHA-256 of the message, 32 bytes.
         head: Head of the chain after this entry, 32 bytes.
         signatures: Those of its messages, where they are known; they are not in the chain.
+        survivors: Of a verdict, the set that opens, where it is known; empty: the plan is closed.
     """
 
     kind: str
     digest: bytes
     head: bytes
     signatures: tuple[EntrySignature, ...] = field(default=(), compare=False)
+    survivors: tuple[bytes, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,15 @@ class Transcript:
         return self.entries[-1].head if self.entries else EMPTY_HEAD
 
     def append(
-        self, kind: str, digest: bytes, signatures: tuple[EntrySignature, ...] = ()
+        self,
+        kind: str,
+        digest: bytes,
+        signatures: tuple[EntrySignature, ...] = (),
+        *,
+        survivors: tuple[bytes, ...] = (),
     ) -> Transcript:
         """Return the transcript with one more entry."""
-        entry = Entry(kind, digest, _link(self.head, kind, digest), signatures)
+        entry = Entry(kind, digest, _link(self.head, kind, digest), signatures, survivors)
         return Transcript((*self.entries, entry))
 
     def first_broken_entry(self) -> int | None:

@@ -5,10 +5,11 @@ Exit code 0: good. 5: broken, and the first bad line is named. 2: wrong usage.
 
 A file is good if every entry follows from the one before (so none was edited), the coordinator
 signed every head (so nobody else moved, dropped or spliced any), each message's sender signed it,
-and all parties signed the head at the end of the setup and, in the last line, of the run (so the
-coordinator did not either, and nothing is missing at the end). A party that was lost by then is
-named: the others must be three at least, and more than half. The keys stand in the file: compare
-their fingerprints with those that you know, or give them as ``--coordinator`` and ``--party``.
+at least floor(2n/3) + 1 of the n parties signed each verdict, and all parties signed the head at
+the end of the setup and, in the last line, of the run (so the coordinator did not edit it either,
+and nothing is missing at the end). A party that was lost by then is named: the others must be three
+at least, and more than half. The keys stand in the file: compare their fingerprints with those that
+you know, or give them as ``--coordinator`` and ``--party``.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "run record": ("setup",),
     "setup": ("heads setup",),
     "heads setup": ("plan", "heads closing"),
-    "plan": ("survivor set", "settlement"),
-    "survivor set": ("settlement",),
+    "plan": ("verdict", "settlement"),
+    "verdict": ("settlement",),
     "settlement": ("plan", "heads closing"),
     "heads closing": (),
 }
 """Which line may come after which."""
 
 _DOMAIN = b"pate-fed/1/"
-_VERSION, _READY, _HEAD_STATEMENT = 1, 8, 14
+_FORMAT, _VERSION, _READY, _HEAD_STATEMENT, _VERDICT = 2, 2, 8, 14, 27
 _LEAST_HEADS = 3
 
 
@@ -79,6 +80,15 @@ class Verdict:
     def is_good(self) -> bool:
         """Whether nothing is wrong."""
         return self.line is None
+
+    @property
+    def liars_needed(self) -> int:
+        """Parties that must have signed two histories for another good transcript of this run.
+
+        The other one needs no more heads than are enough, be it that this one has all of them.
+        """
+        parties = len(self.parties)
+        return max(len(self.heads_compared) + _least_heads(parties) - parties, 0)
 
     @property
     def not_heard(self) -> tuple[str, ...]:
@@ -146,6 +156,7 @@ def render_verdict(verdict: Verdict) -> str:
         lines = [
             f"good: {verdict.entries} entries, head {verdict.head}",
             f"{heard}{lost}",
+            f"another history of this run needs {verdict.liars_needed} parties that signed both",
             f"run {verdict.run_id}",
         ]
     else:
@@ -172,6 +183,7 @@ class _Chain:
     last: str = ""
     entries: int = 0
     run_id: bytes = b""
+    plan: bytes = b""
     head: bytes = field(default_factory=lambda: _sha256(_DOMAIN + b"transcript\0"))
     keys: dict[bytes, bytes] = field(default_factory=dict)
     coordinator: bytes = b""
@@ -216,7 +228,7 @@ class _Chain:
 
     def _identities(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "version", "coordinator", "parties", "signature"})
-        _require(_count(content["version"]) == 1, "the version must be 1", "another")
+        _require(_count(content["version"]) == _FORMAT, f"the version must be {_FORMAT}", "another")
         mine = _hex(content["coordinator"], 32)
         keys = [_hex(key, 32) for key in _list(content["parties"])]
         digest = _sha256(_DOMAIN + b"transcript identities\0" + mine + b"".join(keys))
@@ -241,16 +253,23 @@ class _Chain:
         self.keys = {self.coordinator: mine, **dict(zip(seats, keys, strict=True))}
 
     def _entry(self, content: dict[str, Any]) -> None:
-        _fields(content, {"kind", "digest", "head", "head_signature", "signatures"})
+        is_verdict = self.kind == "verdict"
+        names = {"kind", "digest", "head", "head_signature", "signatures"}
+        _fields(content, names | ({"survivors"} if is_verdict else set()))
         digest, head = _hex(content["digest"], 32), _hex(content["head"], 32)
         name = self.kind.encode()
         link = _sha256(_DOMAIN + b"transcript\0" + self.head + bytes([len(name)]) + name + digest)
         _require(head == link, "a head must follow from the entries before it", "another head")
         signature = _hex(content["head_signature"], 64)
         _verify(self.keys[self.coordinator], "transcript head", head, signature)
-        self._signatures(content["signatures"], digest)
+        if is_verdict:
+            self._certificate(content, digest)
+        else:
+            self._signatures(content["signatures"], digest)
         if self.kind == "run record":
             self.run_id = digest
+        if self.kind == "plan":
+            self.plan = digest
         self.head = head
         self.entries += 1
 
@@ -269,6 +288,32 @@ class _Chain:
         else:
             (expected,) = digests
         _require(digest == expected, "an entry must be what its senders signed", "another digest")
+
+    def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
+        """Check that enough parties gave this verdict on the plan before it."""
+        survivors = [_hex(each, 32) for each in _list(content["survivors"])]
+        chosen = [seat for seat in self.seats if seat in survivors]
+        _require(survivors == chosen, "survivors must be parties, in order, none twice", "others")
+        told = bytes((0x83, _VERSION, 0x18, _VERDICT, 0x82)) + _bytes(self.plan)
+        told += _head_of(4, len(survivors)) + b"".join(map(_bytes, survivors))
+        _require(
+            digest == _sha256(_DOMAIN + b"message\0" + told),
+            "a verdict must be on the plan before it",
+            "another",
+        )
+        # A set that opens needs the verdicts of its own members; a closed plan those of anybody.
+        least = 2 * len(self.seats) // 3 + 1
+        listed = [
+            item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
+        ]
+        signers = tuple(seat for seat in survivors or self.seats if seat.hex() in listed)
+        _require(
+            len(signers) >= least, f"{least} parties must have given the verdict", str(len(signers))
+        )
+        for signer, item in self._by(signers, content["signatures"]):
+            _fields(item, {"sender", "digest", "signature"})
+            _require(_hex(item["digest"], 32) == digest, "all verdicts must be equal", "another")
+            _verify(self.keys[signer], "verdict", digest, _hex(item["signature"], 64))
 
     def _heads(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "stage", "head", "epoch", "signatures", "signature"})
@@ -311,7 +356,7 @@ class _Chain:
             item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
         ]
         heard = tuple(seat for seat in self.seats if seat.hex() in listed)
-        least = min(max(len(self.seats) // 2 + 1, _LEAST_HEADS), len(self.seats))
+        least = _least_heads(len(self.seats))
         _require(
             len(heard) >= least, f"{least} parties must have signed the last head", str(len(heard))
         )
@@ -327,6 +372,11 @@ class _Chain:
             "others",
         )
         return list(zip(senders, listed, strict=True))
+
+
+def _least_heads(parties: int) -> int:
+    """Fewest parties that must have signed the last head: three, and more than half of them."""
+    return min(max(parties // 2 + 1, _LEAST_HEADS), parties)
 
 
 def _object(line: str) -> dict[str, Any]:

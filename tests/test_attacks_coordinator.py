@@ -21,16 +21,20 @@ from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SealingKey
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.masked import MaskedSum
 from protocols.messages import (
+    Certificate,
     Envelope,
     EnvelopeBundle,
     KeyStatement,
     Message,
     Plan,
+    Proposal,
+    Reveal,
+    RunOffer,
     RunRecord,
     Settlement,
-    ShareBundle,
-    SurvivorSet,
+    Verdict,
 )
 from protocols.rounds import PartyState
 from tests.support.attacked import (
@@ -47,10 +51,11 @@ from tests.support.attacked import (
     lied,
     looks_like_noise,
     masked_kinds,
+    plan_codes,
     tell,
     votes_cast,
 )
-from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds
+from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
 
 VICTIM = 1
 
@@ -399,7 +404,7 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     tell(federation, range(PARTIES), lie)
     with pytest.raises(VoidBatchError):
         federation.ask(0, 1)
-    assert last_codes(federation) == [Reason.TERMS] * PARTIES
+    assert plan_codes(federation) == [Reason.TERMS] * PARTIES
     assert did_nothing(federation)
 
 
@@ -429,17 +434,29 @@ def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind
 # Survivors ----------------------------------------------------------------------------------------
 
 
-def _without_last(federation: Federation, message: Message) -> Message:
-    """Another story of who survived: without the party in the last seat."""
-    last = federation.run.round.seats[-1]
-    if isinstance(message, SurvivorSet):
-        chosen = tuple(fp for fp in message.survivors if fp != last)
+def _without_last(federation: Federation, message: Message, *, count: int = 1) -> Message:
+    """Another story of who survived: without the parties in the last seats."""
+    last = federation.run.round.seats[-count:]
+    if isinstance(message, Proposal) and message.survivors:
+        chosen = tuple(fp for fp in message.survivors if fp not in last)
         return dataclasses.replace(message, survivors=chosen)
-    if isinstance(message, ShareBundle):
-        return dataclasses.replace(
-            message, dealings=message.dealings[:-1], envelopes=message.envelopes[:-1]
-        )
     return message
+
+
+def _holds(packet: bytes, kind: type[Message]) -> bool:
+    return kind.__name__ in kinds(packet)
+
+
+def _opens_a_set(packet: bytes) -> bool:
+    """Whether a packet asks a party to agree to a set."""
+    proposals = (message for message in messages(packet) if isinstance(message, Proposal))
+    return any(message.survivors for message in proposals)
+
+
+def nobody_revealed(federation: Federation, *, phase: int) -> bool:
+    """Whether no party showed a share in the phase that was attacked; the first one may be over."""
+    shown = sum(_holds(answer, Reveal) for _, answer in federation.transport.answers)
+    return shown == PARTIES * phase
 
 
 PHASES = [(kind, phase) for kind in [Kind("masked", "coordinator", 1)] for phase in (0,)]
@@ -456,31 +473,91 @@ def in_phase(federation: Federation, phase: int, lie: Callable[[Message], Messag
 
 
 @in_each_phase
-def test_two_groups_told_two_survivor_sets_open_nothing_and_never_meet_again(
-    kind: Kind, phase: int
-) -> None:
+def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) -> None:
     """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
     federation = kind.ready()
+    run = federation.run.round
     last = federation.identities.index(
-        next(i for i in federation.identities if i.fingerprint == federation.run.round.seats[-1])
+        next(i for i in federation.identities if i.fingerprint == run.seats[-1])
     )
     doubled = [place for place in range(PARTIES) if place != last][:2]
+    plans: set[bytes] = set()
 
     def on_query(node: int, packet: bytes) -> bytes:
-        if node not in doubled or "SurvivorSet" not in kinds(packet):
+        if not _opens_a_set(packet) or run.phase != phase:
             return packet
+        plans.add(run.plan_digest)
+        told_otherwise = node in doubled
         lie = in_phase(federation, phase, lambda message: _without_last(federation, message))
-        return lied(federation, packet, lie)
+        return lied(federation, packet, lie) if told_otherwise else packet
 
     federation.transport.on_query = on_query
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
-    honestly(federation)
-    with pytest.raises(VoidBatchError):
-        federation.ask(3, 4)
-    assert {federation.nodes[place].state for place in doubled} == {PartyState.STOPPED}
+    assert not void.value.may_ask_again  # nobody signs a second verdict, to close it or otherwise
+    assert nobody_revealed(federation, phase=phase)
     assert federation.store.releases() == {}
+    honestly(federation)
+    federation.forget_asked()
+    with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+        federation.ask(0, 1)
+    assert max(votes_cast(federation)) == 1 + phase
+    # Nor do they show a share for all that the coordinator can make of these verdicts.
+    [plan] = plans
+    for node in federation.nodes:
+        assert node._journal.verdict_on(plan)
+
+
+@in_each_phase
+def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int) -> None:
+    """The coordinator shows each party all verdicts that it has as if they were for its own set."""
+    federation = kind.ready()
+    run = federation.run.round
+    verdicts: dict[bytes, tuple[bytes, bytes]] = {}
+    answers: dict[int, bytes] = {}
+
+    def on_query(node: int, packet: bytes) -> bytes | None:
+        if not _opens_a_set(packet) or run.phase != phase:
+            return packet
+        seat = federation.identities[node].fingerprint
+        lie = lied(federation, packet, lambda message: _without_last(federation, message))
+        story = lie if seat in run.seats[:2] else packet
+        for frame in _frames(federation.nodes[node].receive(story)):
+            signed = wire.decode(frame)
+            if isinstance(signed.message, Verdict):
+                verdicts[seat] = signed.digest, signed.signature
+        return None
+
+    def show_all(node: int, seat: bytes) -> None:
+        plan, mine = run.plan_digest, verdicts[seat][0]
+        [survivors] = {
+            chosen
+            for chosen in (run.seats, run.seats[:-1])
+            if wire.digest_of(Verdict(plan, chosen)) == mine
+        }
+        signers = run.seats[:4]
+        signatures = tuple(verdicts[signer][1] for signer in signers)
+        proof = Certificate(plan, survivors, signers, signatures)
+        answers[node] = federation.nodes[node].receive(wire.pack([wire.contain(proof)]))
+
+    federation.transport.on_query = on_query
+    close = federation.run._collector.close_plan
+
+    def cheat() -> None:
+        for node, identity in enumerate(federation.identities):
+            show_all(node, identity.fingerprint)
+        close()
+
+    federation.run._collector.close_plan = cheat  # type: ignore[method-assign]
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    assert {digest for digest, _ in verdicts.values()} != {next(iter(verdicts.values()))[0]}
+    assert len(answers) == PARTIES
+    for node, answer in answers.items():
+        assert codes(answer) == ["PF-246"]
+        assert federation.nodes[node].state is PartyState.STOPPED
+    assert nobody_revealed(federation, phase=phase)
 
 
 @in_each_phase
@@ -493,13 +570,13 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
     answers: dict[int, bytes] = {}
 
     def on_query(node: int, packet: bytes) -> bytes | None:
-        if "SurvivorSet" not in kinds(packet) or federation.run.round.phase != phase:
+        if not _opens_a_set(packet) or federation.run.round.phase != phase:
             return packet
         if federation.identities[node].fingerprint == last:
             return None
         claimed = lied(federation, packet, lambda m: _without_last(federation, m))
         first = federation.nodes[node].receive(claimed)
-        assert kinds(first) == ["Reveal"]
+        assert kinds(first) == ["VerdictMacs", "Verdict"]
         answers[node] = federation.nodes[node].receive(packet)
         return None
 
@@ -511,23 +588,34 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
         assert kinds(answer) == ["Refusal"]
         assert codes(answer) == ["PF-223"]
         assert federation.nodes[node].state is PartyState.STOPPED
+    assert nobody_revealed(federation, phase=phase)
 
 
 @in_each_phase
 def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -> None:
-    """t = 4 would do for the form; owners wrote 5. The coordinator lowers it by itself."""
-    federation = kind.ready(policy={"least_parties": PARTIES})
+    """Owners wrote 4, which is the form's threshold. The coordinator lowers it by itself."""
+    federation = kind.ready(policy={"least_parties": MaskedSum.threshold(PARTIES)})
+    said: list[list[str]] = []
 
     def on_query(node: int, packet: bytes) -> bytes:
-        if "SurvivorSet" not in kinds(packet) or federation.run.round.phase != phase:
+        if not _opens_a_set(packet) or federation.run.round.phase != phase:
             return packet
-        return lied(federation, packet, lambda m: _without_last(federation, m))
+        return lied(federation, packet, lambda m: _without_last(federation, m, count=2))
 
-    federation.transport.on_query = on_query
-    with pytest.raises(VoidBatchError):
+    def on_answer(node: int, answer: bytes) -> bytes:
+        said.append(codes(answer))
+        return answer
+
+    federation.transport.on_query, federation.transport.on_answer = on_query, on_answer
+    with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
-    assert last_codes(federation) == ["PF-241"] * PARTIES
-    assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
+    assert [code for each in said for code in each] == ["PF-241"] * PARTIES
+    assert nobody_revealed(federation, phase=phase)
+    # Who refused a set promises that the plan never opens: then all of it may be asked again.
+    assert void.value.may_ask_again is (phase == 0)
+    if phase == 0:
+        honestly(federation)
+        assert federation.ask(0, 1).answered == 2
 
 
 # The agreed terms ---------------------------------------------------------------------------------
@@ -565,7 +653,7 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     tell(federation, range(PARTIES), lie)
     with pytest.raises(VoidBatchError):
         federation.ask(0, 1)
-    assert last_codes(federation) == [Reason.TERMS] * PARTIES
+    assert plan_codes(federation) == [Reason.TERMS] * PARTIES
     assert did_nothing(federation)
 
 
@@ -614,7 +702,8 @@ def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose
     record = federation.run.round
 
     def forge(statement: KeyStatement) -> bytes:
-        key = SealingKey(record._offer.message.suite).public_bytes  # type: ignore[attr-defined]
+        offer = wire.expect(wire.decode(record.offer()), RunOffer)
+        key = SealingKey(offer.suite).public_bytes
         changed = dataclasses.replace(statement, sealing_key=key)
         stranger = SigningIdentity.generate()
         if whose == "its own, invented":
@@ -630,7 +719,8 @@ def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose
     found = [code for seat, code in enumerate(last_codes(federation)) if seat != own]
     assert found == [expected] * (PARTIES - 1)
     assert last_codes(federation)[own] == "PF-228"  # its own statement is not there
-    assert not any(node._round._halves for node in federation.nodes)  # nobody sealed anything
+    # Nobody sealed anything.
+    assert not any(node._round._setup._halves for node in federation.nodes)
     for node, answer in federation.transport.answers[PARTIES:]:
         assert "EnvelopeBundle" not in kinds(answer), node
 

@@ -206,7 +206,7 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
     run._collected = spoiled  # type: ignore[method-assign]
     with pytest.raises(PartyFailedError):
         federation.run.set_up()
-    assert not any(node._round._halves for node in federation.nodes)
+    assert not any(node._round._setup._halves for node in federation.nodes)
     assert {node._round.run_id for node in federation.nodes} == {b""}
 
 

@@ -18,10 +18,10 @@ from protocols.errors import (
     WrongShareError,
 )
 from protocols.masked import MaskedSum
-from protocols.messages import Plan, Reveal, Settlement, ShareBundle
+from protocols.messages import Plan, Reveal, Settlement, ShareBundle, Verdict
 from protocols.rounds import PartyState
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.holding import STAGE
+from protocols.rounds.opening import STAGE
 from protocols.secure_sum import SecureSum
 from protocols.share_envelope import seal_shares
 from tests.support.cheating import Cheat
@@ -36,7 +36,8 @@ def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, byte
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
     run = MemoryRun(form.smallest, form=form)
     run.set_up()
-    run.coordinator._epoch = epoch - 1
+    assert run.coordinator._run is not None
+    run.coordinator._run = replace(run.coordinator._run, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)
     run.settle()
     return run, run.coordinator.seats[0]
@@ -69,7 +70,8 @@ def test_hashes_that_a_dealer_did_not_sign_stop_the_holder_though_its_own_column
     """The coordinator changes hashes of secrets: the holder's shares fit, the dealing does not."""
     cheat = Cheat([vector()] * 5)
     holder, everyone = cheat.parties[0], range(5)
-    holder.receive(cheat.survivor_set(everyone), now=NOW)
+    cheat.agree(everyone)
+    holder.receive(cheat.certificate(everyone), now=NOW)
     bundle = wire.expect(wire.decode(cheat.bundle(everyone, 0)), ShareBundle)
     true = cheat.dealing(1)
     forged = replace(true, secret_hashes=bytes(32) + true.secret_hashes[32:])
@@ -87,11 +89,12 @@ HOLDER, DEALER = 0, 1
 
 
 def with_vectors_in() -> tuple[Cheat, dict[bytes, list[bytes]]]:
-    """All y's are with an honest end of the coordinator; what it would relay, by holder."""
+    """All y's and verdicts are with an honest coordinator; what it would relay, by holder."""
     cheat = Cheat([vector()] * 5)
     for seat, frames in enumerate(cheat.frames):
         cheat.run.to_coordinator("y", cheat.fingerprint(seat), frames)
-    return cheat, cheat.run.coordinator.fix_survivors()
+    cheat.run.agree(cheat.run.coordinator.propose())
+    return cheat, cheat.run.coordinator.certify()
 
 
 def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
@@ -127,7 +130,16 @@ def entry_of(cheat: Cheat, seat: int, reveal: bytes) -> Contribution:
 def settlement_of(cheat: Cheat, entries: list[bytes], *, state: str = "released") -> bytes:
     run_id = cheat.run.coordinator.run_id
     return cheat.signed(
-        Settlement(run_id, cheat.plan_digest, state, WORDS, tuple(entries), (), b"")
+        Settlement(
+            run_id=run_id,
+            plan_digest=cheat.plan_digest,
+            state=state,
+            words=WORDS,
+            contributions=tuple(entries),
+            refusals=(),
+            certificate=cheat.run.coordinator._open_plan.certificate,
+            result=b"",
+        )
     )
 
 
@@ -139,14 +151,14 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
     cheat, relayed = with_vectors_in()
     coordinator, holder = cheat.run.coordinator, cheat.fingerprint(HOLDER)
     second, column = dealt_again(cheat)
-    survivor_set, honest = relayed[holder]
+    proof, honest = relayed[holder]
     bundle = wire.expect(wire.decode(honest), ShareBundle)
     swapped = replace(
         bundle,
         dealings=(second, *bundle.dealings[1:]),
         envelopes=(column, *bundle.envelopes[1:]),
     )
-    frame = revealed_by(cheat, HOLDER, [survivor_set, wire.contain(swapped)])
+    frame = revealed_by(cheat, HOLDER, [proof, wire.contain(swapped)])
     assert cheat.parties[HOLDER].wrong_dealers == ()  # it could not know better
     reveal = wire.expect(wire.decode(frame), Reveal)
     with pytest.raises(WrongShareError):
@@ -163,7 +175,8 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
     # Whoever is shown the second dealing, too, sees that the holder used it, in its own words.
     digests = [wire.decode(cheat.bundles[seat].dealings[0]).digest for seat in range(5)]
     digests[DEALER] = wire.decode(second).digest
-    assert reveal.opening_digest == opening_digest(wire.decode(survivor_set).digest, digests)
+    verdict = wire.digest_of(Verdict(cheat.plan_digest, coordinator.seats))
+    assert reveal.opening_digest == opening_digest(verdict, digests)
 
 
 @pytest.mark.parametrize("state", ["released", "void"])

@@ -311,6 +311,17 @@ def test_no_file_database_or_log_holds_a_vote_or_the_exact_sum(capture: Capture)
     assert any("coordinator.db" in one for one in public)
 
 
+Y_HEAD = b"\x84\x02\x0a\x83\x58\x20"
+"""How the frame of every y begins."""
+
+
+def test_flowers_database_holds_no_y_after_the_run(capture: Capture) -> None:
+    assert any(Y_HEAD in packet for packets in capture.packets.values() for packet in packets)
+    [database] = capture.folder.rglob("superlink.db")
+    for path in database.parent.glob("superlink.db*"):
+        assert Y_HEAD not in path.read_bytes()
+
+
 SLUG = "lung-study"
 MEMBERSHIP = f"memberships/{SLUG}"
 

@@ -10,7 +10,7 @@ import secrets
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -530,6 +530,36 @@ LIES = [
 ]
 
 
+class TestSumsAreForgotten:
+    @pytest.mark.parametrize("fails", [False, True], ids=["released", "void"])
+    def test_an_exact_sum_is_overwritten_once_it_is_used(
+        self, monkeypatch: pytest.MonkeyPatch, fails: bool
+    ) -> None:
+        seen: list[NDArray[np.int64]] = []
+
+        def spy(words: NDArray[np.int64], **named: Any) -> SummedHistogram:
+            summed = open_sum(words, **named)
+            assert words.any()
+            assert summed.counts.any()
+            seen.extend((words, summed.counts))
+            return summed
+
+        def failing(*_: Any, **__: Any) -> NoReturn:
+            raise InvalidParameterError("noise must be drawn", "none")
+
+        monkeypatch.setattr("coordinator.labeling.deciding.open_sum", spy)
+        if fails:
+            monkeypatch.setattr("pate_fed.mechanisms.noise.sample_gaussian", failing)
+        federation = ready()
+        if fails:
+            with pytest.raises(VoidBatchError):
+                federation.ask(0, 1)
+        else:
+            assert federation.ask(0, 1).labels.tolist() == [0, 1]
+        assert len(seen) == 2
+        assert not any(array.any() for array in seen)
+
+
 class TestSumPreservingLies:
     """R11 and R12: what keeps the row sum is folded, and nothing visible depends on it."""
 
@@ -560,7 +590,7 @@ class TestSumPreservingLies:
 
         def look(*given: Any, **named: Any) -> SummedHistogram:
             summed = open_sum(*given, **named)
-            opened.append(summed.counts[0])
+            opened.append(summed.counts[0].copy())  # the run overwrites the sum
             return summed
 
         monkeypatch.setattr("coordinator.labeling.deciding.open_sum", look)
@@ -674,6 +704,24 @@ class TestSetup:
             federation.run.set_up()
         assert (failed.value.party, failed.value.cause) == ("hospital-1", code)
         assert federation.charges == ()
+
+    @pytest.mark.parametrize("parties", [3, 4, 10])
+    def test_an_additive_run_says_that_it_hides_votes_from_all_but_two(self, parties: int) -> None:
+        federation = Federation(parties=parties)
+        federation.run.set_up()
+        record = federation.run.round.run_record
+        assert (record.colluders, record.dropouts) == (parties - 2, 0)
+        assert record.threshold == parties
+
+    @pytest.mark.parametrize("colluders", [1, 3])
+    def test_with_noise_at_the_parties_a_run_says_how_many_it_pays_for(
+        self, colluders: int
+    ) -> None:
+        at_parties = {"noise_place": "parties", "colluders": colluders}
+        federation = Federation(parties=5, terms=at_parties)
+        federation.run.set_up()
+        record = federation.run.round.run_record
+        assert (record.colluders, record.dropouts) == (colluders, 0)
 
     def test_party_that_does_not_answer_the_offer_is_missed(self) -> None:
         federation = Federation()
@@ -1154,8 +1202,9 @@ class TestTeacherWeights:
         sums: list[SummedHistogram] = []
 
         def spy(*args: Any, **kwargs: Any) -> SummedHistogram:
-            sums.append(open_sum(*args, **kwargs))
-            return sums[-1]
+            summed = open_sum(*args, **kwargs)
+            sums.append(SummedHistogram(summed.counts.copy(), summed.total_votes))
+            return summed  # the run overwrites this one
 
         monkeypatch.setattr("coordinator.labeling.deciding.open_sum", spy)
 

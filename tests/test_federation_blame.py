@@ -138,9 +138,8 @@ def after_a_void_batch(**changed: Any) -> tuple[Federation, list[bytes]]:
 
 
 def request(federation: Federation, row: int) -> bytes:
-    plan = federation.nodes[0]._round._plan
-    assert plan is not None
-    message = BlameRequest(federation.run.round.run_id, plan.digest, row)
+    [plan] = {each.plan_digest for each in federation.run.round.settled}
+    message = BlameRequest(federation.run.round.run_id, plan, row)
     return wire.sign(message, federation.identity).frame
 
 

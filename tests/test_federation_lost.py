@@ -10,22 +10,24 @@ import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
 from coordinator.transport import Silence
-from party.errors import Reason
+from party.errors import Reason, RefusalError
 from pate_fed.accounting import EntryState
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
 from protocols.identity import SigningIdentity
 from protocols.messages import (
+    Certificate,
     HeadBundle,
     MaskedVector,
     Message,
     Plan,
+    Proposal,
     Refusal,
     RunOffer,
     Settlement,
-    SurvivorSet,
+    Verdict,
 )
-from protocols.rounds import PartyState, RetrySet
+from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
 from tests.support.federation import Answer, Federation, expected_class, kinds, messages
 from tests.test_federation_phases import TERMS as TWO_PHASES
 
@@ -94,6 +96,18 @@ def settle_otherwise(federation: Federation, **changed: Any) -> None:
     federation.settle_otherwise(message)
 
 
+def bound_at(federation: Federation, place: int, *indices: int) -> SetBound:
+    """What a party's journal allows to be opened for queries."""
+    return federation.nodes[place]._journal.bound_on(federation.pool.ask(indices).digests)
+
+
+def require_closed(federation: Federation, place: int, *indices: int) -> None:
+    """Fail unless a party answers none of these queries again."""
+    for index in indices:
+        with pytest.raises(KeyReuseError):
+            bound_at(federation, place, index)
+
+
 def refusal_by(identity: SigningIdentity, subject: bytes, reason: str = "PF-301") -> bytes:
     return wire.sign(Refusal(subject, identity.fingerprint, reason), identity).frame
 
@@ -116,7 +130,10 @@ def test_a_restarted_party_promises_never_to_send_and_the_others_are_free() -> N
     federation.run.close()  # of 4 parties 3 are left, who compare their heads
     for place in (0, 2, 3):
         assert federation.party_states(place) == ["forfeited"]
-        assert federation.nodes[place]._journal.count() == 0
+        assert federation.nodes[place]._journal.count() == 2  # they were sent for all the same
+        seats = frozenset(federation.pins)
+        left = seats - {federation.identities[CULPRIT].fingerprint}
+        assert bound_at(federation, place, 0, 1) == SetBound(left, seats)
 
 
 def test_a_guards_refusal_frees_the_queries_for_the_same_hospitals() -> None:
@@ -185,11 +202,12 @@ def test_who_sent_cannot_promise_that_it_never_will(form: str, parties: int) -> 
     node = federation.nodes[0]
     with pytest.raises(WrongStateError):
         node._round.refuse("PF-301")
+    run_id = federation.run.round.run_id
     with pytest.raises(KeyReuseError):
-        node._journal.abandon(plan)
+        node._journal.abandon(plan, run_id=run_id)
     federation.run.close()
     with pytest.raises(KeyReuseError):  # its y is erased: that does not undo it
-        node._journal.abandon(plan)
+        node._journal.abandon(plan, run_id=run_id)
 
 
 def test_a_restored_journal_promises_nothing() -> None:
@@ -201,7 +219,7 @@ def test_a_restored_journal_promises_nothing() -> None:
     assert not error.may_ask_again
     assert settled(federation).refusals == ()
     with pytest.raises(RestoredJournalError):
-        federation.nodes[CULPRIT]._journal.abandon(bytes(32))
+        federation.nodes[CULPRIT]._journal.abandon(bytes(32), run_id=federation.run.round.run_id)
 
 
 def test_a_refusal_and_a_y_of_one_party_are_a_conflict() -> None:
@@ -296,7 +314,7 @@ def test_a_false_refusal_stops_a_party_and_frees_nothing(
     assert isinstance(answer, Refusal)
     assert answer.reason == code
     assert federation.nodes[0].state is PartyState.STOPPED
-    assert federation.nodes[0]._journal.count() == 2
+    require_closed(federation, 0, 0, 1)
 
 
 @pytest.mark.parametrize("form", ["additive", "masked"])
@@ -308,7 +326,7 @@ def test_a_refusal_of_who_is_said_to_have_sent_stops_a_party(form: str) -> None:
     settle_otherwise(federation, contributions=tuple(digests))
     [answer] = tell(federation, 0, federation.settlement)
     assert answer.reason == "PF-244"  # type: ignore[attr-defined]
-    assert federation.nodes[0]._journal.count() == 2
+    require_closed(federation, 0, 0, 1)
 
 
 def test_a_released_settlement_has_no_refusals() -> None:
@@ -349,8 +367,8 @@ def test_free_queries_are_free_for_those_who_were_left_and_nobody_new(
     seats: str, allowed: bool
 ) -> None:
     """Who refused may have lied: then the sum is open, and another set would give a difference."""
-    retry = RetrySet(ALL - {b"d"}, ALL)
-    assert retry.allows([letter.encode() for letter in seats]) is allowed
+    bound = bound_on([PlanClaim.abandoned_by([b"d"], seats=ALL)], [])
+    assert bound.allows([letter.encode() for letter in seats]) is allowed
 
 
 def test_lying_refusers_get_no_sums_whose_differences_are_a_hospitals_votes() -> None:
@@ -359,79 +377,265 @@ def test_lying_refusers_get_no_sums_whose_differences_are_a_hospitals_votes() ->
     void(federation, 0, 1)
     node = federation.nodes[0]
     assert tell(federation, 0, federation.settlement) == []
-    batch = federation.pool.ask((0, 1)).digests
     seats = list(federation.run.round.seats)
     ally = federation.identities[CULPRIT].fingerprint
     honest = [seat for seat in seats if seat not in (ally, node._identity.fingerprint)]
-    journal = node._journal
-    assert not journal.any_answered(batch, seats=seats)
-    assert not journal.any_answered(batch, seats=[s for s in seats if s != ally])
+    bound = bound_at(federation, 0, 0, 1)
+    assert bound.allows(seats)
+    assert bound.allows([s for s in seats if s != ally])
+    batch = federation.pool.ask((0, 1))
     for missing in honest:
-        assert journal.any_answered(batch, seats=[s for s in seats if s != missing])
-        with pytest.raises(KeyReuseError):
-            journal.claim(
-                batch, plan_digest=bytes(32), seats=[s for s in seats if s not in (missing, ally)]
-            )
-    assert journal.any_answered(batch)  # who does not say with whom it asks
+        for without in ({missing}, {missing, ally}):
+            others = [s for s in seats if s not in without]
+            assert not bound.allows(others)
+            with pytest.raises(RefusalError):
+                node._guard.review_queries(
+                    batch, queries=node._journal, seats=others, threshold=len(others)
+                )
 
 
 # The masked form -------------------------------------------------------------------------------
 
 
-def test_masked_queries_are_free_while_nobody_was_asked_to_reveal() -> None:
+def lose_plans(federation: Federation, *places: int) -> None:
+    """Let no plan reach some parties; they hear all else."""
+    federation.transport.on_query = lambda node, packet: (
+        None if node in places and "Plan" in kinds(packet) else packet
+    )
+
+
+def lose_ys(federation: Federation, *places: int) -> None:
+    """Let no y of some parties arrive; all else of theirs does."""
+    federation.transport.on_answer = lambda node, answer: (
+        None if node in places and "MaskedVector" in kinds(answer) else answer
+    )
+
+
+def refuse_some(federation: Federation, *places: int) -> None:
+    """Have some parties refuse whatever asks more than one query."""
+    for place in places:
+        node = federation.nodes[place]
+        policy = dataclasses.replace(node._guard.policy, most_queries=1)
+        node._guard = dataclasses.replace(node._guard, policy=policy)
+
+
+def masked_with_guards_of_before(federation: Federation) -> Callable[[], None]:
+    """Return what puts the parties' guards and the network back as they are now."""
+    guards = [node._guard for node in federation.nodes]
+
+    def restore() -> None:
+        heal(federation)
+        for node, guard in zip(federation.nodes, guards, strict=True):
+            node._guard = guard
+
+    return restore
+
+
+@pytest.mark.parametrize(
+    "hinder",
+    [
+        pytest.param(lose_plans, id="plans that do not arrive"),
+        pytest.param(lose_ys, id="y's that do not arrive"),
+        pytest.param(refuse_some, id="refusals"),
+    ],
+)
+def test_a_masked_plan_that_lacks_ys_is_closed_and_its_queries_are_asked_again(
+    hinder: Callable[..., None],
+) -> None:
     federation = ready(form="masked", parties=5)
-    lose(federation, 0, CULPRIT)
+    restore = masked_with_guards_of_before(federation)
+    hinder(federation, 0, CULPRIT)
     error = void(federation, 0, 1)
     assert error.may_ask_again
-    heal(federation)
+    assert error.reservation == "forfeited"
+    certificate = wire.expect(wire.decode(settled(federation).certificate), Certificate)
+    assert certificate.survivors == ()
+    assert certificate.plan_digest == settled(federation).plan_digest
+    restore()
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     federation.run.close()
     assert federation.party_states(2) == ["forfeited", "committed"]
     left = {federation.run_ledger(place).left for place in range(5)}
     assert left == {federation.run.left}  # also of those who never heard of it
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+    for place in range(5):
+        assert federation.nodes[place]._journal.count() == 2  # each once
 
 
-def test_masked_queries_stay_closed_once_a_survivor_set_was_told() -> None:
+def test_everybody_signs_that_a_plan_is_closed_whatever_it_did_for_it() -> None:
+    """One sent, one refused, one is silent, one never saw the plan: each promises the same."""
+    federation = ready(form="masked", parties=5)
+    restore = masked_with_guards_of_before(federation)
+    refuse_some(federation, 0)
+    lose_plans(federation, CULPRIT)
+    federation.nodes[2]._count = lambda batch: 1 / 0  # type: ignore[assignment, return-value]
+    void(federation, 0, 1)
+    plan = settled(federation).plan_digest
+    assert told(federation, Proposal)[-1].survivors == ()
+    assert {verdict.survivors for verdict in told(federation, Verdict)} == {()}
+    closed = wire.digest_of(Verdict(plan, ()))
+    for place in range(5):
+        assert federation.nodes[place]._journal.verdict_on(plan) == closed
+        assert federation.steps[place][-1] == "decide"  # journalled, then signed
+    del federation.nodes[2]._count
+    restore()
+    assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
+
+
+def test_a_restarted_party_signs_that_a_plan_is_closed_and_hears_that_it_is() -> None:
+    """Its keys are gone: of its journal alone it knows that it never agreed to a set."""
+    federation = ready(form="masked", parties=5)
+
+    def on_query(node: int, packet: bytes) -> bytes | None:
+        if node == 2 and "Proposal" in kinds(packet):
+            federation.restart(2)
+        return None if node in (0, CULPRIT) and "Plan" in kinds(packet) else packet
+
+    federation.transport.on_query = on_query
+    assert void(federation, 0, 1).may_ask_again
+    plan = settled(federation).plan_digest
+    closed = wire.digest_of(Verdict(plan, ()))
+    assert federation.nodes[2]._journal.verdict_on(plan) == closed
+    heal(federation)
+    assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
+    assert federation.run.lost == ((federation.names[2],),)  # of this run it has no keys any more
+    assert federation.steps[2].count("vote") == 1
+    assert bound_at(federation, 2, 0, 1) == ANY_SET  # it has heard that they are free
+
+
+def test_without_enough_verdicts_a_plan_stays_closed_to_new_questions() -> None:
+    """A coordinator cannot tell a hospital that is gone from one that it does not ask."""
+    federation = ready(form="masked", parties=5)
+    lose(federation, 0, CULPRIT)  # of 5 parties 3 are left, and 4 would have to sign
+    error = void(federation, 0, 1)
+    assert not error.may_ask_again
+    assert settled(federation).certificate == b""
+    heal(federation)
+    federation.forget_asked()
+    assert Reason.QUERIES in str(void(federation, 0, 1))
+    require_closed(federation, 2, 0, 1)
+
+
+@pytest.mark.parametrize("lost", ["Verdict", "Reveal"])
+def test_masked_queries_stay_closed_once_a_set_was_agreed_to(lost: str) -> None:
     federation = ready(form="masked", parties=5)
 
     def on_answer(node: int, answer: bytes) -> Answer:
-        return None if "Reveal" in kinds(answer) and node in (0, CULPRIT) else answer
+        return None if lost in kinds(answer) and node in (0, CULPRIT) else answer
 
     federation.transport.on_answer = on_answer
     error = void(federation, 0, 1)
     assert not error.may_ask_again
+    assert bool(settled(federation).certificate) == (lost == "Reveal")
     heal(federation)
     federation.forget_asked()
     assert Reason.QUERIES in str(void(federation, 0, 1))
+    for place in range(5):
+        require_closed(federation, place, 0, 1)
 
 
-def test_a_void_settlement_after_a_reveal_frees_nothing_and_leaves_no_second_set() -> None:
+def test_who_agreed_to_a_set_never_signs_that_the_plan_is_closed() -> None:
+    federation = ready(form="masked", parties=5)
+    federation.transport.on_answer = lambda node, answer: (
+        None if "Verdict" in kinds(answer) and node in (0, CULPRIT) else answer
+    )
+    void(federation, 0, 1)
+    heal(federation)
+    closing = told(federation, Proposal)[-1]
+    assert closing.survivors == ()
+    frame = wire.sign(closing, federation.identity).frame
+    for place in range(5):
+        for node in (federation.nodes[place], federation.restart(place)):
+            assert "Verdict" not in kinds(node.receive(wire.pack([frame])))
+        agreed = wire.digest_of(Verdict(closing.plan_digest, federation.run.round.seats))
+        assert federation.nodes[place]._journal.verdict_on(closing.plan_digest) == agreed
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["with its certificate", "without"])
+def test_a_void_settlement_after_a_reveal_frees_nothing_and_leaves_no_second_set(
+    *, shown: bool
+) -> None:
     """A coordinator that opened the sum, and says that it was void."""
     federation = ready(form="masked", parties=5)
     federation.ask(0, 1)
-    settle_otherwise(federation, state="void", result=b"")
-    assert tell(federation, 0, federation.settlement) == []
-    journal = federation.nodes[0]._journal
-    assert journal.count() == 2
-    assert journal.any_answered(
-        federation.pool.ask((0, 1)).digests, seats=federation.run.round.seats
+    settle_otherwise(
+        federation, state="void", result=b"", **({} if shown else {"certificate": b""})
     )
+    assert tell(federation, 0, federation.settlement) == []
+    require_closed(federation, 0, 0, 1)
+    [claim] = federation.nodes[0]._journal.claims_of(federation.pool.ask((0, 1)).digests)
+    opened = PlanClaim.certified(federation.run.round.seats)
+    assert claim == (opened if shown else PlanClaim(None))
 
 
 def test_nothing_is_revealed_for_a_plan_whose_queries_are_free_again() -> None:
     federation = ready(form="masked", parties=5)
-    lose(federation, 0, CULPRIT)
+    lose_plans(federation, 0, CULPRIT)
     void(federation, 0, 1)
     plan = settled(federation).plan_digest
     assert tell(federation, 2, federation.settlement) == []
     journal = federation.nodes[2]._journal
-    assert journal.count() == 0
+    assert bound_at(federation, 2, 0, 1) == ANY_SET
+    run_id, seats = federation.run.round.run_id, federation.run.round.seats
     with pytest.raises(KeyReuseError):
-        journal.fix_survivors(plan, bytes(32))
-    seats = federation.run.round.seats
-    late = SurvivorSet(federation.run.round.run_id, plan, seats)
-    [answer] = tell(federation, 2, wire.sign(late, federation.identity).frame)
+        journal.decide(plan, wire.digest_of(Verdict(plan, seats)), run_id=run_id)
+    late = wire.sign(Proposal(run_id, plan, seats), federation.identity).frame
+    false = wire.contain(Certificate(plan, seats, seats[:4], (bytes(64),) * 4))
+    for frame in (late, false):
+        [answer] = tell(federation, 2, frame)
+        assert isinstance(answer, Refusal)
+    [answer] = messages(federation.restart(2).receive(wire.pack([late])))
     assert isinstance(answer, Refusal)
+
+
+def certificate_for(
+    federation: Federation, plan: bytes, *, signers: int = 4, by: str = ""
+) -> bytes:
+    """A certificate that a plan is closed, signed by so many parties or in their names."""
+    verdict = Verdict(plan, ())
+    seats = federation.run.round.seats
+    keys = {identity.fingerprint: identity for identity in federation.identities}
+    if by == "strangers":
+        keys = {seat: SigningIdentity.generate() for seat in seats}
+    chosen = seats[:signers]
+    signatures = tuple(wire.sign(verdict, keys[seat]).signature for seat in chosen)
+    return wire.contain(Certificate(plan, (), chosen, signatures))
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        pytest.param(lambda f, plan: certificate_for(f, plan, signers=3), id="too few verdicts"),
+        pytest.param(lambda f, plan: certificate_for(f, plan, by="strangers"), id="forged"),
+        pytest.param(lambda f, plan: certificate_for(f, bytes(32)), id="of another plan"),
+    ],
+)
+def test_a_false_certificate_stops_a_party_and_frees_nothing(
+    forge: Callable[[Federation, bytes], bytes],
+) -> None:
+    federation = ready(form="masked", parties=5)
+    lose(federation, 0, CULPRIT)
+    void(federation, 0, 1)
+    true = certificate_for(federation, settled(federation).plan_digest)
+    settle_otherwise(federation, certificate=forge(federation, settled(federation).plan_digest))
+    [answer] = tell(federation, 2, federation.settlement)
+    assert answer.reason == "PF-246"  # type: ignore[attr-defined]
+    assert federation.nodes[2].state is PartyState.STOPPED
+    require_closed(federation, 2, 0, 1)
+    settle_otherwise(federation, certificate=true)  # of such a one another party lets itself
+    assert tell(federation, 3, federation.settlement) == []  # be told that they are free
+    assert bound_at(federation, 3, 0, 1) == ANY_SET
+
+
+def test_an_additive_settlement_has_no_certificate() -> None:
+    federation = ready(parties=5)
+    federation.on_vectors_of(CULPRIT, lambda answer: None)
+    void(federation, 0, 1)
+    plan = settled(federation).plan_digest
+    settle_otherwise(federation, certificate=certificate_for(federation, plan))
+    [answer] = tell(federation, 0, federation.settlement)
+    assert answer.reason == "PF-246"  # type: ignore[attr-defined]
+    require_closed(federation, 0, 0, 1)
 
 
 # Waiting ---------------------------------------------------------------------------------------
@@ -597,13 +801,14 @@ def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
     federation.restart(CULPRIT)
     assert stored_ys(federation, CULPRIT) == 1
     federation.now += 100
+    lost = federation.run.round.run_id
     federation.run = again(federation)
     if kept:
         federation.run.set_up()
         federation.run.ask((2, 3))
         assert stored_ys(federation, CULPRIT) == 1  # the new one
     else:
-        plan = Plan(bytes(32), 1, 0, 0, 0, bytes(32), 6, 5_000, b"")
+        plan = Plan(lost, 9, 0, 0, 0, bytes(32), 6, 5_000, b"")
         assert len(tell(federation, CULPRIT, wire.sign(plan, federation.identity).frame)) == 1
         assert stored_ys(federation, CULPRIT) == 0
 
@@ -644,7 +849,8 @@ STATES = [
     "confirmed",
     "ready",
     "sent",
-    "opening",
+    "judged",
+    "certified",
     "revealed",
     "refused",
     "closed",
@@ -655,7 +861,7 @@ STATES = [
 
 def federation_in(state: str) -> tuple[Federation, list[bytes]]:
     """A federation whose first party is in a state, and every offer that it heard."""
-    form = "masked" if state in ("opening", "revealed") else "additive"
+    form = "masked" if state in ("judged", "certified", "revealed") else "additive"
     policies = {0: {"most_queries": 1}} if state == "refused" else {}
     federation = Federation(parties=5, form=form, policies=policies)
     offers: list[bytes] = []
@@ -672,7 +878,7 @@ def federation_in(state: str) -> tuple[Federation, list[bytes]]:
     def on_query(place: int, packet: bytes) -> bytes:
         frames = wire.unpack(packet, max_bytes=2**24)
         offers.extend(f for f in frames if isinstance(wire.decode(f).message, RunOffer))
-        if place == 0 and state == "opening" and "SurvivorSet" in kinds(packet):
+        if place == 0 and state == "certified" and "VerdictMacs" in kinds(packet):
             return wire.pack(frames[:1])
         return packet
 
@@ -788,7 +994,9 @@ def test_a_later_run_without_another_hospital_does_not() -> None:
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
         later.ask((0, 1))
     refused = {federation.identities[place].fingerprint for place in (2, 3)}
-    assert set(later.round.declined) == refused
+    [plan] = later.round.settled
+    signed = [wire.expect(wire.decode(frame), Refusal) for frame in plan.settlement.refusals]
+    assert {refusal.sender for refusal in signed} == refused
     assert all(federation.steps[place].count("vote") == 1 for place in (2, 3))
 
 

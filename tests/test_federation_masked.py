@@ -15,7 +15,7 @@ from pate_fed.votes import SummedHistogram, open_sum
 from protocols import wire
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
-from protocols.messages import Reveal, RunRecord
+from protocols.messages import Reveal, RunRecord, VerdictMacs
 from protocols.rounds import PartyState
 from tests.support.federation import (
     TEACHERS,
@@ -62,14 +62,14 @@ def labels_of(*indices: int) -> list[int]:
 # Labels come -----------------------------------------------------------------------------------
 
 
-def test_a_batch_takes_two_exchanges_and_is_released() -> None:
+def test_a_batch_takes_three_exchanges_and_is_released() -> None:
     federation = ready()
     before = federation.transport.traffic.exchanges
     assert list(federation.ask(0, 1, 2).labels) == labels_of(0, 1, 2)
-    assert federation.transport.traffic.exchanges == before + 2
+    assert federation.transport.traffic.exchanges == before + 3
     assert federation.run.lost == ((),)
     assert list(federation.ask(3, 4).labels) == labels_of(3, 4)
-    assert federation.transport.traffic.exchanges == before + 4
+    assert federation.transport.traffic.exchanges == before + 6
     federation.run.close()
     assert {node.state for node in federation.nodes} == {PartyState.DONE}
     assert len({node.transcript_head for node in federation.nodes}) == 1
@@ -182,6 +182,8 @@ def test_a_batch_that_all_refuse_gives_the_budget_back() -> None:
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert void.value.reservation == "cancelled"
+    assert void.value.may_ask_again  # all signed that they never send: no closing is needed
+    assert federation.ask(0).answered == 1
 
 
 def test_a_lie_that_misses_the_quota_voids_the_batch() -> None:
@@ -288,9 +290,33 @@ def test_a_hospital_that_takes_part_in_additive_sums_only_refuses() -> None:
     assert refusal.value.cause == Reason.FORM
 
 
-def test_the_policys_floor_is_the_fewest_survivors_too() -> None:
-    federation = ready(policy={"least_parties": 5})
+def test_one_hospitals_wrong_macs_do_not_end_a_batch() -> None:
+    """The coordinator cannot check them: it proves the set by signatures where they are doubted."""
+    federation = ready()
     lose(federation, [0])
-    with pytest.raises(VoidBatchError):
-        federation.ask(0, 1)
-    assert not any("Reveal" in kinds(answer) for _, answer in federation.transport.answers)
+    carried = federation.transport.on_answer
+
+    def spoiled(frame: bytes) -> bytes:
+        message = wire.decode(frame).message
+        if not isinstance(message, VerdictMacs):
+            return frame
+        return wire.contain(dataclasses.replace(message, macs=(bytes(16),) * len(message.macs)))
+
+    def on_answer(node: int, answer: bytes) -> Any:
+        if node == CULPRIT:
+            answer = wire.pack([spoiled(frame) for frame in wire.unpack(answer, max_bytes=2**24)])
+        return carried(node, answer)
+
+    federation.transport.on_answer = on_answer
+    assert federation.ask(0, 1).answered == 2
+    assert any("Certificate" in kinds(packet) for packet in federation.transport.packets)
+    heal(federation)
+    assert federation.ask(2).answered == 1
+
+
+def test_a_run_that_may_open_fewer_than_the_policys_floor_is_refused() -> None:
+    """Others may open a set that a hospital did not agree to, so the threshold is what counts."""
+    with pytest.raises(PartyRefusedError) as refused:
+        ready(policy={"least_parties": MaskedSum.threshold(5) + 1})
+    assert refused.value.cause == Reason.TOO_FEW_PARTIES.value
+    ready(policy={"least_parties": MaskedSum.threshold(5)})

@@ -111,7 +111,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[NoisyHistogram]:
 # Honest runs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("form", "exchanges"), [("additive", 2), ("masked", 4)])
+@pytest.mark.parametrize(("form", "exchanges"), [("additive", 2), ("masked", 6)])
 def test_a_check_opens_all_rows_and_a_second_phase_those_that_passed(
     form: str, exchanges: int, opened: list[NoisyHistogram]
 ) -> None:

@@ -31,8 +31,9 @@ from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MESSAGE_TYPES, ShareBundle, SurvivorSet
+from protocols.messages import MESSAGE_TYPES, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
 from protocols.rounds import PartyState
+from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
@@ -64,6 +65,9 @@ QUOTAS = {
     "a coordinator": 3_000,
     "a masked coordinator": 2_000,
     "a holder": 2_000,
+    "verdicts": 2_000,
+    "proofs of a verdict": 2_000,
+    "proposals": 2_000,
     "a node": 2_000,
     "row requests": 2_000,
     "statements": 2_000,
@@ -424,14 +428,15 @@ def test_a_coordinator() -> None:
 
 
 def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
-    """A masked run whose survivors are fixed: what each of them is told next."""
+    """A masked run whose set is certified: what each party of it is told next."""
     run = MemoryRun(5, form=MaskedSum)
     run.set_up()
     plan = run.open_plan(4)
     for seat in run.coordinator.seats:
         run.to_party("plan", seat, plan)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
-    return run, run.coordinator.fix_survivors()
+    run.agree(run.coordinator.propose())
+    return run, run.coordinator.certify()
 
 
 def test_a_masked_coordinator() -> None:
@@ -439,7 +444,7 @@ def test_a_masked_coordinator() -> None:
     reveals = {}
     for seat, frames in told.items():
         for frame in frames:
-            for reveal in run.to_party("survivors", seat, frame):
+            for reveal in run.to_party("certificate", seat, frame):
                 reveals[seat] = reveal
     culprit, *honest = reveals
     corpus = [reveals[culprit], *FRAMES]
@@ -462,12 +467,13 @@ def test_a_masked_coordinator() -> None:
 def test_a_holder() -> None:
     run, told = revealing()
     me = run.coordinator.seats[0]
-    survivors, bundle = told[me]
-    run.to_party("survivors", me, survivors)
-    holder = run.parties[me]._holder
-    assert holder is not None
-    survivor_set = wire.decode(survivors)
-    seats = wire.expect(survivor_set, SurvivorSet).survivors
+    proof, bundle = told[me]
+    run.to_party("certificate", me, proof)
+    plan = run.parties[me]._open
+    assert plan is not None
+    assert plan.holder is not None
+    assert plan.verdict is not None
+    holder, verdict = plan.holder, plan.verdict
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.4:
@@ -476,14 +482,129 @@ def test_a_holder() -> None:
 
     def door(data: bytes) -> None:
         message = wire.expect(wire.decode(data), ShareBundle)
-        reveal, wrong = holder.reveal(survivor_set, message)
+        reveal, wrong = holder.reveal(verdict, message)
         # A changed share is opened to nobody.
         assert [
-            seat for seat, shown in zip(seats, reveal.disclosures, strict=True) if not shown
+            seat
+            for seat, shown in zip(verdict.survivors, reveal.disclosures, strict=True)
+            if not shown
         ] == list(wrong)
 
     fuzz("a holder", door, make)
     assert run.to_party("shares", me, bundle)
+
+
+def judged() -> tuple[MemoryRun, dict[bytes, bytes], dict[bytes, list[bytes]]]:
+    """A masked run before its verdicts are in: the proposals, and what each party says to one."""
+    run = MemoryRun(5, form=MaskedSum)
+    run.set_up()
+    plan = run.open_plan(4)
+    for seat in run.coordinator.seats:
+        run.to_party("plan", seat, plan)
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
+    proposals = run.coordinator.propose()
+    return run, proposals, {seat: run.to_party("p", seat, f) for seat, f in proposals.items()}
+
+
+def test_verdicts() -> None:
+    run, _, said = judged()
+    culprit, *honest = said
+
+    def make(chance: random.Random) -> bytes:
+        frame = chance.choice(said[culprit])
+        if chance.random() < 0.4:
+            return mutated(chance, [frame, *FRAMES])
+        return resigned(chance, frame, run.identities[culprit])
+
+    def door(data: bytes) -> None:
+        run.coordinator.receive(data, peer=culprit)
+
+    fuzz("verdicts", door, make)
+    # Whatever the culprit said: the others' verdicts certify the set.
+    for seat in honest:
+        run.to_coordinator("verdict", seat, said[seat])
+    told = run.coordinator.certify()
+    run.show(told, mute=[culprit])
+    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+
+
+@pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
+def test_proofs_of_a_verdict(by_macs: bool) -> None:
+    """No changed proof lets a party show its shares."""
+    run, _, said = judged()
+    for seat, frames in said.items():
+        run.to_coordinator("verdict", seat, frames)
+    me, told = run.coordinator.seats[0], run.coordinator.certify()
+    good = told[me][0] if by_macs else run.coordinator._open_plan.certificate
+    party = run.parties[me]
+    plan = party._open
+    assert plan is not None
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return spoiled(chance, [good])
+        return resigned(chance, good, run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        message = wire.decode(data).message
+        if not isinstance(message, VerdictMacs | Certificate):
+            return
+        plan.is_certified = False
+        try:
+            party._on_agreement(message)
+        finally:
+            # As many as are needed must be right: the rest may be anything.
+            if plan.is_certified:
+                assert right_in(message) >= 4
+
+    def right_in(message: VerdictMacs | Certificate) -> int:
+        true = wire.decode(good).message
+        if isinstance(message, VerdictMacs):
+            assert isinstance(true, VerdictMacs)
+            return 1 + sum(a == b for a, b in zip(message.macs, true.macs, strict=True))
+        assert isinstance(true, Certificate)
+        assert message.verdict == true.verdict
+        return sum(a == b for a, b in zip(message.signatures, true.signatures, strict=False))
+
+    fuzz("proofs of a verdict", door, make)
+    run.show(told)
+    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+
+
+def test_proposals() -> None:
+    """Whatever is proposed: a party gives one verdict on each plan, of a set that it is in."""
+    run, proposals, said = judged()
+    me = run.coordinator.seats[0]
+    verdicts: set[bytes] = set()
+    party, rebuilt = run.parties[me], 0
+    known = {run.coordinator.plan_digest}
+
+    def make(chance: random.Random) -> bytes:
+        if chance.random() < 0.4:
+            return mutated(chance, [proposals[me], *FRAMES])
+        return resigned(chance, proposals[me], run.coordinator_identity)
+
+    def door(data: bytes) -> None:
+        nonlocal party, rebuilt
+        if party.state is PartyState.STOPPED and rebuilt < 50:
+            party, rebuilt = run.restart(me), rebuilt + 1
+        received = party.receive(data, now=NOW)
+        assert not isinstance(received.event, Plan)
+        for reply in received.replies:
+            message = wire.decode(reply).message
+            if isinstance(message, Verdict):
+                verdicts.add(reply)
+
+    fuzz("proposals", door, make)
+    given: dict[bytes, set[tuple[bytes, ...]]] = {}
+    for frame in [*verdicts, said[me][-1]]:
+        verdict = wire.expect(wire.decode(frame), Verdict)
+        given.setdefault(verdict.plan_digest, set()).add(verdict.survivors)
+    assert all(len(sets) == 1 for sets in given.values())
+    # Of a plan that never came nothing is ever opened.
+    assert all(sets == {()} for plan, sets in given.items() if plan not in known)
+    assert len(given) <= 1 + MOST_UNSERVED
+    assert rebuilt
 
 
 def test_a_node() -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from protocols.messages import Dealing, MaskedVector, Plan, Reveal, Settlement, SurvivorSet
+from protocols.messages import (
+    Dealing,
+    MaskedVector,
+    Plan,
+    Proposal,
+    Reveal,
+    Settlement,
+    Verdict,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
@@ -34,42 +42,57 @@ def test_words_are_in_order_and_come_once() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["phase", "noise share", "survivor, survivor set", "dealing", "reveal", "abandon", "journal"],
+    [
+        "phase",
+        "noise share",
+        "survivor, survivor set",
+        "dealing",
+        "proposal",
+        "verdict",
+        "certificate",
+        "close a plan",
+        "bound",
+        "reveal",
+        "abandon",
+        "journal",
+    ],
 )
 def test_words_of_the_protocol_are_explained(word: str) -> None:
     assert word in WORDS
 
 
-def test_the_second_exchange_is_drawn_in_its_order() -> None:
+def test_the_three_exchanges_are_drawn_in_their_order() -> None:
     drawn = diagram("A batch that stands losses")
     sent = [
         (sender, text.partition(",")[0].partition(":")[0])
         for sender, to, text in drawn
         if sender != to
     ]
-    names = [
-        kind.__name__ for kind in (Plan, Dealing, MaskedVector, SurvivorSet, Reveal, Settlement)
-    ]
+    kinds = (Plan, Dealing, MaskedVector, Proposal, Verdict, Reveal, Settlement)
+    names = [*(kind.__name__ for kind in kinds), "the peers' MACs"]
     found = [(sender, name) for sender, text in sent for name in names if name in text]
     assert found == [
         ("C", "Plan"),
         ("C", "Plan"),
         ("P", "Dealing"),
         ("P", "MaskedVector"),
-        ("C", "SurvivorSet"),
+        ("C", "Proposal"),
+        ("P", "Verdict"),
+        ("C", "the peers' MACs"),
         ("P", "Reveal"),
         ("C", "Settlement"),
         ("C", "Settlement"),
     ]
 
 
-def test_the_set_is_drawn_in_the_journal_before_a_share_is_opened() -> None:
-    own = [
-        text for sender, to, text in diagram("A batch that stands losses") if sender == to == "P"
-    ]
-    (noted,) = [place for place, text in enumerate(own) if "journal" in text]
-    (opened,) = [place for place, text in enumerate(own) if "open columns" in text]
-    assert noted < opened
+def test_a_verdict_is_drawn_in_the_journal_before_it_is_signed_and_proven_before_a_share() -> None:
+    drawn = diagram("A batch that stands losses")
+    (noted,) = [place for place, (_, _, text) in enumerate(drawn) if "journal: this" in text]
+    (signed,) = [place for place, (_, _, text) in enumerate(drawn) if "Verdict" in text]
+    (opened,) = [place for place, (_, _, text) in enumerate(drawn) if "Open columns" in text]
+    (proven,) = [place for place, (_, _, text) in enumerate(drawn) if "the peers' MACs" in text]
+    assert drawn[noted][:2] == drawn[opened][:2] == ("P", "P")
+    assert noted < signed < proven < opened
 
 
 def test_the_check_is_drawn_with_two_plans_two_vectors_and_two_settlements() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pate_fed.federation import BatchTerms, RunTerms
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SUITE_X25519, SealingKey
+from protocols.errors import BadSignatureError
 from protocols.masked import MaskedSum
 from protocols.messages import (
     Confirmations,
@@ -24,8 +26,11 @@ from protocols.messages import (
     Settlement,
     SetupClosing,
     ShareBundle,
+    Verdict,
+    VerdictMacs,
 )
 from protocols.secure_sum import SecureSum
+from protocols.wire import Signed
 from tests.support.make_terms_vectors import RUN_TERMS
 from tests.support.reference_frames import Refused
 from tests.support.reference_run import RunReader
@@ -41,8 +46,11 @@ BY_TYPE = {
     "Ready": "readies",
     "MaskedVector": "vectors",
     "ShareBundle": "bundles",
+    "Verdict": "verdicts",
+    "VerdictMacs": "macs_to",
     "Reveal": "reveals",
 }
+BATCH = ("vectors", "bundles", "verdicts", "macs_to", "reveals")
 RUNS = [
     pytest.param(AdditiveSum, 3, None, id="additive"),
     pytest.param(MaskedSum, 5, None, id="masked, all survive"),
@@ -65,7 +73,7 @@ class Recorder:
             self.sealing[key.public_bytes] = private.private_bytes_raw()
             return key
 
-        monkeypatch.setattr("protocols.rounds.party.SealingKey", sealing_key)
+        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing_key)
 
     def take(self, stage: str, receiver: bytes | None, frame: bytes) -> bytes:
         self.frames.append((receiver, frame))
@@ -79,7 +87,7 @@ class Recorder:
         for receiver, frame in self.frames:
             message = wire.decode(frame).message
             newest[type(message).__name__] = frame.hex()
-            owner = self._owner(run, message, receiver=receiver)
+            owner = self._owner(run, wire.decode(frame), receiver=receiver)
             if owner is not None:
                 found[BY_TYPE[type(message).__name__]][str(seats.index(owner))] = frame.hex()
         in_order = {name: [table[seat] for seat in sorted(table)] for name, table in found.items()}
@@ -89,20 +97,23 @@ class Recorder:
             "setup": {"offer": newest["RunOffer"], "record": newest["RunRecord"], **in_order},
             "batch": {
                 "plan": newest["Plan"],
-                "survivor_set": newest.get("SurvivorSet", ""),
-                **{name: found[name] for name in ("vectors", "bundles", "reveals")},
+                "proposal": newest.get("Proposal", ""),
+                **{name: found[name] for name in BATCH},
             },
         }
 
-    def _owner(self, run: MemoryRun, message: Any, *, receiver: bytes | None) -> bytes | None:
+    def _owner(self, run: MemoryRun, signed: Signed, *, receiver: bytes | None) -> bytes | None:
         """Whose frame it is in a vector: its sender's, or who got envelopes."""
+        message = signed.message
         match message:
             case KeyStatement():
                 return _fingerprint(run, message)
-            case EnvelopeBundle() | SetupClosing():
+            case EnvelopeBundle() | SetupClosing() | VerdictMacs():
                 return receiver
             case ShareBundle() if receiver is None:
                 return wire.expect(wire.decode(message.dealings[0]), Dealing).sender
+            case Verdict():
+                return _signer(run, signed)
             case Confirmations() | Ready() | MaskedVector() | Reveal():
                 return message.sender
         return None
@@ -119,10 +130,24 @@ def _fingerprint(run: MemoryRun, statement: KeyStatement) -> bytes:
     return keys[statement.identity_key]
 
 
+def _signer(run: MemoryRun, signed: Signed) -> bytes:
+    """Who signed a message that names no sender."""
+    for fingerprint, identity in run.identities.items():
+        with suppress(BadSignatureError):
+            signed.verify(identity.public)
+            return fingerprint
+    raise AssertionError("a verdict must be a party's")
+
+
 def recorded(
-    form: type[SecureSum], parties: int, lost: int | None, monkeypatch: pytest.MonkeyPatch
+    form: type[SecureSum],
+    parties: int,
+    lost: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    reveals: bool = True,
 ) -> tuple[MemoryRun, dict[str, Any], dict[int, list[int]]]:
-    """A run, its frames, and the vectors in the sum that our coordinator opened."""
+    """A run, its frames, and the vectors in the sum that our coordinator opened if it reveals."""
     recorder = Recorder(monkeypatch)
     run = MemoryRun(parties, form=form, suite=SUITE_X25519, tamper=recorder.take)
     terms = RunTerms.from_record(RUN_TERMS[TERMS[form.name]])
@@ -135,10 +160,11 @@ def recorded(
             run.to_party("plan", fingerprint, plan)
             frames = list(run.parties[fingerprint].contribute(vectors[seat]))
             run.to_coordinator("vector", fingerprint, frames)
-    if run.form.survives_dropouts:
-        run.reveal()
     summed = {seat: vectors[seat].tolist() for seat in range(parties) if seat != lost}
-    assert run.coordinator.open_total().tolist() == added(summed)
+    if reveals:
+        if run.form.survives_dropouts:
+            run.reveal()
+        assert run.coordinator.open_total().tolist() == added(summed)
     return run, recorder.row(run), summed
 
 
@@ -156,8 +182,12 @@ def test_a_second_reader_opens_what_our_ends_sent(
     assert reader.plan_digest == run.coordinator.plan_digest
     assert reader.opened_sum() == added(vectors)
     assert {seat: reader.vector_of(seat) for seat in reader.ys} == vectors
-    settlement = wire.decode(run.coordinator.settle(released=True, result=b"")).message
-    assert isinstance(settlement, Settlement)
+    frame = run.coordinator.settle(released=True, result=b"")
+    settlement = wire.expect(wire.decode(frame), Settlement)
+    for seat in vectors:
+        entry = [reader.contribution(seat)]
+        assert reader.settled(frame, seat, entries=entry, agreed=sorted(vectors)) == sorted(vectors)
+    assert reader.head_after(frame) == run.coordinator.transcript.head
     entries = {seat: entry for seat, entry in enumerate(settlement.contributions) if entry}
     assert entries == {seat: reader.contribution(seat) for seat in vectors}
     assert any(number < 0 for number in reader.opened_sum())
@@ -177,6 +207,25 @@ def test_what_is_opened_are_self_masks_and_keys_with_the_lost(
         assert secrets[lost] == reader.stream_key(dealer, lost)
 
 
+@pytest.mark.parametrize("lost", [None, 0, 3])
+def test_a_second_reader_finds_the_plan_closed_that_our_ends_closed(
+    lost: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, row, _ = recorded(MaskedSum, 5, lost, monkeypatch, reveals=False)
+    run.agree(run.coordinator.propose_closing())
+    assert run.coordinator.certify() == {}
+    frame = run.coordinator.settle(released=False, result=b"")
+    certificate = wire.expect(wire.decode(frame), Settlement).certificate
+    reader = RunReader(row)
+    assert reader.certified(certificate) == []
+    assert reader.head_after(frame) == run.coordinator.transcript.head
+    for seat, fingerprint in enumerate(run.coordinator.seats):
+        entries = [] if seat == lost else [reader.contribution(seat, without_reveal=True)]
+        assert reader.settled(frame, seat, entries=entries) is None
+        run.to_party("settlement", fingerprint, frame)
+        assert run.parties[fingerprint].transcript.head == reader.head_after(frame)
+
+
 def test_a_second_reader_notices_frames_of_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, one, _ = recorded(MaskedSum, 5, None, monkeypatch)
     _, other, _ = recorded(MaskedSum, 5, None, monkeypatch)
@@ -187,7 +236,7 @@ def test_a_second_reader_notices_frames_of_another_run(monkeypatch: pytest.Monke
     mixed = {**one, "batch": {**one["batch"], "plan": other["batch"]["plan"]}}
     with pytest.raises(Refused):
         RunReader(mixed)
-    for name in ("vectors", "bundles", "reveals"):
+    for name in BATCH:
         mixed = {**one, "batch": {**one["batch"], name: other["batch"][name]}}
         with pytest.raises(Refused):
             RunReader(mixed).opened_sum()

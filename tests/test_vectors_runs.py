@@ -13,7 +13,14 @@ from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey
-from protocols.errors import ProtocolError, WrongShareError
+from protocols.errors import (
+    FalseCertificateError,
+    MalformedMessageError,
+    ProtocolError,
+    TooFewSharesError,
+    UnexpectedMessageError,
+    WrongShareError,
+)
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import Plan, Refusal, Reveal, RunRecord, Settlement
@@ -31,6 +38,10 @@ FORMS = {"additive": AdditiveSum, "masked": MaskedSum}
 RUNS = {name: read_vectors(f"{name}_run") for name in FORMS}
 MASKED = RUNS["masked"]
 SPOILED = MASKED["spoiled"]
+LOST = 1
+"""Seat of the masked run whose y never came."""
+NO_PROOF = (FalseCertificateError, MalformedMessageError, UnexpectedMessageError)
+"""Errors of a certificate that proves nothing: its verdicts, its bytes or its set are wrong."""
 SUITE = "x25519-hkdf-sha256-aes-256-gcm"
 
 both_forms = pytest.mark.parametrize("name", sorted(FORMS))
@@ -84,7 +95,7 @@ class Party:
             key._public_bytes = private.public_key().public_bytes_raw()
             return key
 
-        monkeypatch.setattr("protocols.rounds.party.SealingKey", sealing_key)
+        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing_key)
         # How a dealer draws its polynomials is its own affair: here they are the vector's.
         monkeypatch.setattr("protocols.dealing._stream_bytes", lambda key: random_bytes)
         pins = [identity(party) for party in run["parties"]]
@@ -119,11 +130,32 @@ class Party:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Party:
-    """Seat 0 of the masked run, waiting for the survivors."""
+    """Seat 0 of the masked run, waiting for a proposal."""
     party = Party(MASKED, 0, monkeypatch)
     party.sets_up()
     party.contributes()
     return party
+
+
+@pytest.fixture
+def judged(sent: Party) -> Party:
+    """The same, waiting for the proof that enough others agree."""
+    sent.takes(MASKED["batch"]["proposal"])
+    return sent
+
+
+@pytest.fixture
+def certified(judged: Party) -> Party:
+    """The same, waiting for its shares."""
+    judged.takes(MASKED["batch"]["macs_to"]["0"])
+    return judged
+
+
+@pytest.fixture
+def revealed(certified: Party) -> Party:
+    """The same, waiting for the settlement."""
+    certified.takes(MASKED["batch"]["bundles_to"]["0"])
+    return certified
 
 
 @both_forms
@@ -138,11 +170,29 @@ def test_a_party_answers_with_the_known_frames(name: str, monkeypatch: pytest.Mo
         assert wire.decode(bytes.fromhex(vector)).message.body.hex() == run["parties"][seat]["y"]  # type: ignore[attr-defined]
         if name == "additive":
             assert party.contributes() == [vector]
-            continue
-        assert party.contributes() == [batch["bundles"][str(seat)], vector]
-        assert party.takes(batch["survivor_set"]) == []
-        assert party.takes(batch["bundles_to"][str(seat)]) == [batch["reveals"][str(seat)]]
-        assert party.round.wrong_dealers == ()
+        else:
+            assert party.contributes() == [batch["bundles"][str(seat)], vector]
+            answer = [batch["verdict_macs"][str(seat)], batch["verdicts"][str(seat)]]
+            assert party.takes(batch["proposal"]) == answer
+            assert party.takes(batch["macs_to"][str(seat)]) == []
+            assert party.takes(batch["bundles_to"][str(seat)]) == [batch["reveals"][str(seat)]]
+            assert party.round.wrong_dealers == ()
+        assert party.takes(batch["settlement"]) == []
+        assert party.round.transcript.head.hex() == run["transcript_heads"]["after_settlement"]
+
+
+@pytest.mark.parametrize("seat", range(5))
+def test_a_party_closes_the_known_plan_with_the_known_frames(
+    seat: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, party = MASKED["batch"]["closed"], Party(MASKED, seat, monkeypatch)
+    party.sets_up()
+    if seat != LOST:  # which never saw the plan
+        party.contributes()
+    assert party.takes(closed["proposal"]) == [closed["verdicts"][str(seat)]]
+    assert party.takes(closed["settlement"]) == []
+    head = RunReader(MASKED).head_after(bytes.fromhex(closed["settlement"]))
+    assert party.round.transcript.head == head
 
 
 def coordinator_after_setup(run: dict[str, Any], name: str) -> CoordinatorRound:
@@ -198,13 +248,47 @@ def coordinator_after_vectors(bundles: dict[str, str]) -> CoordinatorRound:
     return coordinator
 
 
-def fixed_coordinator() -> CoordinatorRound:
-    coordinator = coordinator_after_vectors({})
-    batch = MASKED["batch"]
-    for fingerprint, frames in coordinator.fix_survivors().items():
-        seat = str([party["fingerprint"] for party in MASKED["parties"]].index(fingerprint.hex()))
-        assert [f.hex() for f in frames] == [batch["survivor_set"], batch["bundles_to"][seat]]
+def seat_of(fingerprint: bytes) -> str:
+    return str([party["fingerprint"] for party in MASKED["parties"]].index(fingerprint.hex()))
+
+
+def proposing_coordinator(*, bundles: dict[str, str] | None = None) -> CoordinatorRound:
+    """The coordinator of the masked run, waiting for verdicts."""
+    coordinator = coordinator_after_vectors(bundles or {})
+    proposals = coordinator.propose()
+    assert {seat_of(peer) for peer in proposals} == set(MASKED["batch"]["verdicts"])
+    assert {frame.hex() for frame in proposals.values()} == {MASKED["batch"]["proposal"]}
     return coordinator
+
+
+def take(coordinator: CoordinatorRound, given_by: dict[str, str]) -> None:
+    for seat, frame in given_by.items():
+        peer = bytes.fromhex(MASKED["parties"][int(seat)]["fingerprint"])
+        coordinator.receive(bytes.fromhex(frame), peer=peer)
+
+
+def certified_coordinator() -> CoordinatorRound:
+    """The coordinator of the masked run, waiting for shares."""
+    coordinator, batch = proposing_coordinator(), MASKED["batch"]
+    take(coordinator, batch["verdict_macs"])
+    take(coordinator, batch["verdicts"])
+    for fingerprint, frames in coordinator.certify().items():
+        seat = seat_of(fingerprint)
+        told = [batch["macs_to"][seat], batch["bundles_to"][seat]]
+        assert [frame.hex() for frame in frames] == told
+    return coordinator
+
+
+@pytest.mark.parametrize("macs", [(), ("0", "2", "3")], ids=["no MACs", "too few MACs"])
+def test_the_coordinator_shows_the_known_certificate_where_it_lacks_macs(
+    macs: tuple[str, ...],
+) -> None:
+    coordinator, batch = proposing_coordinator(), MASKED["batch"]
+    take(coordinator, {seat: batch["verdict_macs"][seat] for seat in macs})
+    take(coordinator, batch["verdicts"])
+    for fingerprint, frames in coordinator.certify().items():
+        told = [batch["certificate"], batch["bundles_to"][seat_of(fingerprint)]]
+        assert [frame.hex() for frame in frames] == told
 
 
 def test_the_coordinator_opens_the_known_additive_sum_with_the_known_frames() -> None:
@@ -213,19 +297,40 @@ def test_the_coordinator_opens_the_known_additive_sum_with_the_known_frames() ->
     for vector in run["batch"]["vectors"].values():
         coordinator.receive(bytes.fromhex(vector))
     assert coordinator.open_total().tolist() == run["sum"]
+    require_known_settlement(coordinator, run)
+
+
+def require_known_settlement(coordinator: CoordinatorRound, run: dict[str, Any]) -> None:
+    known = expect(wire.decode(bytes.fromhex(run["batch"]["settlement"])), Settlement)
+    settled = coordinator.settle(released=True, result=known.result)
+    assert settled.hex() == run["batch"]["settlement"]
+    assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_settlement"]
 
 
 def test_the_coordinator_opens_the_known_masked_sum_with_the_known_frames() -> None:
-    coordinator = fixed_coordinator()
+    coordinator = certified_coordinator()
     for reveal in MASKED["batch"]["reveals"].values():
         coordinator.receive(bytes.fromhex(reveal))
     assert coordinator.share_faults == ()
     assert coordinator.open_total().tolist() == MASKED["sum"]
+    require_known_settlement(coordinator, MASKED)
+
+
+def test_the_coordinator_closes_the_known_plan_with_the_known_frames() -> None:
+    closed, coordinator = MASKED["batch"]["closed"], coordinator_after_vectors({})
+    proposals = coordinator.propose_closing()
+    assert proposals == dict.fromkeys(coordinator.seats, bytes.fromhex(closed["proposal"]))
+    take(coordinator, closed["verdicts"])
+    assert coordinator.certify() == {}
+    assert coordinator.is_closed
+    assert coordinator.settle(released=False, result=b"").hex() == closed["settlement"]
+    settlement = expect(wire.decode(bytes.fromhex(closed["settlement"])), Settlement)
+    assert settlement.certificate.hex() == closed["certificate"]
 
 
 def test_the_coordinator_settles_the_known_masked_sum_with_the_known_entries() -> None:
     known, late = MASKED["batch"]["contributions"], "4"
-    coordinator = fixed_coordinator()
+    coordinator = certified_coordinator()
     for seat, reveal in MASKED["batch"]["reveals"].items():
         if seat != late:
             coordinator.receive(bytes.fromhex(reveal))
@@ -255,17 +360,19 @@ def test_the_known_second_phase_follows_from_the_first() -> None:
     assert signed.digest.hex() == second["plan_digest"]
     assert terms.first_plan.hex() == MASKED["batch"]["plan_digest"]
     assert plan.previous_head.hex() == second["previous_head"]
+    settlement = bytes.fromhex(MASKED["batch"]["settlement"])
     entries = [
         ("run record", MASKED["run_id"]),
         ("setup", RunReader(MASKED).setup_digest.hex()),
         ("plan", MASKED["batch"]["plan_digest"]),
-        ("survivor set", MASKED["batch"]["survivor_set_digest"]),
-        ("settlement", second["digest_of_settlement"]),
+        ("verdict", MASKED["batch"]["verdict_digest"]),
+        ("settlement", wire.decode(settlement).digest.hex()),
     ]
     chain = Transcript()
     for kind, digest in entries:
         chain = chain.append(kind, bytes.fromhex(digest))
     assert chain.head == plan.previous_head
+    assert RunReader(MASKED).head_after(settlement) == plan.previous_head
 
 
 # Spoiled, at our two ends ----------------------------------------------------------------------
@@ -329,31 +436,159 @@ def test_a_party_contributes_to_no_spoiled_plan(
     assert not {"begin", "keep"} & set(party.journal.steps)
 
 
-@given(SPOILED["survivor_sets"])
-def test_a_party_reveals_nothing_for_a_spoiled_survivor_set(sent: Party, frame: bytes) -> None:
+@given(EARLY["settlements"])
+def test_a_party_stops_at_a_spoiled_settlement_of_the_additive_form(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = Party(ADDITIVE, 0, monkeypatch)
+    party.sets_up()
+    party.contributes()
+    head = party.round.transcript.head
+    with pytest.raises(ProtocolError):
+        party.takes(frame)
+    assert party.round.transcript.head == head
+
+
+@given(SPOILED["proposals_to_seat_0"])
+def test_a_party_gives_no_verdict_on_a_spoiled_proposal(sent: Party, frame: bytes) -> None:
     with pytest.raises(ProtocolError):
         sent.takes(frame)
-    assert "fix survivors" not in sent.journal.steps
+    assert "decide" not in sent.journal.steps
+    # Nothing changed: it agrees to the true one, and shows no share before the certificate.
+    answer = [MASKED["batch"]["verdict_macs"]["0"], MASKED["batch"]["verdicts"]["0"]]
+    assert sent.takes(MASKED["batch"]["proposal"]) == answer
     with pytest.raises(ProtocolError):
         sent.takes(MASKED["batch"]["bundles_to"]["0"])
 
 
-@given(SPOILED["bundles_to_seat_0"]["refused"])
-def test_a_party_refuses_a_bundle_that_the_coordinator_spoiled(sent: Party, frame: bytes) -> None:
-    sent.takes(MASKED["batch"]["survivor_set"])
+@given(SPOILED["second_proposals_to_seat_0"])
+def test_a_party_gives_no_second_verdict(judged: Party, frame: bytes) -> None:
     with pytest.raises(ProtocolError):
-        sent.takes(frame)
+        judged.takes(frame)
+    assert judged.journal.steps.count("decide") == 1
+
+
+@given(SPOILED["macs_to_seat_0"])
+def test_a_party_reveals_nothing_after_spoiled_macs(judged: Party, frame: bytes) -> None:
+    with pytest.raises(NO_PROOF):
+        judged.takes(frame)
+    with pytest.raises(ProtocolError):
+        judged.takes(MASKED["batch"]["bundles_to"]["0"])
+
+
+@pytest.mark.parametrize("proof", ["MACs", "certificate"])
+def test_a_party_reveals_what_is_known_after_either_proof(judged: Party, proof: str) -> None:
+    batch = MASKED["batch"]
+    frame = batch["macs_to"]["0"] if proof == "MACs" else batch["certificate"]
+    assert judged.takes(frame) == []
+    assert judged.takes(batch["bundles_to"]["0"]) == [batch["reveals"]["0"]]
+
+
+def test_a_party_goes_on_after_a_second_proof_of_the_same_verdict(judged: Party) -> None:
+    # After a restart the coordinator may hold other MACs, or too few of them.
+    batch = MASKED["batch"]
+    for proof in (batch["macs_to"]["0"], batch["certificate"], batch["macs_to"]["0"]):
+        assert judged.takes(proof) == []
+    assert judged.takes(batch["bundles_to"]["0"]) == [batch["reveals"]["0"]]
+    assert judged.takes(batch["certificate"]) == []
+    assert judged.takes(batch["bundles_to"]["0"]) == [batch["reveals"]["0"]]
+
+
+@given(SPOILED["certificates_to_seat_0"])
+def test_a_party_reveals_nothing_after_a_spoiled_certificate(judged: Party, frame: bytes) -> None:
+    with pytest.raises(NO_PROOF):
+        judged.takes(frame)
+    with pytest.raises(ProtocolError):
+        judged.takes(MASKED["batch"]["bundles_to"]["0"])
+
+
+@given(SPOILED["settlements"]["released, to seat 0"])
+def test_a_party_takes_no_release_of_what_it_did_not_agree_to(
+    revealed: Party, frame: bytes
+) -> None:
+    head = revealed.round.transcript.head
+    with pytest.raises(ProtocolError):
+        revealed.takes(frame)
+    assert revealed.round.transcript.head == head
+
+
+@given(SPOILED["settlements"]["released, to seat 1"])
+def test_a_lost_party_takes_no_release_that_is_not_certified(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = Party(MASKED, LOST, monkeypatch)
+    party.sets_up()
+    with pytest.raises(NO_PROOF):
+        party.takes(frame)
+
+
+def test_a_lost_party_takes_the_certified_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    party = Party(MASKED, LOST, monkeypatch)
+    party.sets_up()
+    assert party.takes(MASKED["batch"]["settlement"]) == []
+    head = MASKED["transcript_heads"]["after_settlement"]
+    assert party.round.transcript.head.hex() == head
+
+
+@pytest.mark.parametrize("seat", [0, LOST])
+@given(SPOILED["settlements"]["void, to seats 0 and 1"])
+def test_a_party_takes_no_plan_for_closed_that_is_not(
+    frame: bytes, seat: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = Party(MASKED, seat, monkeypatch)
+    party.sets_up()
+    if seat != LOST:
+        party.contributes()
+    party.takes(MASKED["batch"]["closed"]["proposal"])
+    with pytest.raises(NO_PROOF):
+        party.takes(frame)
+
+
+@given(SPOILED["settlements"]["of another run"])
+def test_a_settlement_of_another_run_changes_nothing(revealed: Party, frame: bytes) -> None:
+    assert revealed.takes(frame) == []
+    assert revealed.takes(MASKED["batch"]["settlement"]) == []
+    head = MASKED["transcript_heads"]["after_settlement"]
+    assert revealed.round.transcript.head.hex() == head
+
+
+@given(SPOILED["verdicts_of_seat_0"])
+def test_the_coordinator_counts_no_spoiled_verdict(frame: bytes) -> None:
+    coordinator = proposing_coordinator()
+    others = {seat: one for seat, one in MASKED["batch"]["verdicts"].items() if seat != "0"}
+    take(coordinator, others)
+    with pytest.raises(ProtocolError):
+        take(coordinator, {"0": frame.hex()})
+    with pytest.raises(TooFewSharesError):
+        coordinator.certify()
+
+
+@given(SPOILED["bundles_to_seat_0"]["refused"])
+def test_a_party_refuses_a_bundle_that_the_coordinator_spoiled(
+    certified: Party, frame: bytes
+) -> None:
+    with pytest.raises(ProtocolError):
+        certified.takes(frame)
 
 
 @given(SPOILED["bundles_to_seat_0"]["nothing of seat 3 opened"])
-def test_a_party_opens_no_share_that_its_dealer_spoiled(sent: Party, frame: bytes) -> None:
-    sent.takes(MASKED["batch"]["survivor_set"])
-    (reply,) = sent.takes(frame)
+def test_a_party_opens_no_share_that_its_dealer_spoiled(certified: Party, frame: bytes) -> None:
+    (reply,) = certified.takes(frame)
     known = expect(wire.decode(bytes.fromhex(MASKED["batch"]["reveals"]["0"])), Reveal)
     disclosures = list(known.disclosures)
     disclosures[2] = b""  # seat 3 is the third survivor
     assert expect(wire.decode(bytes.fromhex(reply)), Reveal).disclosures == tuple(disclosures)
-    assert [one.hex() for one in sent.round.wrong_dealers] == [MASKED["parties"][3]["fingerprint"]]
+    assert [one.hex() for one in certified.round.wrong_dealers] == [
+        MASKED["parties"][3]["fingerprint"]
+    ]
+
+
+@given(SPOILED["verdict_macs_of_seat_0"])
+def test_the_coordinator_relays_no_spoiled_macs(frame: bytes) -> None:
+    coordinator = proposing_coordinator()
+    with pytest.raises(ProtocolError):
+        take(coordinator, {"0": frame.hex()})
+    take(coordinator, {"0": MASKED["batch"]["verdict_macs"]["0"]})
 
 
 @given(SPOILED["bundles_of_seat_0"])
@@ -365,7 +600,7 @@ def test_the_coordinator_refuses_a_spoiled_bundle(frame: bytes) -> None:
 
 @given(SPOILED["reveals_of_seat_0"]["refused"])
 def test_the_coordinator_refuses_a_spoiled_reveal(frame: bytes) -> None:
-    coordinator = fixed_coordinator()
+    coordinator = certified_coordinator()
     with pytest.raises(ProtocolError):
         coordinator.receive(frame)
 
@@ -379,7 +614,7 @@ def test_the_coordinator_refuses_a_spoiled_reveal(frame: bytes) -> None:
     ],
 )
 def test_the_coordinator_drops_a_spoiled_disclosure(seats: list[int], frame: str) -> None:
-    coordinator = fixed_coordinator()
+    coordinator = certified_coordinator()
     coordinator.receive(bytes.fromhex(frame))
     dealers = [bytes.fromhex(MASKED["parties"][seat]["fingerprint"]) for seat in seats]
     assert [fault.dealer for fault in coordinator.share_faults] == dealers
@@ -387,8 +622,9 @@ def test_the_coordinator_drops_a_spoiled_disclosure(seats: list[int], frame: str
 
 def test_a_dealer_that_signed_the_hash_of_another_secret_is_named() -> None:
     spoiled = SPOILED["hash_of_another_secret_by_seat_0"]
-    coordinator = coordinator_after_vectors({"0": spoiled["bundle"]})
-    coordinator.fix_survivors()
+    coordinator = proposing_coordinator(bundles={"0": spoiled["bundle"]})
+    take(coordinator, MASKED["batch"]["verdicts"])
+    coordinator.certify()
     for seat, reveal in spoiled["reveals"].items():
         peer = bytes.fromhex(MASKED["parties"][int(seat)]["fingerprint"])
         coordinator.receive(bytes.fromhex(reveal), peer=peer)
@@ -473,10 +709,93 @@ def test_a_second_reader_refuses_what_is_spoiled_before_a_vector(place: str, fra
         RunReader({**ADDITIVE, "setup": setup, "batch": batch})
 
 
-@given(SPOILED["survivor_sets"])
-def test_a_second_reader_refuses_a_spoiled_survivor_set(frame: bytes) -> None:
+@given(EARLY["settlements"])
+def test_a_second_reader_refuses_a_spoiled_settlement_of_the_additive_form(frame: bytes) -> None:
+    reader = RunReader(ADDITIVE)
     with pytest.raises(Refused):
-        RunReader(MASKED).survivors(frame)
+        reader.settled(frame, 0, entries=[reader.contribution(0)])
+
+
+@given(SPOILED["proposals_to_seat_0"])
+def test_a_second_reader_refuses_a_spoiled_proposal(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).proposed(frame, holder=0)
+
+
+@given(SPOILED["verdicts_of_seat_0"])
+def test_a_second_reader_refuses_a_spoiled_verdict(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).verdict_of(frame, 0)
+
+
+@given(SPOILED["macs_to_seat_0"])
+def test_a_second_reader_finds_no_proof_in_spoiled_macs(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).require_agreed(frame, 0, agreed=[0, 2, 3, 4])
+
+
+@given(SPOILED["verdict_macs_of_seat_0"])
+def test_a_second_reader_refuses_spoiled_macs_of_a_verdict(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).macs_of(frame, 0)
+
+
+@given(SPOILED["certificates_to_seat_0"])
+def test_a_second_reader_finds_no_proof_of_the_verdict(frame: bytes) -> None:
+    reader = RunReader(MASKED)
+    try:
+        seats = reader.certified(frame)
+    except Refused:
+        return
+    assert seats != reader.proposed(bytes.fromhex(MASKED["batch"]["proposal"]), holder=0)
+
+
+@given(SPOILED["settlements"]["released, to seat 0"] | SPOILED["settlements"]["of another run"])
+def test_a_second_reader_refuses_a_release_of_what_it_did_not_agree_to(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        settled_by_seat_0(frame, agreed=[0, 2, 3, 4])
+
+
+@given(SPOILED["settlements"]["released, to seat 1"])
+def test_a_second_reader_refuses_a_release_that_is_not_certified(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        RunReader(MASKED).settled(frame, LOST, entries=[])
+
+
+@given(SPOILED["settlements"]["void, to seats 0 and 1"])
+def test_a_second_reader_takes_no_plan_for_closed_that_is_not(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        settled_by_seat_0(frame, agreed=[])
+
+
+def settled_by_seat_0(frame: bytes, *, agreed: list[int]) -> list[int] | None:
+    reader = RunReader(MASKED)
+    entries = [reader.contribution(0), reader.contribution(0, without_reveal=True)]
+    return reader.settled(frame, 0, entries=entries, agreed=agreed)
+
+
+def test_a_second_reader_reads_proposals_verdicts_certificates_and_settlements() -> None:
+    reader, batch = RunReader(MASKED), MASKED["batch"]
+    closed, alive = batch["closed"], [0, 2, 3, 4]
+    for known, seats, given_by in ((batch, alive, alive), (closed, [], range(5))):
+        assert reader.proposed(bytes.fromhex(known["proposal"]), holder=0) == seats
+        assert [int(seat) for seat in known["verdicts"]] == list(given_by)
+        for seat, verdict in known["verdicts"].items():
+            assert reader.verdict_of(bytes.fromhex(verdict), int(seat)) == seats
+        assert reader.certified(bytes.fromhex(known["certificate"])) == seats
+    assert settled_by_seat_0(bytes.fromhex(batch["settlement"]), agreed=alive) == alive
+    assert reader.settled(bytes.fromhex(batch["settlement"]), LOST, entries=[]) == alive
+    assert settled_by_seat_0(bytes.fromhex(closed["settlement"]), agreed=[]) is None
+    assert reader.verdict_digest(alive).hex() == batch["verdict_digest"]
+
+
+def test_a_second_reader_finds_the_known_macs_where_they_belong() -> None:
+    reader, batch = RunReader(MASKED), MASKED["batch"]
+    for holder, frame in batch["macs_to"].items():
+        reader.require_agreed(bytes.fromhex(frame), int(holder), agreed=[0, 2, 3, 4])
+    for sender, frame in batch["verdict_macs"].items():
+        macs = reader.macs_of(bytes.fromhex(frame), int(sender))
+        assert len(set(macs)) == len(macs) == 4
 
 
 @given(SPOILED["bundles_to_seat_0"]["refused"])

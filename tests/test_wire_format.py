@@ -24,7 +24,10 @@ from pate_fed.federation import (
 from pate_fed.mechanisms import FirstPhase, distributed_max
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir, share_envelope
-from protocols.messages import MESSAGE_TYPES
+from protocols.masked import MaskedSum
+from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, VERDICT_MAC_BYTES
+from protocols.rounds import opening
+from protocols.signed_transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
 from tests.support.make_vectors import VECTORS
@@ -95,6 +98,15 @@ def test_kinds_of_a_transcript_are_those_of_the_code() -> None:
 
 def test_bounds_on_the_page_are_those_of_the_code() -> None:
     assert f"at most {MAX_PACKET_FRAMES} byte strings" in section("Frames")
+
+
+def test_versions_on_the_page_are_those_of_the_code() -> None:
+    assert f"Every byte of version {PROTOCOL_VERSION}," in TEXT
+    assert f"{PROTOCOL_VERSION:02x}                      version {PROTOCOL_VERSION}" in section(
+        "Frames"
+    )
+    assert f"83 {PROTOCOL_VERSION:02x} TT" in section("Frames")
+    assert f"`version` ({FORMAT_VERSION}) |" in section("Transcripts")
 
 
 # Terms, results, digests ------------------------------------------------------------------------
@@ -173,6 +185,15 @@ def test_sizes_of_shares_are_those_of_the_code() -> None:
     assert dealing.disclosed_bytes(5, 1) == 34 + 34 + 3 * 32
 
 
+def test_macs_and_certificates_on_the_page_are_those_of_the_code() -> None:
+    text, keys = section("Verdicts and certificates"), section("Keys of a pair")
+    assert f"digest of the Verdict), the first {VERDICT_MAC_BYTES} bytes" in text
+    assert "t = floor(2n/3) + 1" in text
+    assert [MaskedSum.threshold(n) for n in (5, 10, 100)] == [2 * n // 3 + 1 for n in (5, 10, 100)]
+    for stage in (opening.STAGE, opening.VERDICT_STAGE):
+        assert f"`envelope\\0` and `{stage}` and `\\0` and sender and receiver" in keys
+
+
 def test_labels_of_a_dealing_are_those_of_the_code() -> None:
     source = Path(dealing.__file__).read_text(encoding="utf-8")
     coded = set(re.findall(r'b"([a-z]+)\\0"', source))
@@ -203,7 +224,7 @@ def lines_named(cell: str) -> set[str]:
     return set(re.findall(r"`([a-z ]+)`", joined))
 
 
-@pytest.mark.parametrize("kind", ["identities", "plan", "heads"])
+@pytest.mark.parametrize("kind", ["identities", "plan", "verdict", "heads"])
 def test_keys_of_lines_are_those_of_a_transcript(kind: str) -> None:
     text = read_vectors("written_transcripts")["good"]["masked"]
     rows = [json.loads(line) for line in text.splitlines()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import select
@@ -33,6 +33,9 @@ class RunAttempt:
     run: int
     attempt: int
     fence: int
+    _open: list[tuple[Session, AttemptRow]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def take_up(
@@ -62,11 +65,16 @@ class RunAttempt:
     def transaction(self) -> Iterator[tuple[Session, AttemptRow]]:
         """Run what follows as a whole, if the run is still this one's.
 
+        A transaction inside another one is a part of it.
+
         Raises:
             RunLockedError: another one took it up meanwhile. Nothing is stored.
             RunDamagedError: it is not there any more.
             DatabaseError: it could not be stored: nothing was.
         """
+        if self._open:
+            yield self._open[-1]
+            return
         with self.database.transaction() as session:
             row = session.get(RunRow, self.run, with_for_update=True)
             attempt = session.get(AttemptRow, self.attempt)
@@ -74,7 +82,11 @@ class RunAttempt:
                 raise RunDamagedError("a run must be in the database", "none")
             if row.fence != self.fence:
                 raise RunLockedError("a run must be worked on by one process", "another took over")
-            yield session, attempt
+            self._open.append((session, attempt))
+            try:
+                yield session, attempt
+            finally:
+                self._open.pop()
 
     def give_up(self, reason: str) -> None:
         """Note that this attempt came to nothing: who takes the run up next begins another.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -75,6 +76,12 @@ class SqlRunStore(MemoryStore):
             except (LookupError, TypeError, ValueError, PateFedError) as error:
                 raise RunDamagedError("a run's results must be readable", "others") from error
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See `RunStore.together`."""
+        with self._run.transaction():
+            yield
+
     def save_ledger(self, ledger: RunLedger) -> None:
         """See `RunStore.save_ledger`."""
         with self._run.transaction() as (session, _):
@@ -114,12 +121,12 @@ class SqlRunStore(MemoryStore):
             session.connection().execute(insert(AnswerRow), rows)
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
-    def save_failure(self, ledger: RunLedger, *, batch: int, state: BatchState) -> None:
-        """See `RunStore.save_failure`."""
+    def save_void(self, ledger: RunLedger, *, batch: int) -> None:
+        """See `RunStore.save_void`."""
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
-            self._end_batch(session, batch, state)
-        self._end(batch, state)
+            self._end_batch(session, batch, BatchState.VOID)
+        self._end(batch, BatchState.VOID)
         super().save_ledger(ledger)
 
     def save_run_id(self, run_id: bytes) -> None:

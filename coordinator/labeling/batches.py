@@ -1,6 +1,7 @@
-"""The batches of a run, one after another: reserve, open, decide, store with its charge, settle.
+"""The batches of a run, one after another: reserve and plan, open, decide, charge and settle.
 
-Or void: then what may have been sent stays charged, and nothing of the batch is released.
+Each charge is stored together with the step of the journal that it is for. A batch may also end
+void: nothing of it is released, and what may have been sent stays charged.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols import wire
 from protocols.errors import ProtocolError
+from protocols.messages import Certificate
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
@@ -110,10 +112,13 @@ class Batches:
     def take_up(self) -> None:
         """Read off the store what was asked before a restart; `finish` has to follow."""
         asked = self._store.asked()
-        kept = [each for each in asked.values() if each.state is not BatchState.WITHDRAWN]
         self._next = max(asked, default=-1) + 1
-        self._asked = {index for each in kept if not self._is_free(each) for index in each.indices}
-        self._voids = sum(each.state is BatchState.VOID for each in kept)
+        voids = [each.number for each in asked.values() if each.state is BatchState.VOID]
+        free = [number for number in voids if self._is_free(number)]
+        self._asked = {
+            index for each in asked.values() if each.number not in free for index in each.indices
+        }
+        self._voids = len(voids)
         self._is_unfinished = True
 
     def require_askable(self, indices: tuple[int, ...]) -> None:
@@ -126,7 +131,7 @@ class Batches:
     def ask(
         self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
     ) -> NoisyRelease:
-        """Reserve the worst case of one batch, and bring it to its end.
+        """Reserve the worst case of one batch with its plan, and bring it to its end.
 
         Raises:
             OutcomeCapError: a cap of the run is reached; nothing happened.
@@ -136,40 +141,36 @@ class Batches:
         ledger = self._store.ledger()
         asked = AskedBatch(self._next, indices, ledger.left, predictions)
         reserved = ledger.reserve(asked.entry_id, ledger.worst_case(len(indices)))
+        terms = self._terms_of(asked)
         self._is_unfinished = True
-        self._store.save_asked(reserved, asked)
+        with self._store.together():
+            self._store.save_asked(reserved, asked)
+            self._collector.plan(asked.number, terms.as_record(), words=terms.words, phase=0)
         self._next += 1
         self._asked.update(indices)
-        self._on_stage(Stage.RESERVED)
+        self._on_stage(Stage.PLANNED)
         return self._answer(asked)
 
     def finish(self, *, gives_up: bool) -> NoisyRelease | None:
-        """Bring the last batch to its end, after `take_up`.
+        """Finish the open batch, if there is one, after `take_up`.
 
         Args:
-            gives_up: Whether an open batch is void: no noise is drawn for it any more.
+            gives_up: Whether to void an open batch, with no noise drawn for it any more.
 
         Returns:
-            Its release, if there is one.
+            Release of the last batch, if there is one.
 
         Raises:
             VoidBatchError: nothing of it was released.
         """
         last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
         release = None
-        if last is not None:
-            match last.state:
-                case BatchState.OPEN if self._has_left(last) and gives_up:
-                    raise self._void(last, RunEndedError("a batch must be finished", "a stop"))
-                case BatchState.OPEN if self._has_left(last):
-                    return self._answer(last)
-                case BatchState.OPEN:
-                    self._withdraw(last)
-                case BatchState.VOID if self._round.has_open_plan:
-                    self._settle_void()
-                case BatchState.RELEASED:
-                    _, release = self._store.releases()[last.number]
-                    self._settle_if_open(release)
+        if last is not None and last.state is BatchState.OPEN:
+            if gives_up:
+                raise self._void(last, RunEndedError("a batch must be finished", "a stop"))
+            return self._answer(last)
+        if last is not None and last.state is BatchState.RELEASED:
+            _, release = self._store.releases()[last.number]
         self._is_unfinished = False
         return release
 
@@ -177,8 +178,8 @@ class Batches:
 
     def _answer(self, batch: AskedBatch) -> NoisyRelease:
         """Bring a batch that is reserved to its end, wherever it stands."""
-        terms = BatchTerms(self._terms, batch.indices, digest_of_predictions(batch.predictions))
-        asked = _Asked(batch, terms, self._decider.rule_for(batch.indices, batch.predictions))
+        rule = self._decider.rule_for(batch.indices, batch.predictions)
+        asked = _Asked(batch, self._terms_of(batch), rule)
         try:
             if isinstance(asked.rule, DistributedConfidentMax):
                 release = self._ask_in_two_phases(asked, asked.rule)
@@ -194,24 +195,30 @@ class Batches:
             raise self._void(batch, error) from error
         self._on_stage(Stage.DECIDED)
         ledger = self._store.ledger().commit(batch.entry_id, outcomes_of(release), release.digest)
-        self._store.save_release(ledger, batch=batch.number, indices=batch.indices, release=release)
+        with self._store.together():
+            self._store.save_release(
+                ledger, batch=batch.number, indices=batch.indices, release=release
+            )
+            if self._round.has_open_plan:  # otherwise the first phase has said it all
+                self._settle(release)
         self._on_stage(Stage.STORED)
-        self._settle_if_open(release)  # else the first phase has said it all
         self._is_unfinished = False
         return release
+
+    def _terms_of(self, batch: AskedBatch) -> BatchTerms:
+        return BatchTerms(self._terms, batch.indices, digest_of_predictions(batch.predictions))
 
     def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
         """Ask a batch, and open the sum of its first vector."""
         terms = asked.terms
-        words = self._collector.collect(
-            asked.batch.number, terms.as_record(), words=terms.words, phase=0
-        )
+        self._collector.plan(asked.batch.number, terms.as_record(), words=terms.words, phase=0)
+        words = self._collector.collect()
         return self._decider.open(words, queries=len(terms.indices), places=self._collector.places)
 
     def _ask_in_two_phases(self, asked: _Asked, rule: DistributedConfidentMax) -> NoisyRelease:
-        """Open the check's rows, say what passed, and open fresh rows of that; as many exchanges.
+        """Open the check's rows, say which passed, and open fresh rows of these: two sums.
 
-        Everything that a cap may stop is cut off before: what is opened is paid for.
+        A cap cuts rows off before they are opened: every opened row is paid for.
         """
         number, left = asked.batch.number, asked.batch.left
         first = self._store.first_phase(number)
@@ -219,11 +226,11 @@ class Batches:
             noisy = self._open_first(asked)
             assert isinstance(noisy, NoisyHistogram)
             first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
-            # Before anybody is told: what passed is decided once.
-            self._store.save_first_phase(number, first)
+            # Stored before anybody is told: which rows passed is decided once.
+            with self._store.together():
+                self._store.save_first_phase(number, first)
+                self._settle(first)
             self._on_stage(Stage.FIRST_STORED)
-        if self._round.has_open_plan and not self._round.phase:
-            self._settle(first)
         if not len(first.passed):
             return first.as_release()
         return rule.phase_two(first, self._open_second(number, first))
@@ -232,11 +239,12 @@ class Batches:
         """Ask for fresh rows of what passed, and open their sum."""
         terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
         queries = len(terms.rows)
-        words = self._collector.collect(
-            number, terms.as_record(), words=queries * self._terms.classes, phase=1
-        )
+        words = queries * self._terms.classes
+        self._collector.plan(number, terms.as_record(), words=words, phase=1)
+        self._on_stage(Stage.PLANNED)
+        opened = self._collector.collect()
         return self._decider.open_noisy(
-            words, queries=queries, phase=1, places=self._collector.places
+            opened, queries=queries, phase=1, places=self._collector.places
         )
 
     def _first_plan(self, number: int) -> bytes:
@@ -253,38 +261,32 @@ class Batches:
         self._messenger.note_settled(
             self._round.settle(released=True, result=wire.encode_value(result.as_record()))
         )
-        self._on_stage(Stage.SETTLED)
 
-    def _settle_if_open(self, release: NoisyRelease) -> None:
-        if self._round.has_open_plan:
-            self._settle(release)
-
-    def _settle_void(self) -> None:
-        """Close the open plan as void; parties hear of it with the next message."""
-        self._messenger.note_settled(self._round.settle(released=False, result=b""))
-        self._on_stage(Stage.SETTLED)
-
-    # Void or withdrawn ------------------------------------------------------------------------
+    # Void -------------------------------------------------------------------------------------
 
     def _void(self, batch: AskedBatch, error: Failure) -> VoidBatchError:
         """Settle a failed batch: what may have been sent stays charged."""
-        # Else the error would keep the frames of `open_sum`, and the sum in them, alive.
+        # Otherwise the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
-        ledger = self._store.ledger()
-        nothing_left = self._round.nothing_was_shared and not self._round.phase
-        entry_id = batch.entry_id
-        settled = ledger.cancel(entry_id) if nothing_left else ledger.forfeit(entry_id)
-        self._store.save_failure(settled, batch=batch.number, state=BatchState.VOID)
+        is_open = self._round.has_open_plan
+        nothing_was_sent = is_open and self._round.nothing_was_shared and not self._round.phase
+        if is_open and not nothing_was_sent:
+            self._collector.close_plan()
+        ledger, entry_id = self._store.ledger(), batch.entry_id
+        settled = ledger.cancel(entry_id) if nothing_was_sent else ledger.forfeit(entry_id)
+        with self._store.together():
+            self._store.save_void(settled, batch=batch.number)
+            if is_open:
+                self._messenger.note_settled(self._round.settle(released=False, result=b""))
         self._on_stage(Stage.VOID_STORED)
-        may_ask_again = self._may_ask_again()
-        self._settle_void()
         self._voids += 1
         self._is_unfinished = False
+        may_ask_again = self._is_free(batch.number)
         if may_ask_again:
             self._asked.difference_update(batch.indices)
         must = "every party must keep to the protocol for a batch to be released"
         got = f"{error.must}, got {error.got}"
-        reservation = "cancelled" if nothing_left else "forfeited"
+        reservation = "cancelled" if nothing_was_sent else "forfeited"
         if isinstance(error, RowSumError) and self._round.traces_rows:
             named = who_spoiled(
                 error.row,
@@ -296,38 +298,23 @@ class Batches:
             return SpoiledBatchError(must, got, reservation=reservation, named=named)
         return VoidBatchError(must, got, reservation=reservation, may_ask_again=may_ask_again)
 
-    def _may_ask_again(self) -> bool:
-        """Whether the queries of the open plan may be asked again if it is void.
+    def _is_free(self, number: int) -> bool:
+        """Whether the queries of a void batch may be asked again (rule R3).
 
-        They may if no hospital can object (rule R3): in the additive form once somebody signed
-        that it never will send, in the masked one while nobody was asked to reveal. That is another
-        batch, with a number, a charge and noise of its own: each entry of a ledger is one plan, and
-        what was charged for a void one stays charged (rule R13).
+        They may if its sum never opens. In the additive form a party signed that it never sends. In
+        the masked form all parties did, or a certificate closes the plan. The void batch stays
+        charged (rule R13). The next one has a number, a charge and noise of its own, since each
+        ledger entry is one plan.
         """
-        if self._form.survives_dropouts:
-            is_shut = not self._round.survivors_are_fixed
-        else:
-            is_shut = bool(self._round.declined)
-        return is_shut and not self._round.phase
-
-    def _withdraw(self, batch: AskedBatch) -> None:
-        """Forget a batch whose plan never left: nobody ever heard of it."""
-        ledger = self._store.ledger().withdraw(batch.entry_id)
-        self._store.save_failure(ledger, batch=batch.number, state=BatchState.WITHDRAWN)
-        self._asked.difference_update(batch.indices)
-
-    def _has_left(self, batch: AskedBatch) -> bool:
-        """Whether a plan of a batch may have reached a party."""
-        if self._round.has_open_plan:
-            return True  # of the last batch, see `require_fit`
-        return any(each.plan.batch == batch.number for each in self._round.settled)
-
-    def _is_free(self, batch: AskedBatch) -> bool:
-        """Whether a void batch of before a restart may be asked again: see `_may_ask_again`.
-
-        A masked one may not: what was revealed then is in no settlement.
-        """
-        plans = [each for each in self._round.settled if each.plan.batch == batch.number]
-        promised = all(each.settlement.refusals and not each.plan.phase for each in plans)
-        is_shut = bool(plans) and promised and not self._form.survives_dropouts
-        return batch.state is BatchState.VOID and is_shut
+        plans = [each for each in self._round.settled if each.plan.batch == number]
+        if len(plans) != 1:  # a second phase opened rows already
+            return False
+        settlement = plans[0].settlement
+        if not self._form.survives_dropouts:
+            return bool(settlement.refusals)
+        if len(settlement.refusals) == len(self._round.seats):
+            return True
+        if not settlement.certificate:
+            return False
+        certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
+        return not certificate.survivors

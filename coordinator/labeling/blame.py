@@ -7,7 +7,6 @@ import logging
 from coordinator.labeling.messenger import Messenger
 from coordinator.labeling.roster import Roster
 from pate_fed.federation import RunTerms
-from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
@@ -30,7 +29,7 @@ def traced_row_words(words: int, *, parties: int, form: SecureSum, terms: RunTer
         terms: Of the run.
     """
     kept = parties * words // terms.classes * form.ring.bits // 8
-    is_fit = kept <= _MOST_TRACED_BYTES and form.name != PlainSum.name
+    is_fit = kept <= _MOST_TRACED_BYTES and form.hides_vectors
     return terms.classes if is_fit and not terms.at_parties else 0
 
 

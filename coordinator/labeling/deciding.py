@@ -91,17 +91,22 @@ class Decider:
     ) -> SummedHistogram | NoisyHistogram:
         """Check the rows of the sum of a batch's first vectors, as `open_noisy` does.
 
+        An exact sum is overwritten: the histogram is the only copy of it.
+
         Returns:
             The exact histogram where the coordinator adds the noise. Secret.
         """
         if self._terms.at_parties:
             return self.open_noisy(words, queries=queries, phase=0, places=places)
-        return open_sum(
-            words,
-            queries=queries,
-            classes=self._terms.classes,
-            total_votes=self._votes_of(places),
-        )
+        try:
+            return open_sum(
+                words,
+                queries=queries,
+                classes=self._terms.classes,
+                total_votes=self._votes_of(places),
+            )
+        finally:
+            words.fill(0)
 
     def open_noisy(
         self, words: NDArray[np.int64], *, queries: int, phase: int, places: Sequence[int]
@@ -132,6 +137,8 @@ class Decider:
     ) -> NoisyRelease:
         """Turn an opened sum into labels; adds noise only where it is the coordinator's to add.
 
+        An exact sum is overwritten afterwards.
+
         Args:
             opened: The sum.
             rule: What decides its batch.
@@ -141,15 +148,18 @@ class Decider:
             assert isinstance(rule, DistributedGaussianMax)
             return rule.label(opened, max_answers=left.answers)
         assert not isinstance(rule, DistributedMechanism)
-        release = rule.release(
-            opened,
-            noise=NoisePlan(),
-            random_bytes=self._noise_bytes,
-            max_answers=left.answers,
-            max_refusals=left.refusals,
-        )
-        if self._meter is not None:
-            self._meter.add(opened.counts, release, rule=rule)
+        try:
+            release = rule.release(
+                opened,
+                noise=NoisePlan(),
+                random_bytes=self._noise_bytes,
+                max_answers=left.answers,
+                max_refusals=left.refusals,
+            )
+            if self._meter is not None:
+                self._meter.add(opened.counts, release, rule=rule)
+        finally:
+            opened.erase()
         return release
 
     def _votes_of(self, places: Sequence[int]) -> int:

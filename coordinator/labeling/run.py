@@ -10,13 +10,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import PartyRefusedError, RunEndedError
+from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.labeling.batches import Batches
 from coordinator.labeling.collecting import SumCollector
 from coordinator.labeling.deciding import Decider, Rule
 from coordinator.labeling.finding import NodeFinder
 from coordinator.labeling.messenger import Failures, Messenger, require_no
-from coordinator.labeling.resuming import require_fit
 from coordinator.labeling.roster import Member, Roster, in_seat_order
 from coordinator.stages import OnStage, Stage, pass_by
 from coordinator.store import RunStore
@@ -142,8 +141,7 @@ class LabelingRun:
     ) -> Self:
         """Go on with a run after a crash; one exchange tells which node is which party.
 
-        `finish` has to follow, before anything else is asked. What it cost on the votes that it
-        met is not known any more.
+        `finish` has to follow, before anything else is asked. `per_instance_cost` is lost.
 
         Args:
             transport: Reaches the parties.
@@ -158,7 +156,7 @@ class LabelingRun:
             journal: The run's.
             sleep: Waits for so many seconds.
             on_stage: As for a new run.
-            is_read_only: Whether nobody is looked for: what the run gave can be read, no more.
+            is_read_only: Whether only to read results: no party is looked for.
 
         Raises:
             UnfinishedSetupError: the run was not set up: it is given up.
@@ -172,7 +170,10 @@ class LabelingRun:
         run._round = CoordinatorRound.resumed(
             identity=identity, form=form, parties=run._roster.identities, journal=journal
         )
-        require_fit(run._round, run._store, run.terms)
+        _require("results must be of the journal's run", run._store.run_id() == run._round.run_id)
+        recorded = run._round.run_record.terms
+        terms = wire.encode_value(run.terms.as_record())
+        _require("the run must be of its terms", recorded == terms)
         run._compose(
             transport=transport,
             form=form,
@@ -288,6 +289,14 @@ class LabelingRun:
         return tuple(self._collector.lost)
 
     @property
+    def share_faults(self) -> tuple[tuple[str, ...], ...]:
+        """For each share that did not fit what its dealer signed, the parties that may be at fault.
+
+        One of two where the word of one stands against the other's.
+        """
+        return tuple(self._collector.share_faults)
+
+    @property
     def not_heard(self) -> tuple[str, ...]:
         """Parties that were lost at the closing: nobody compared their heads, in seat order."""
         return self._not_heard
@@ -338,7 +347,7 @@ class LabelingRun:
         """What the run cost on the votes that it met. Private: not to be published.
 
         None with noise at the parties: nobody sees the votes that it would be computed from. None
-        after a restart, too: what those of before came to was written nowhere.
+        after a restart, too: the cost of earlier batches is not stored.
         """
         return self._decider.per_instance_cost
 
@@ -367,12 +376,12 @@ class LabelingRun:
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
     ) -> NoisyRelease:
-        """Ask one batch; one exchange, or two where the form survives drop-outs.
+        """Ask one batch; one exchange, or three where the form survives drop-outs.
 
-        With noise at the parties a check opens rows of its own, hence as many exchanges again.
+        With noise at the parties a check opens rows of its own: that doubles the exchanges.
 
         Args:
-            indices: Positions in the pool, none of which was asked before, but in a void batch
+            indices: Positions in the pool, none of which was asked before, except in a void batch
                 whose error said that they may be asked again.
             predictions: For Interactive-GNMax, the student's chances of each class, from released
                 labels and public inputs only; shape (queries, classes). None before there is a
@@ -407,16 +416,15 @@ class LabelingRun:
         self._finder.ask_refusing()
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
-        """Bring the last batch to its end, after `resume`; as many exchanges as that needs.
+        """Finish the open batch after `resume`.
 
         Args:
-            gives_up: Whether an open batch is void: no noise is drawn for it any more. So may what
-                was restored be ended, of which nobody knows what was drawn for it before.
+            gives_up: Whether to void an open batch, with no noise drawn for it any more. Use it
+                after a restore: nobody knows which noise was drawn for the batch before.
 
         Returns:
-            Its release: the stored one if it was stored, since noise is never drawn twice for
-            what may have been seen. None if there is none: no batch was asked, the last one is
-            void, or its plan had not left, so that its queries may be asked again.
+            Release of the last batch, from the store if it is there: noise is never drawn twice for
+            a sum that may have been seen. None if no batch was asked, or the last one is void.
 
         Raises:
             VoidBatchError: as for `ask`.
@@ -458,8 +466,13 @@ class LabelingRun:
             return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
         parties = len(self._round.seats)
         dropouts = parties - self._form.threshold(parties)
-        colluders = self._form.most_colluders(parties) if self._form.survives_dropouts else 1
+        colluders = self._form.most_colluders(parties)
         return {"colluders": colluders, "dropouts": dropouts}
+
+
+def _require(must: str, holds: bool) -> None:
+    if not holds:
+        raise RunDamagedError(f"the journal and the results must fit: {must}", "otherwise")
 
 
 def _require_lost_only(failures: Failures) -> Failures:

@@ -24,10 +24,8 @@ from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from pate_fed.votes import TeacherWeights
-from protocols.additive import AdditiveSum
+from protocols.forms import FORMS as ALL_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.masked import MaskedSum
-from protocols.plain import PlainSum
 from protocols.prg import Keystream, fastest_keystream
 from protocols.secure_sum import SecureSum
 
@@ -35,7 +33,7 @@ KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
 """The faster back end of the expansion on this machine; the bytes are the same with either."""
 
 FORMS: Mapping[str, Callable[[], SecureSum]] = {
-    form.name: partial(form, keystream=KEYSTREAM) for form in (AdditiveSum, MaskedSum, PlainSum)
+    name: partial(form, keystream=KEYSTREAM) for name, form in ALL_FORMS.items()
 }
 """Secure sums that a simulation knows."""
 

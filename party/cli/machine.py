@@ -30,10 +30,8 @@ def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     from party import doctor as checks  # noqa: PLC0415 - keeps --help fast
 
     opened = open_site(site)
-    found, several = (
-        list(checks.examine(opened, checks.Surroundings())),
-        len(opened.memberships) > 1,
-    )
+    found = list(checks.examine(opened, checks.Surroundings()))
+    several = len(opened.memberships) > 1
     code = checks.exit_code(found)
     show(
         output_format,

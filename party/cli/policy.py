@@ -30,6 +30,7 @@ from pate_fed.federation import NoisePlace, PrivacyUnit
 from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES
 from pate_fed.nodes import Format
 from protocols.envelope import SUITES
+from protocols.forms import DEPLOYED_FORMS
 
 _MOST_LETTERS: Final = 200
 
@@ -54,8 +55,9 @@ class Rule:
 RULES: Final[Mapping[str, Rule]] = {
     "least_parties": Rule("fewest hospitals of a run, ours among them", 3),
     "least_checked_peers": Rule("fewest other bodies of a run whose words our people checked", 2),
+    "least_colluders": Rule("fewest hospitals that may help the coordinator to lie, in vain", 1),
     "operator_body": Rule("body that runs the coordinator: its hospitals count as its allies"),
-    "forms": Rule("secure sums that we take part in", choices=("additive", "masked")),
+    "forms": Rule("secure sums that we take part in", choices=tuple(DEPLOYED_FORMS)),
     "suites": Rule("sealing suites that we accept", choices=tuple(sorted(SUITES))),
     "mechanisms": Rule("ways from votes to labels", choices=tuple(DISTRIBUTED_MECHANISM_NAMES)),
     "noise_places": Rule("who may add the noise", choices=get_args(NoisePlace)),

@@ -198,6 +198,9 @@ def _lines_of_node(
             f"Run             {node.run[:16]}: {node.batches_answered} batch(es) answered, "
             f"{node.batches_refused} refused since the start"
         )
+        lines.append(
+            f"Transcript      head {node.transcript_head[:16]}: the same at every hospital"
+        )
     if node.last_refusal:
         lines.append(f"Last refusal    {node.last_refusal}")
     if node.last_fault:

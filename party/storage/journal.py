@@ -1,12 +1,12 @@
-"""A party's journal in its database: what it was told before it acted is there after any crash.
+"""A party's journal in its database: no crash loses an entry.
 
 A call is one transaction, which is on disk when the call returns (rule R4). Nothing is held in
 memory: what a call sees is what was stored.
 
 A y lies in the database, too, so that it and its record come and go together, and so that one lock
 and one file hold all that must not be copied. What is erased is overwritten (`secure_delete`) and
-the write-ahead log is emptied. What that cannot reach is what any erased file leaves: blocks that
-the file system or the disk moved, and copies that somebody made of the file. A y looks uniform
+the write-ahead log is emptied. That cannot reach blocks that the file system or the disk moved, nor
+copies that somebody made of the file. A y looks uniform
 without the keys of its run, which are in memory alone.
 """
 
@@ -27,23 +27,24 @@ from party.errors import (
     StorageDamagedError,
     StorageError,
 )
-from party.journal import Journal, SketchedQueries
+from party.journal import Journal, KnownSketches, SketchedQueries
 from party.storage.engine import PartyDatabase
 from party.storage.schema import (
     ClaimRow,
-    FreedRow,
     JournalRow,
+    PartyRunRow,
     PlanRow,
-    RetryRow,
     SketchRow,
     VectorRow,
     WitnessRow,
 )
-from pate_fed.query_sketches import Sketches, from_bytes, to_bytes
+from pate_fed.query_sketches import from_bytes, to_bytes
 from protocols import wire
 from protocols.errors import KeyReuseError, RestoredJournalError
-from protocols.rounds import RetrySet
+from protocols.rounds import PlanClaim, RunNote, SetBound
+from protocols.rounds.journal import MOST_UNSERVED
 
+_KEY_BYTES = 32
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
 
@@ -82,33 +83,60 @@ class SqlJournal(Journal):
 
     # Plans ------------------------------------------------------------------------------------
 
+    def enter(self, run: RunNote) -> None:
+        """See `RoundJournal.enter`."""
+        with self._transaction() as session:
+            if session.get(PartyRunRow, run.run_id) is None:
+                keys = b"".join(run.keys)
+                session.add(
+                    PartyRunRow(
+                        run_id=run.run_id, coordinator=run.coordinator, form=run.form, keys=keys
+                    )
+                )
+                _count(session)
+
+    def run(self, run_id: bytes) -> RunNote | None:
+        """See `RoundJournal.run`."""
+        with self._transaction() as session:
+            row = session.get(PartyRunRow, run_id)
+        if row is None:
+            return None
+        size = _KEY_BYTES
+        keys = tuple(row.keys[start : start + size] for start in range(0, len(row.keys), size))
+        return RunNote(run_id, row.coordinator, row.form, keys)
+
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
         with self._transaction() as session:
             _require_whole(session)
             plan = _plan(session, plan_digest)
             last = session.scalar(select(func.max(PlanRow.epoch)).where(PlanRow.run_id == run_id))
-            if plan.run_id is not None or plan.is_given_up or epoch <= (last or 0):
+            is_known = plan.epoch is not None or plan.is_abandoned or plan.verdict is not None
+            if is_known or epoch <= (last or 0):
                 raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
             plan.run_id, plan.epoch = run_id, epoch
             _count(session)
 
-    def abandon(self, plan_digest: bytes) -> None:
+    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.abandon`."""
         with self._transaction() as session:
             _require_whole(session)
             plan = _plan(session, plan_digest)
             if plan.is_answered:
                 raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
-            if not plan.is_given_up:
-                _give_up(session, plan)
-                _count(session)
+            if plan.is_abandoned:
+                return
+            _note_unserved(session, plan, run_id)
+            plan.is_abandoned, plan.claim = True, None
+            session.execute(delete(ClaimRow).where(ClaimRow.plan_digest == plan_digest))
+            _count(session)
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         with self._transaction() as session:
             plan = _plan(session, plan_digest)
-            if plan.run_id is None or plan.is_answered or plan.is_given_up:
+            is_over = plan.is_answered or plan.is_abandoned or plan.verdict is not None
+            if plan.epoch is None or is_over:
                 raise KeyReuseError("a plan must be begun and answered once", "not so")
             plan.is_answered = True
             session.add_all(
@@ -132,15 +160,40 @@ class SqlJournal(Journal):
             raise JournalDamagedError("a y must be the one that was kept", "another")
         return tuple(row.frame for row in rows) or None
 
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        """See `RoundJournal.fix_survivors`."""
+    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
+        """See `RoundJournal.decide`."""
         with self._transaction() as session:
+            _require_whole(session)
             plan = _plan(session, plan_digest)
-            is_open = plan.run_id is not None and not plan.is_given_up
-            if not is_open or plan.survivors not in (None, survivors_digest):
-                raise KeyReuseError("a plan must be begun and have one survivor set", "another")
-            if plan.survivors is None:
-                plan.survivors = survivors_digest
+            if plan.verdict not in (None, verdict_digest):
+                raise KeyReuseError("a party must give one verdict on a plan", "another")
+            if plan.verdict is None:
+                _note_unserved(session, plan, run_id)
+                plan.verdict = verdict_digest
+                _count(session)
+
+    def verdict_on(self, plan_digest: bytes) -> bytes:
+        """See `RoundJournal.verdict_on`."""
+        with self._transaction() as session:
+            plan = session.get(PlanRow, plan_digest)
+            return b"" if plan is None or plan.verdict is None else plan.verdict
+
+    def run_of(self, plan_digest: bytes) -> bytes:
+        """See `RoundJournal.run_of`."""
+        with self._transaction() as session:
+            plan = session.get(PlanRow, plan_digest)
+            return b"" if plan is None or plan.run_id is None else plan.run_id
+
+    def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
+        """See `RoundJournal.resolve`."""
+        with self._transaction() as session:
+            _require_whole(session)
+            plan = session.get(PlanRow, plan_digest)
+            if plan is None or plan.claim is None:
+                return
+            known = _claim_of(plan.claim)
+            if not known.is_free and known != known.learning(claim):
+                plan.claim = _claim_bytes(known.learning(claim))
                 _count(session)
 
     def erase(self, plan_digest: bytes) -> None:
@@ -153,104 +206,74 @@ class SqlJournal(Journal):
 
     # Queries ----------------------------------------------------------------------------------
 
-    def claim(
-        self,
-        queries: Sequence[bytes],
-        *,
-        plan_digest: bytes,
-        seats: Collection[bytes] | None = None,
-    ) -> None:
+    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
+        """See `QueryJournal.claims_of`."""
+        with self._transaction() as session:
+            found = {
+                record
+                for part in _parts(list(queries))
+                for record in session.scalars(
+                    select(PlanRow.claim)
+                    .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
+                    .where(ClaimRow.query.in_(part))
+                    .distinct()
+                )
+            }
+        return [_claim_of(record) for record in found if record is not None]
+
+    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """See `QueryJournal.claim`."""
+        self.bound_on(batch.queries)
+        items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
         with self._transaction() as session:
             plan = _plan(session, plan_digest)
-            if plan.is_claiming or plan.is_given_up:
+            if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
                 raise KeyReuseError("a plan must ask its queries once", "one that did")
-            if _any_answered(session, queries, seats=seats):
-                raise KeyReuseError("no query may be answered twice", "one that was")
-            plan.is_claiming = True
+            plan.claim = _claim_bytes(claim)
             session.flush()  # its queries name it
-            _insert(session, insert(ClaimRow), _of_plan(plan_digest, queries))
-            _count(session)
-
-    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        """See `QueryJournal.release`."""
-        with self._transaction() as session:
-            _require_whole(session)
-            plan = session.get(PlanRow, plan_digest)
-            if plan is not None and plan.survivors is not None:
-                raise KeyReuseError(
-                    "queries must be free of shares to be asked again", "revealed ones"
-                )
-            if plan is None or not plan.is_claiming:
-                return
-            claims = select(ClaimRow.query).where(ClaimRow.plan_digest == plan_digest)
-            queries = list(session.scalars(claims))
-            _give_up(session, plan)
-            session.add(
-                RetryRow(
-                    plan_digest=plan_digest,
-                    needed=wire.encode_value(sorted(retry.needed)),
-                    allowed=wire.encode_value(sorted(retry.allowed)),
-                )
-            )
-            session.flush()
-            _insert(session, insert(FreedRow), _of_plan(plan_digest, queries))
-            _count(session)
-
-    def any_answered(
-        self, queries: Sequence[bytes], *, seats: Collection[bytes] | None = None
-    ) -> bool:
-        """See `QueryJournal.any_answered`."""
-        with self._transaction() as session:
-            return _any_answered(session, queries, seats=seats)
-
-    def count(self) -> int:
-        """See `QueryJournal.count`."""
-        with self._transaction() as session:
-            return session.scalar(select(func.count()).select_from(ClaimRow)) or 0
-
-    def keep_sketches(self, batch: SketchedQueries) -> None:
-        """See `QueryJournal.keep_sketches`."""
-        items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
-        rows = [{"query": q, "sketch": data, "is_near": near} for q, data, near in items]
-        with self._transaction() as session:
-            claimed = {
-                query
-                for part in _parts(batch.queries)
-                for query in session.scalars(select(ClaimRow.query).where(ClaimRow.query.in_(part)))
-            }
+            claimed = _claimed_among(session, batch.queries)
             noted = upsert(SketchRow)
-            # What was answered keeps what was noted of it.
             _insert(
                 session,
                 noted.on_conflict_do_update(
                     index_elements=["query"],
                     set_={"sketch": noted.excluded.sketch, "is_near": noted.excluded.is_near},
                 ),
-                (row for row in rows if row["query"] not in claimed),
+                (
+                    {"query": query, "sketch": data, "is_near": near}
+                    for query, data, near in items
+                    if query not in claimed
+                ),
+            )
+            _insert(
+                session,
+                insert(ClaimRow),
+                ({"query": query, "plan_digest": plan_digest} for query in batch.queries),
             )
             _count(session)
 
-    def sketches(self) -> Sketches:
-        """See `QueryJournal.sketches`."""
+    def count(self) -> int:
+        """See `QueryJournal.count`."""
         with self._transaction() as session:
-            kept = (
-                select(SketchRow.sketch)
-                .join(ClaimRow, ClaimRow.query == SketchRow.query)
-                .order_by(SketchRow.number)
-            )
-            return from_bytes(b"".join(session.scalars(kept)))
+            return session.scalar(select(func.count(ClaimRow.query.distinct()))) or 0
 
-    def count_near(self) -> int:
-        """See `QueryJournal.count_near`."""
+    def count_new(self, queries: Sequence[bytes]) -> int:
+        """See `QueryJournal.count_new`."""
         with self._transaction() as session:
-            near = (
-                select(func.count())
-                .select_from(SketchRow)
-                .join(ClaimRow, ClaimRow.query == SketchRow.query)
-                .where(SketchRow.is_near)
-            )
-            return session.scalar(near) or 0
+            return len(set(queries) - _claimed_among(session, queries))
+
+    def known_sketches(self) -> KnownSketches:
+        """See `QueryJournal.known_sketches`."""
+        claimed = select(ClaimRow.query)
+        kept = select(SketchRow.query, SketchRow.sketch, SketchRow.is_near)
+        with self._transaction() as session:
+            rows = session.execute(
+                kept.where(SketchRow.query.in_(claimed)).order_by(SketchRow.number)
+            ).all()
+        sketches = from_bytes(b"".join(row.sketch for row in rows))
+        return KnownSketches(
+            tuple(row.query for row in rows), sketches, sum(row.is_near for row in rows)
+        )
 
     # Other journals ---------------------------------------------------------------------------
 
@@ -312,7 +335,7 @@ class SqlJournal(Journal):
 
 @contextmanager
 def _as_journal() -> Iterator[None]:
-    """A database that fails is, to a node, a journal that fails."""
+    """Raise errors of the database as errors of the journal."""
     try:
         yield
     except StorageDamagedError as error:
@@ -343,47 +366,45 @@ def _plan(session: Session, plan_digest: bytes) -> PlanRow:
     """Return a plan's row; a new one is stored only if the transaction is."""
     row = session.get(PlanRow, plan_digest)
     if row is None:
-        row = PlanRow(
-            plan_digest=plan_digest, is_answered=False, is_given_up=False, is_claiming=False
-        )
+        row = PlanRow(plan_digest=plan_digest, is_answered=False, is_abandoned=False)
         session.add(row)
     return row
 
 
-def _give_up(session: Session, plan: PlanRow) -> None:
-    plan.is_given_up, plan.is_claiming = True, False
-    session.execute(delete(ClaimRow).where(ClaimRow.plan_digest == plan.plan_digest))
+def _note_unserved(session: Session, plan: PlanRow, run_id: bytes) -> None:
+    """Count a plan that was never begun here against its run."""
+    if plan.run_id is not None:
+        return
+    of_run = select(func.count()).select_from(PlanRow).where(PlanRow.run_id == run_id)
+    unserved = session.scalar(of_run.where(PlanRow.epoch.is_(None))) or 0
+    if unserved >= MOST_UNSERVED:
+        raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
+    plan.run_id = run_id
 
 
-def _any_answered(
-    session: Session, queries: Sequence[bytes], *, seats: Collection[bytes] | None
-) -> bool:
-    if len(set(queries)) != len(queries):
-        return True
-    was_freed = session.scalar(select(FreedRow.query).limit(1)) is not None  # of all, seldom any
-    return any(
-        session.scalar(select(ClaimRow.query).where(ClaimRow.query.in_(part)).limit(1)) is not None
-        or (
-            was_freed
-            and any(seats is None or not retry.allows(seats) for retry in _retries(session, part))
-        )
+def _claimed_among(session: Session, queries: Sequence[bytes]) -> set[bytes]:
+    """Return those of some queries that were claimed."""
+    return {
+        query
         for part in _parts(queries)
-    )
+        for query in session.scalars(select(ClaimRow.query).where(ClaimRow.query.in_(part)))
+    }
 
 
-def _retries(session: Session, queries: Sequence[bytes]) -> list[RetrySet]:
-    of_these = select(FreedRow.plan_digest).where(FreedRow.query.in_(queries))
-    rows = session.scalars(select(RetryRow).where(RetryRow.plan_digest.in_(of_these)))
-    return [
-        RetrySet(
-            frozenset(wire.decode_value(row.needed)), frozenset(wire.decode_value(row.allowed))
-        )
-        for row in rows
-    ]
+def _claim_bytes(claim: PlanClaim) -> bytes:
+    bound = claim.openable
+    allowed = None if bound is None or bound.allowed is None else sorted(bound.allowed)
+    openable = None if bound is None else [sorted(bound.needed), allowed]
+    return wire.encode_value([openable, claim.is_free, claim.task, claim.teachers])
 
 
-def _of_plan(plan_digest: bytes, queries: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    return ({"query": query, "plan_digest": plan_digest} for query in queries)
+def _claim_of(record: bytes) -> PlanClaim:
+    openable, is_free, task, teachers = wire.decode_value(record)
+    if openable is None:
+        return PlanClaim(None, is_free, task, teachers)
+    needed, allowed = openable
+    bound = SetBound(frozenset(needed), None if allowed is None else frozenset(allowed))
+    return PlanClaim(bound, is_free, task, teachers)
 
 
 def _insert(session: Session, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:

@@ -31,17 +31,36 @@ class JournalRow(Base):
     halted_at: Mapped[int]
 
 
+class PartyRunRow(Base):
+    """A run that this party agreed to, kept for ever.
+
+    Attributes:
+        run_id: Its id.
+        coordinator: Fingerprint of its coordinator.
+        form: Name of its secure sum.
+        keys: Ed25519 keys of all parties in seat order, one behind the other.
+    """
+
+    __tablename__ = "runs"
+
+    run_id: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    coordinator: Mapped[bytes] = mapped_column(Digest)
+    form: Mapped[str] = mapped_column(String(64))
+    keys: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class PlanRow(Base):
     """A plan, kept for ever.
 
     Attributes:
         plan_digest: Its digest.
-        run_id: Its run; None if it was never begun.
+        run_id: Its run; None while it only claims queries.
         epoch: Its epoch; None if it was never begun.
-        survivors: Digest of its survivor set, once that is fixed.
+        verdict: Digest of this party's verdict on it; None if it gave none.
         is_answered: Whether a y was ever kept for it.
-        is_given_up: Whether it was abandoned or released.
-        is_claiming: Whether its claim of queries stands.
+        is_abandoned: Whether this party promised never to send for it.
+        claim: What is known of the sets that it may open, canonical CBOR; None if it claims no
+            queries.
     """
 
     __tablename__ = "plans"
@@ -49,10 +68,10 @@ class PlanRow(Base):
     plan_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
     run_id: Mapped[bytes | None] = mapped_column(LargeBinary)
     epoch: Mapped[int | None]
-    survivors: Mapped[bytes | None] = mapped_column(LargeBinary)
+    verdict: Mapped[bytes | None] = mapped_column(Digest)
     is_answered: Mapped[bool] = mapped_column(default=False)
-    is_given_up: Mapped[bool] = mapped_column(default=False)
-    is_claiming: Mapped[bool] = mapped_column(default=False)
+    is_abandoned: Mapped[bool] = mapped_column(default=False)
+    claim: Mapped[bytes | None] = mapped_column(LargeBinary)
 
     __table_args__ = (Index("ix_plans_run_id_epoch", "run_id", "epoch"),)
 
@@ -78,47 +97,19 @@ class VectorRow(Base):
 
 
 class ClaimRow(Base):
-    """A query that was claimed, and is not free.
+    """A query that a plan asked; one that was freed has a row for each plan that asked it.
 
     Attributes:
         query: Its digest.
-        plan_digest: The plan that claimed it.
+        plan_digest: The plan.
     """
 
     __tablename__ = "claims"
 
     query: Mapped[bytes] = mapped_column(Digest, primary_key=True)
-    plan_digest: Mapped[bytes] = mapped_column(ForeignKey("plans.plan_digest"), index=True)
-
-
-class RetryRow(Base):
-    """Who may be asked the queries of a void plan again, in canonical CBOR.
-
-    Attributes:
-        plan_digest: The plan.
-        needed: Fingerprints of parties that must all take part.
-        allowed: Fingerprints of parties that may.
-    """
-
-    __tablename__ = "retries"
-
-    plan_digest: Mapped[bytes] = mapped_column(ForeignKey("plans.plan_digest"), primary_key=True)
-    needed: Mapped[bytes] = mapped_column(LargeBinary)
-    allowed: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class FreedRow(Base):
-    """A query that a void plan freed, for those whom `RetryRow` names.
-
-    Attributes:
-        query: Its digest.
-        plan_digest: The plan.
-    """
-
-    __tablename__ = "freed"
-
-    query: Mapped[bytes] = mapped_column(Digest, primary_key=True)
-    plan_digest: Mapped[bytes] = mapped_column(ForeignKey("retries.plan_digest"), primary_key=True)
+    plan_digest: Mapped[bytes] = mapped_column(
+        ForeignKey("plans.plan_digest"), primary_key=True, index=True
+    )
 
 
 class SketchRow(Base):

@@ -1,17 +1,18 @@
 """The two ends of a run as state machines without I/O: frames in, frames out.
 
-`states` has the tables, `party` and `coordinator` the two ends, `journal` and `coordinator_journal`
-what each must remember across a restart; `replay` reads the coordinator's back, `retry` says who
-may be asked again after a void batch, `blame` how it is found out who spoiled a row.
+One file per phase, with both ends beside each other: `setup`, `batch`, `opening`, `blame`,
+`closing`. `party` and `coordinator` are the two ends, `states` has their tables. `journal` and
+`coordinator_journal` are what each must remember across a restart; `history` says how each step
+changes a run. `bounds` says which sets of parties may be opened for a query that was asked before.
 """
 
+from protocols.rounds.batch import SettledPlan
 from protocols.rounds.blame import Blame
+from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound, bound_on
 from protocols.rounds.coordinator import CoordinatorRound
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
-from protocols.rounds.journal import RoundJournal
+from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.rounds.party import PartyRound, Received
-from protocols.rounds.replay import SettledPlan
-from protocols.rounds.retry import RetrySet
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
     PARTY_TRANSITIONS,
@@ -20,6 +21,7 @@ from protocols.rounds.states import (
 )
 
 __all__ = [
+    "ANY_SET",
     "COORDINATOR_TRANSITIONS",
     "PARTY_TRANSITIONS",
     "Blame",
@@ -29,8 +31,11 @@ __all__ = [
     "MemoryCoordinatorJournal",
     "PartyRound",
     "PartyState",
+    "PlanClaim",
     "Received",
-    "RetrySet",
     "RoundJournal",
+    "RunNote",
+    "SetBound",
     "SettledPlan",
+    "bound_on",
 ]

@@ -10,13 +10,13 @@ from the request.
 
 What is found. Both ends of a pair state the same sum, or one of them lies: the pair is named. A
 party whose y does not come to its quota under its own statement is named alone; an honest one never
-is. Whoever is asked and does not state is named, too. If all state, somebody is named whenever the
-row of the sum is wrong: where all pairs agree the sums cancel, so that some party's own row is off.
+is. A party that is asked and states nothing is named, too. If all state, somebody is named whenever
+the row of the sum is wrong: where all pairs agree the sums cancel, so some party's own row is off.
 Lies that keep the row of the sum right (within one party's row, or of two parties that make up for
 one another) void nothing and are not found.
 
-The coordinator keeps sums of rows of y, not y itself: they are a function of what it received, and
-who steals them together with every key learns quotas, where y would open votes.
+The coordinator keeps row sums of each y, not y itself. A thief of the row sums and all keys learns
+quotas. A thief of the y's and all keys would learn votes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Blame:
     Attributes:
         parties: Whose y does not come to its quota under what it stated: each of them cheated.
         pairs: Two ends that state different sums of their stream: at least one of them cheated.
-        silent: Who was asked, and stated nothing.
+        silent: Parties that were asked and stated nothing.
     """
 
     parties: tuple[bytes, ...] = ()
@@ -250,7 +250,7 @@ class BlameCase:
         *,
         quota: int,
     ) -> bool:
-        """Tell whether a party's y fits what it stated, and that what was opened."""
+        """Tell whether a party's y fits its statement, and its statement the opened streams."""
         # A sum that nobody else knows could hide any lie: self masks are opened, or there are none.
         if sums[seat] != known.get((seat, seat), 0):
             return False

@@ -1,10 +1,10 @@
-"""What a settlement says of a party's part in a sum: everything that the party signed for it.
+"""A party's entry in a settlement: the digest of everything that it signed for a plan.
 
 The settlement goes into the transcript, so what is bound here is, too (rule R8). In the additive
 form a party signs its y and nothing else, and its entry is the digest of that y: there is nothing
 to bind it to. In a form that survives drop-outs the entry binds y to the dealing that went with it
-and to the shares that the party revealed: else two parties could agree on every y and yet remember
-two openings of one sum.
+and to the shares that the party revealed. Otherwise two parties could agree on every y and yet
+remember two openings of one sum.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Contribution:
 
 
 def entry_of(contribution: Contribution | None) -> bytes:
-    """Return a seat's entry in a settlement: empty for a party that is not in the sum."""
+    """Return a seat's entry in a settlement; empty for a party that is not in the sum."""
     return b"" if contribution is None else contribution.digest
 
 
-def opening_digest(survivors_digest: bytes, dealing_digests: Sequence[bytes]) -> bytes:
-    """Digest of what a holder opens shares for: a survivor set, and by what its dealers are held.
+def opening_digest(verdict_digest: bytes, dealing_digests: Sequence[bytes]) -> bytes:
+    """Digest of an opening: the certified verdict and the dealings that its shares must fit.
 
     Args:
-        survivors_digest: Digest of the `SurvivorSet`.
+        verdict_digest: Digest of the `Verdict`.
         dealing_digests: Digest of each survivor's `Dealing`, in seat order.
     """
-    return wire.digest_of_values("opening", [survivors_digest, list(dealing_digests)])
+    return wire.digest_of_values("opening", [verdict_digest, list(dealing_digests)])

@@ -1,13 +1,9 @@
-"""The coordinator's end of a run.
+"""The coordinator's end of a run: relays what it cannot read, and adds y's as they come.
 
-It relays what it cannot read, and adds y's as they come: no party's vector is ever held, only the
-running total, which is uniform until the last y is in, or, where the form survives drop-outs, until
-enough survivors have revealed what is left in it.
-
-Each step is in its journal before the frame that follows from it leaves, so a coordinator that was
-killed goes on (`CoordinatorRound.resumed`) with the very same bytes: an open plan is sent again and
-the same y's come again, a survivor set that was fixed stays as it was, and a sum that was opened
-has to be opened from the same y's.
+The phases themselves are next door: `setup`, `batch`, `opening`, `blame`, `closing`. Each step is
+in the journal before the frame that follows from it leaves, so a coordinator that was killed goes
+on (`CoordinatorRound.resumed`) with the very same bytes: it sends an open plan again and gets the
+same y's, a proposal stays as it was, and a sum that was opened opens from the same y's only.
 """
 
 from __future__ import annotations
@@ -19,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE, require_key_of, require_suite
+from protocols.envelope import DEFAULT_SUITE, require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
     LateMessageError,
     RefusedError,
     RemoteProtocolError,
-    SuiteError,
     TooFewSharesError,
     UnexpectedMessageError,
     UnknownPeerError,
@@ -46,39 +41,43 @@ from protocols.messages import (
     MaskedVector,
     Message,
     Plan,
+    Proposal,
     Ready,
     Refusal,
     Reveal,
     RunOffer,
     RunRecord,
     Settlement,
-    SetupClosing,
     ShareBundle,
     StreamSums,
-    SurvivorSet,
+    Verdict,
+    VerdictMacs,
 )
-from protocols.ring import Words
+from protocols.rounds.batch import SettledPlan, Tally
 from protocols.rounds.blame import Blame, BlameCase, require_rows
-from protocols.rounds.contribution import Contribution, entry_of
+from protocols.rounds.closing import require_enough_heads, require_head
+from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import (
     CoordinatorJournal,
     HeadsCollected,
     MemoryCoordinatorJournal,
+    PlanCertified,
     PlanOpened,
+    PlanProposed,
     PlanSettled,
     RunClosed,
     RunFinished,
     SetupFinished,
+    Step,
     SumOpened,
-    SurvivorsFixed,
 )
-from protocols.rounds.opening import ShareFault, SumOpening
-from protocols.rounds.party import ROLE_PARTY, least_heads, setup_digest
-from protocols.rounds.replay import RememberedRun, SettledPlan, replay
+from protocols.rounds.history import OpenPlan, RunHistory, StepRules, heads_record
+from protocols.rounds.opening import ShareFault
+from protocols.rounds.setup import CoordinatorSetup, require_run, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
-from protocols.signed_transcript import HeadSignature, HeadsRecord, transcript_lines
-from protocols.transcript import EntrySignature, Transcript
+from protocols.signed_transcript import transcript_lines
+from protocols.transcript import Transcript
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
@@ -95,7 +94,7 @@ class CoordinatorRound:
         expires_at: Unix time after which the run is over, in seconds.
         simulated: Whether the run is a simulation.
         suite: Name of the sealing suite, the same for all parties.
-        known_statements: What `statements` gave after an earlier run.
+        known_statements: `statements` of an earlier run.
         journal: Memory across restarts, an empty one; in memory alone if None.
 
     Raises:
@@ -122,34 +121,6 @@ class CoordinatorRound:
         self._journal = MemoryCoordinatorJournal() if journal is None else journal
         if self._journal.steps():
             raise WrongStateError("a run must begin with an empty journal", "one with steps")
-        self._identity = identity
-        self._form = form
-        self._parties = dict(parties)
-        self._seats = tuple(sorted(parties))
-        self._state = CoordinatorState.OFFERED
-        self._transcript = Transcript()
-        self._received: dict[bytes, Signed | None] = {}
-        self._answered: dict[tuple[type[Message], bytes, object], bytes] = {}
-        self._run_id = b""
-        self._epoch = 0
-        self._plan: Signed | None = None
-        self._total: Words | None = None
-        self._vectors: dict[bytes, bytes] = {}
-        self._declined: dict[bytes, bytes] = {}
-        self._opening: SumOpening | None = None
-        self._survivor_set: Signed | None = None
-        self._case: BlameCase | None = None
-        self._row_request = b""
-        self._fixed: dict[bytes, Contribution] = {}
-        self._opened: dict[bytes, Contribution] = {}
-        self._settled: list[SettledPlan] = []
-        self._record: Signed | None = None
-        self._closing = b""
-        self._head_frames: tuple[bytes, ...] = ()
-        self._statements = {
-            party: wire.decode(frame) for party, frame in (known_statements or {}).items()
-        }
-        self._heads: list[HeadsRecord] = []
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
@@ -159,7 +130,35 @@ class CoordinatorRound:
             expires_at=expires_at,
             simulated=simulated,
         )
-        self._offer = wire.sign(offer, identity)
+        self._prepare(identity, form, parties)
+        self._state = CoordinatorState.OFFERED
+        self._setup = CoordinatorSetup(
+            identity=identity, parties=self._parties, offer=wire.sign(offer, identity)
+        )
+        self._statements = {
+            party: wire.decode(frame) for party, frame in (known_statements or {}).items()
+        }
+
+    def _prepare(
+        self,
+        identity: SigningIdentity,
+        form: SecureSum,
+        parties: Mapping[bytes, PublicIdentity],
+    ) -> None:
+        self._identity = identity
+        self._form = form
+        self._parties = {seat: parties[seat] for seat in sorted(parties)}
+        self._seats = tuple(self._parties)
+        self._rules = StepRules(identity.public, self._parties, form)
+        self._run: RunHistory | None = None
+        self._transcript = Transcript()  # before there is a history
+        self._awaited: tuple[bytes, ...] = self._seats
+        self._received: dict[bytes, Signed | None] = {}
+        self._answered: dict[tuple[type[Message], bytes, object], bytes] = {}
+        self._tally: Tally | None = None
+        self._case: BlameCase | None = None
+        self._row_request = b""
+        self._share_faults: tuple[ShareFault, ...] = ()
 
     @classmethod
     def resumed(
@@ -176,41 +175,25 @@ class CoordinatorRound:
             identity: The coordinator's identity.
             form: Secure sum of the run.
             parties: Pinned parties by fingerprint: all that take part.
-            journal: What the run's steps were written to; more will be.
+            journal: Where the run's steps were written, and more will be.
 
         Raises:
             UnfinishedSetupError: the run was not set up: it is given up.
             BrokenJournalError: a step does not follow, or the run is of others.
         """
-        steps = journal.steps()
-        known = replay(steps, coordinator=identity.public, parties=parties, form=form)
-        offer = wire.expect(known.offer, RunOffer)
-        run = cls(
-            identity=identity,
-            form=form,
-            parties=parties,
-            nonce=offer.nonce,
-            expires_at=offer.expires_at,
-            simulated=offer.simulated,
-            suite=offer.suite,
-        )
+        run = cls.__new__(cls)
+        run._prepare(identity, form, parties)
         run._journal = journal
-        run._remember(known)
-        return run
-
-    def _remember(self, known: RememberedRun) -> None:
-        self._offer, self._record = known.offer, known.record
-        self._run_id = known.record.digest
-        self._state = known.state
-        self._transcript, self._heads = known.transcript, list(known.heads)
-        self._statements = dict(known.statements)
-        self._epoch = known.epoch
-        self._settled = list(known.settled)
-        self._closing, self._head_frames = known.closing, known.head_frames
+        known = run._rules.replay(journal.steps())
+        run._run, run._state = known, known.state
+        run._setup = CoordinatorSetup(identity=identity, parties=run._parties, offer=known.offer)
+        run._setup.record = known.record
+        run._statements = dict(known.statements)
         if known.plan is not None:
-            self._collect(known.plan)
-            self._survivor_set = known.survivor_set
-            self._fixed, self._opened = dict(known.fixed), dict(known.opened)
+            run._collect(known.plan)
+        elif known.state is CoordinatorState.COMPARING:
+            run._awaited = run.heads_compared
+        return run
 
     # What others may know ---------------------------------------------------------------------
 
@@ -227,12 +210,12 @@ class CoordinatorRound:
     @property
     def run_id(self) -> bytes:
         """Digest of the run record; empty before it was made."""
-        return self._run_id
+        return b"" if self._setup.record is None else self._setup.record.digest
 
     @property
     def has_open_plan(self) -> bool:
         """Whether a plan waits to be settled."""
-        return self._plan is not None
+        return self._run is not None and self._run.plan is not None
 
     @property
     def plan_digest(self) -> bytes:
@@ -241,16 +224,7 @@ class CoordinatorRound:
         Raises:
             WrongStateError: none is open.
         """
-        return self._open_plan().digest
-
-    @property
-    def phase(self) -> int:
-        """Phase of the open plan.
-
-        Raises:
-            WrongStateError: none is open.
-        """
-        return wire.expect(self._open_plan(), Plan).phase
+        return self._open_plan.signed.digest
 
     @property
     def open_plan(self) -> Plan:
@@ -259,7 +233,16 @@ class CoordinatorRound:
         Raises:
             WrongStateError: none is open.
         """
-        return wire.expect(self._open_plan(), Plan)
+        return self._open_plan.plan
+
+    @property
+    def phase(self) -> int:
+        """Phase of the open plan.
+
+        Raises:
+            WrongStateError: none is open.
+        """
+        return self.open_plan.phase
 
     @property
     def plan_frame(self) -> bytes:
@@ -268,12 +251,12 @@ class CoordinatorRound:
         Raises:
             WrongStateError: none is open.
         """
-        return self._open_plan().frame
+        return self._open_plan.signed.frame
 
     @property
     def was_opened(self) -> bool:
         """Whether the sum of the open plan was opened, perhaps before a restart."""
-        return bool(self._opened)
+        return self.has_open_plan and bool(self._open_plan.opened)
 
     @property
     def run_record(self) -> RunRecord:
@@ -282,41 +265,38 @@ class CoordinatorRound:
         Raises:
             WrongStateError: it was not made yet.
         """
-        if self._record is None:
-            raise WrongStateError("a run must be recorded", self._state.value)
-        return wire.expect(self._record, RunRecord)
+        return wire.expect(self._setup.known_record, RunRecord)
 
     @property
     def record_frame(self) -> bytes:
         """Frame of the run record; empty before it was made."""
-        return b"" if self._record is None else self._record.frame
+        return b"" if self._setup.record is None else self._setup.record.frame
 
     @property
     def settled(self) -> tuple[SettledPlan, ...]:
         """Every settled plan, in order."""
-        return tuple(self._settled)
+        return () if self._run is None else self._run.settled
 
     @property
     def closing_frame(self) -> bytes:
         """Frame that ended the run, the same as often as it is sent; empty before it."""
-        return self._closing
+        return b"" if self._run is None else self._run.closing
 
     @property
     def heads_frame(self) -> bytes:
         """Frame of all parties' heads, the same as often as it is sent; empty before it."""
-        if not self._head_frames:
-            return b""
-        return wire.contain(HeadBundle(self._run_id, self._head_frames))
+        frames = () if self._run is None else self._run.head_frames
+        return wire.contain(HeadBundle(self.run_id, frames)) if frames else b""
 
     def unheard(self, party: bytes) -> list[bytes]:
         """Return the settlements that a party may not have heard of, oldest first.
 
-        Who sent a y knew the history before its plan: whatever was settled from there on may be
-        news. One that comes twice changes nothing.
+        A party that sent a y knew all settlements before that plan. Later ones may be news to it.
+        A settlement that comes twice changes nothing.
         """
         seat = self._seats.index(party)
         frames: list[bytes] = []
-        for each in reversed(self._settled):
+        for each in reversed(self.settled):
             frames.insert(0, each.frame)
             if each.settlement.contributions[seat]:
                 break
@@ -325,7 +305,7 @@ class CoordinatorRound:
     @property
     def transcript(self) -> Transcript:
         """Chain of this run."""
-        return self._transcript
+        return self._transcript if self._run is None else self._run.transcript
 
     @property
     def statements(self) -> dict[bytes, bytes]:
@@ -338,53 +318,63 @@ class CoordinatorRound:
     @property
     def missing(self) -> tuple[bytes, ...]:
         """Parties whose message of this stage has not come, in seat order."""
-        awaited = self.heads_compared or self._seats
-        if self._state is CoordinatorState.BLAMING:
-            awaited = self._known_case().asked
-        elif self._survivor_set is not None:
-            awaited = wire.expect(self._survivor_set, SurvivorSet).survivors
-        return tuple(seat for seat in awaited if seat not in self._received)
+        return tuple(seat for seat in self._awaited if seat not in self._received)
 
     @property
     def survivors(self) -> tuple[bytes, ...]:
         """Parties whose y's are in the total of the open plan, in seat order."""
-        return tuple(seat for seat in self._seats if seat in self._vectors)
+        return () if self._tally is None else self._tally.senders
 
     @property
     def most_share_bytes(self) -> int:
         """Most bytes that a party sends beside its y, or reveals; 0 where no plan needs it."""
-        return 0 if self._opening is None else self._opening.most_bytes
+        shares = None if self._tally is None else self._tally.shares
+        return 0 if shares is None else shares.most_bytes
 
     @property
     def share_faults(self) -> tuple[ShareFault, ...]:
-        """Shares of the open plan that were dropped, and who is named."""
-        return () if self._opening is None else self._opening.faults
+        """Shares of the open or the last settled plan that were dropped, and who is named."""
+        shares = None if self._tally is None else self._tally.shares
+        return self._share_faults if shares is None else shares.faults
 
     @property
     def nothing_was_shared(self) -> bool:
         """Whether every party signed a refusal of the open plan, and none sent a y."""
-        was_answered = self._vectors or self._opened or self._survivor_set is not None
-        return not was_answered and set(self._declined) == set(self._seats)
+        tally = self._known_tally
+        was_answered = tally.senders or self.was_opened or self._open_plan.proposal is not None
+        return not was_answered and set(tally.declined) == set(self._seats)
 
     @property
-    def declined(self) -> tuple[bytes, ...]:
-        """Parties that signed that they will never send for the open plan, in seat order."""
-        return tuple(seat for seat in self._seats if seat in self._declined)
+    def may_open(self) -> bool:
+        """Whether the open plan's sum may open yet: nobody was asked to close it."""
+        return self.has_open_plan and self._open_plan.closing is None
 
     @property
-    def survivors_are_fixed(self) -> bool:
-        """Whether shares of the open plan may have been revealed, perhaps before a restart."""
-        return self._survivor_set is not None
+    def heard(self) -> int:
+        """Parties whose message of this stage has come."""
+        return len(self._awaited) - len(self.missing)
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether enough parties agreed to open a set: then the open plan is never closed."""
+        return bool(self._open_plan.certificate) and not self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is certified that the open plan never opens."""
+        certificate = self._open_plan.certified
+        return certificate is not None and not certificate.survivors
 
     @property
     def traces_rows(self) -> bool:
-        """Whether it can be found out who spoiled a row of the last plan: not after a restart."""
+        """Whether a spoiled row of the last plan can be traced; False after a restart."""
         return self._case is not None
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
         """Parties that signed the last head of this run, in seat order; none before `compare`."""
-        heads = zip(self._seats, self._head_frames, strict=bool(self._head_frames))
+        frames = () if self._run is None else self._run.head_frames
+        heads = zip(self._seats, frames, strict=bool(frames))
         return tuple(seat for seat, frame in heads if frame)
 
     # Messages ---------------------------------------------------------------------------------
@@ -396,7 +386,7 @@ class CoordinatorRound:
 
         Args:
             frame: Bytes as they came.
-            peer: Fingerprint of the party that they came from, where that is known already.
+            peer: Fingerprint of the party that sent them, where that is known already.
 
         Returns:
             Fingerprint of the party that signed it.
@@ -406,7 +396,7 @@ class CoordinatorRound:
                 not allowed in this state or contradicts an earlier one; `peer` of the error
                 names the party, and nothing changed.
             RefusedError: the party refused.
-            LateMessageError: an answer to a plan that is settled, or whose survivors are fixed.
+            LateMessageError: an answer to a plan that is settled, or to an exchange that is over.
         """
         try:
             self._require_size(frame)
@@ -435,37 +425,34 @@ class CoordinatorRound:
         self._require_in_time(message)
         state = next_state(COORDINATOR_TRANSITIONS, self._state, message)
         if sender not in self.missing:
-            # Else a party could answer an exchange that has not begun, and end it for all.
+            # Otherwise a party could answer an exchange that has not begun, and end it for all.
             raise UnexpectedMessageError("a party must speak once in each exchange", "more")
         self._check(signed, sender)
-        if isinstance(message, ShareBundle):  # goes in front of y, which ends the exchange
-            self._answered[key] = signed.digest
+        self._answered[key] = signed.digest
+        if isinstance(message, ShareBundle | VerdictMacs):  # in front of what ends the exchange
             return sender
         # A y was added to the total: the vector itself is not held.
         self._received[sender] = None if isinstance(message, MaskedVector) else signed
-        self._answered[key] = signed.digest
         self._note_counter(signed, sender)
         if not self.missing:
-            self._note_heads()
-            self._note_stage(state)
-            self._state = state
+            self._end_stage(state)
         return sender
 
     def recognize(self, frame: bytes) -> bytes:
-        """Tell which party answered the run record that was sent once more; changes nothing.
+        """Tell which party answered a run record that was sent again; changes nothing.
 
-        A party that is still in the run answers as it did, any other refuses: either is signed.
+        A party that is still in the run repeats its answer. Any other party refuses. Both sign.
 
         Returns:
             The party's fingerprint.
 
         Raises:
-            RemoteProtocolError: nobody's answer, or one to something else.
+            RemoteProtocolError: it is no party's answer to a run record.
         """
         signed = wire.decode(frame)
         match signed.message:
             case EnvelopeBundle(run_id=run_id, envelopes=envelopes) if envelopes:
-                self._require_run(run_id)
+                require_run(run_id, self.run_id)
                 signed = wire.decode(envelopes[0])
                 sender = wire.expect(signed, Envelope).sender
             case Refusal():
@@ -484,9 +471,9 @@ class CoordinatorRound:
         match message:
             case KeyStatement():
                 sender = PublicIdentity(message.identity_key).fingerprint
-            case EnvelopeBundle() | ShareBundle():
+            case EnvelopeBundle() | ShareBundle() | Verdict() | VerdictMacs():
                 if peer is None:
-                    raise UnknownPeerError("a bundle's sender must be known", "none")
+                    raise UnknownPeerError("the sender of this message must be known", "none")
                 sender = peer
             case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal() | StreamSums():
                 sender = message.sender
@@ -502,30 +489,61 @@ class CoordinatorRound:
 
     def _check(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
-        if isinstance(message, ShareBundle | Reveal | StreamSums):
-            self._check_keys(signed, sender)
-            return
         match message:
-            case KeyStatement():
-                self._check_statement(message, sender)
-            case EnvelopeBundle():
-                self._check_bundle(message, sender)
-            case Confirmations():
-                self._require_run(message.run_id)
-                if len(message.macs) != len(self._seats) - 1:
-                    raise UnexpectedMessageError("one MAC must be for each peer", "others")
-            case Ready():
-                self._require_run(message.run_id)
-                if message.stage != _READY_STAGES[self._state]:
-                    raise UnexpectedMessageError("a party must be ready with this stage", "another")
-                self._require_head(message.head)
-            case MaskedVector():
-                self._add(signed, message)
             case Refusal():
                 self._note_refusal(signed, message)
                 raise RefusedError(message.reason, peer=sender.hex())
+            case Verdict() | VerdictMacs():
+                self._check_verdict(signed, sender)
+            case MaskedVector() | ShareBundle() | Reveal() | StreamSums():
+                self._check_answer(signed, sender)
+            case _:
+                self._check_statement(message, sender)
+
+    def _check_statement(self, message: Message, sender: bytes) -> None:
+        """Check a message of the setup or the closing."""
+        match message:
+            case KeyStatement():
+                counter = self._counter_of(sender)
+                self._setup.check_statement(message, sender, least_counter=counter)
+            case EnvelopeBundle():
+                self._setup.check_bundle(message, sender)
+            case Confirmations():
+                self._setup.check_confirmations(message)
+            case Ready():
+                require_run(message.run_id, self.run_id)
+                if message.stage != _READY_STAGES[self._state]:
+                    raise UnexpectedMessageError("a party must be ready with this stage", "another")
+                if message.head != self.transcript.head:
+                    raise HistoryError("a party must remember the same run", "another head")
             case HeadStatement():
-                self._check_head(message)
+                head, epoch = self.transcript.head, self._known_run.epoch
+                require_head(message, run_id=self.run_id, head=head, epoch=epoch)
+            case _:
+                raise AssertionError(type(message).__name__)
+
+    def _check_verdict(self, signed: Signed, sender: bytes) -> None:
+        ballots = self._known_tally.ballots
+        if isinstance(signed.message, VerdictMacs):
+            ballots.take_macs(signed.message, sender)
+        else:
+            ballots.take(signed, sender)
+
+    def _check_answer(self, signed: Signed, sender: bytes) -> None:
+        """Check a message of a batch, and keep it."""
+        message = signed.message
+        match message:
+            case MaskedVector():
+                self._known_tally.add(signed, before=self._signed_before(sender))
+            case ShareBundle():
+                before = self._signed_before(sender)
+                self._known_tally.take_shares(message, sender=sender, before=before)
+            case Reveal():
+                shares = self._known_tally.shares
+                assert shares is not None
+                shares.take_reveal(signed)
+            case StreamSums():
+                self._known_case.take(message)
             case _:
                 raise AssertionError(type(message).__name__)
 
@@ -534,95 +552,14 @@ class CoordinatorRound:
         # A party that has lost the run cannot name it.
         if self._state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
             self._require_current(refusal.subject)
-        if self._plan is not None and refusal.subject == self._plan.digest:
-            self._declined[refusal.sender] = signed.frame
+        if self.has_open_plan and refusal.subject == self.plan_digest:
+            self._known_tally.note_refusal(refusal, signed.frame)
 
-    def _check_head(self, statement: HeadStatement) -> None:
-        self._require_run(statement.run_id)
-        self._require_head(statement.head)
-        if statement.epoch != self._epoch:
-            raise HistoryError("the epoch must be the run's", statement.epoch)
-
-    def _check_statement(self, statement: KeyStatement, sender: bytes) -> None:
-        offer = wire.expect(self._offer, RunOffer)
-        if (
-            statement.offer_digest != self._offer.digest
-            or statement.role != ROLE_PARTY
-            or statement.expires_at != offer.expires_at
-        ):
-            raise UnexpectedMessageError("a key statement must be for this offer", "another")
-        try:
-            require_key_of(offer.suite, statement.sealing_key)
-        except SuiteError as error:
-            raise error.from_peer(sender.hex()) from error
-        if statement.journal_counter < self._counter_of(sender):
-            raise HistoryError(
-                "a party's journal must not be older than what it signed",
-                "an older one",
-                peer=sender.hex(),
-            )
-
-    def _check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
-        self._require_run(bundle.run_id)
-        receivers = []
-        for frame in bundle.envelopes:
-            signed = wire.decode(frame)
-            envelope = wire.expect(signed, Envelope)
-            # So that a receiver who meets a bad signature knows that it was not relayed in faith.
-            signed.verify(self._parties[sender])
-            if envelope.sender != sender or envelope.run_id != self._run_id:
-                raise UnexpectedMessageError("an envelope must be its sender's, of this run", "no")
-            receivers.append(envelope.receiver)
-        if receivers != [seat for seat in self._seats if seat != sender]:
-            raise UnexpectedMessageError("one envelope must be for each peer", "others")
-
-    def _add(self, signed: Signed, vector: MaskedVector) -> None:
-        plan = self._open_plan()
-        if vector.plan_digest != plan.digest:
-            raise UnexpectedMessageError("a vector must be for the open plan", "another")
-        if vector.sender in self._declined:
-            raise ConflictingMessageError("who refused a plan must send no vector", "one")
-        added = self._signed_before(vector.sender)
-        if added is not None and added.vector != signed.digest:
-            raise ConflictingMessageError(
-                "a y must be the one that was added before", "another", peer=vector.sender.hex()
-            )
-        if self._opening is not None and not self._opening.has_dealt(vector.sender):
-            raise UnexpectedMessageError("shares must come before a vector", "none")
-        if len(vector.body) != self._y_bytes:
-            raise WrongLengthError(f"y must have {self._y_bytes} bytes", len(vector.body))
-        assert self._total is not None
-        words = self._form.ring.from_bytes(vector.body)
-        self._form.merge(self._total, words)
-        if self._case is not None:
-            self._case.add(vector.sender, words)
-        self._vectors[vector.sender] = signed.digest
-
-    def _check_keys(self, signed: Signed, sender: bytes) -> None:
-        message = signed.message
-        if isinstance(message, StreamSums):
-            self._known_case().take(message)
-            return
-        if self._opening is None:
-            raise UnexpectedMessageError("this form must have no shares", "some")
-        match message:
-            case ShareBundle():
-                identity = self._parties[sender]
-                added = self._signed_before(sender)
-                self._opening.take_dealing(
-                    message,
-                    sender=sender,
-                    identity=identity,
-                    known_digest=b"" if added is None else added.dealing,
-                )
-            case Reveal():
-                self._opening.take_reveal(signed)
-
-    # Calls ------------------------------------------------------------------------------------
+    # The setup --------------------------------------------------------------------------------
 
     def offer(self) -> bytes:
         """Return the frame that offers the run, for every party."""
-        return self._offer.frame
+        return self._setup.offer.frame
 
     def record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
         """Fix the run and return its record, for every party.
@@ -633,64 +570,26 @@ class CoordinatorRound:
             dropouts: Parties that may be lost.
         """
         self._require(CoordinatorState.RECORDED)
-        statements = self._collected()
-        offer = wire.expect(self._offer, RunOffer)
-        record = RunRecord(
-            offer_digest=self._offer.digest,
-            coordinator=self._identity.fingerprint,
-            statements=tuple(statement.frame for statement in statements),
-            form=offer.form,
-            ring_bits=offer.ring_bits,
-            suite=offer.suite,
-            threshold=len(self._seats) - dropouts,
-            colluders=colluders,
-            dropouts=dropouts,
-            expires_at=offer.expires_at,
-            simulated=offer.simulated,
-            terms=terms,
+        signed = self._setup.make_record(
+            self._collected(), terms=terms, colluders=colluders, dropouts=dropouts
         )
-        signed = wire.sign(record, self._identity)
-        self._run_id = signed.digest
-        self._record = signed
-        self._append("run record", signed)
+        self._transcript = self._transcript.append("run record", signed.digest)
         return signed.frame
 
     def deliver(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with the envelopes addressed to it."""
         self._require(CoordinatorState.DELIVERED)
-        boxes: dict[bytes, list[bytes]] = {seat: [] for seat in self._seats}
-        for seat, signed in zip(self._seats, self._collected(), strict=True):
-            bundle = wire.expect(signed, EnvelopeBundle)
-            peers = [peer for peer in self._seats if peer != seat]
-            for receiver, frame in zip(peers, bundle.envelopes, strict=True):
-                boxes[receiver].append(frame)
-        return {
-            seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box)))
-            for seat, box in boxes.items()
-        }
+        return self._setup.deliver(self._collected())
 
     def close_setup(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with its peers' confirmations."""
         self._require(CoordinatorState.CONFIRMED)
-        collected = self._collected()
-        confirmations = [wire.expect(signed, Confirmations) for signed in collected]
-        digests = tuple(signed.digest for signed in collected)
-        frames = {}
-        for place, seat in enumerate(self._seats):
-            # A sender's MACs leave its own seat out, so later seats stand one place earlier.
-            macs = tuple(
-                message.macs[place - (sender_place < place)]
-                for sender_place, message in enumerate(confirmations)
-                if sender_place != place
-            )
-            closing = SetupClosing(self._run_id, macs, digests)
-            frames[seat] = wire.sign(closing, self._identity).frame
-        signatures = tuple(
-            EntrySignature(seat, signed.digest, signed.signature)
-            for seat, signed in zip(self._seats, collected, strict=True)
-        )
-        self._transcript = self._transcript.append("setup", setup_digest(digests), signatures)
+        frames = self._setup.close(self._collected())
+        digests = tuple(each.digest for each in self._setup.confirmations)
+        self._transcript = self._transcript.append("setup", setup_digest(digests))
         return frames
+
+    # A batch ----------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -712,7 +611,7 @@ class CoordinatorRound:
             expires_at: Unix time after which nobody sends for it.
             terms: What is asked.
             phase: Which vector of this attempt, from 0; each is a plan of its own.
-            row_words: Words of a row, if it is to be found out who spoils one; 0 if not.
+            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
 
         Raises:
             WrongStateError: the last plan is not settled, or rows do not fill the vector.
@@ -721,100 +620,152 @@ class CoordinatorRound:
         if row_words:
             require_rows(words, row_words)
         plan = Plan(
-            run_id=self._run_id,
-            epoch=self._epoch + 1,
+            run_id=self.run_id,
+            epoch=self._known_run.epoch + 1,
             batch=batch,
             attempt=attempt,
             phase=phase,
-            previous_head=self._transcript.head,
+            previous_head=self.transcript.head,
             words=words,
             expires_at=expires_at,
             terms=terms,
         )
         signed = wire.sign(plan, self._identity)
-        self._journal.append(PlanOpened(signed.frame))
-        self._epoch += 1
-        self._append("plan", signed)
-        self._collect(signed)
-        self._case = self._new_case(words, row_words)
+        self._do(PlanOpened(signed.frame))
+        self._collect(self._open_plan, row_words=row_words)
         return signed.frame
 
-    def _collect(self, plan: Signed) -> None:
+    def _collect(self, plan: OpenPlan, *, row_words: int = 0) -> None:
         """Wait for the y's of a plan, from the beginning."""
-        self._plan = plan
-        self._case = None
-        self._total = self._form.empty_total(wire.expect(plan, Plan).words)
-        self._fixed.clear()
-        self._opened.clear()
-        self._vectors.clear()
-        self._declined.clear()
-        self._received.clear()
-        if self._form.survives_dropouts:
-            self._opening = SumOpening(self._form, seats=self._seats, plan_digest=plan.digest)
-        self._state = CoordinatorState.COLLECTING
+        self._tally = Tally(
+            self._form,
+            identities=self._parties,
+            plan=plan.plan,
+            plan_digest=plan.signed.digest,
+            row_words=row_words,
+        )
+        self._case = self._tally.case
+        self._share_faults = ()
+        # After a restart the same parties' y's have to come again.
+        self._await(CoordinatorState.COLLECTING, plan.survivors or self._seats)
 
-    def fix_survivors(self) -> dict[bytes, list[bytes]]:
-        """Fix whose y's are in the sum, once: a y that comes later is refused.
+    def propose(self) -> dict[bytes, bytes]:
+        """Propose to open the parties whose y's are in, once: a y that comes later is refused.
 
-        A set that was fixed before a restart stays, and needs the same parties' y's again.
+        A set that was proposed before a restart stays, and needs the same parties' y's again.
 
         Returns:
-            By survivor, its frames: the survivor set, and the shares that the others dealt to it.
+            By survivor, the frame of the proposal.
 
         Raises:
-            WrongStateError: the form needs all parties, no plan is open, or the set is fixed.
-            TooFewSharesError: too few y's came: the sum cannot be opened.
+            WrongStateError: the form needs all parties, no plan is open, it is to be closed, or its
+                certificate is out already.
+            TooFewSharesError: too few y's came: the sum cannot open.
         """
-        plan = self._open_plan()
-        if self._opening is None:
-            raise WrongStateError("the form must survive drop-outs", self._form.name)
-        if self._opening.is_fixed:
-            raise WrongStateError("survivors must be fixed once", "a second time")
-        survivors = self.survivors
-        fixed = self._survivor_set
-        if fixed is None:
-            self._form.require_survivors(len(survivors), parties=len(self._seats))
-            fixed = wire.sign(SurvivorSet(self._run_id, plan.digest, survivors), self._identity)
-            signed = self._contributions()
+        plan, tally = self._open_plan, self._known_tally
+        if tally.shares is None or tally.shares.is_fixed or plan.closing is not None:
+            raise WrongStateError("the form must survive drop-outs, and the plan be open", "not so")
+        if plan.proposal is None:
+            self._form.require_survivors(len(tally.senders), parties=len(self._seats))
+            proposal = Proposal(self.run_id, self.plan_digest, tally.senders)
+            signed = tally.contributions
             listed = tuple(signed.get(seat) for seat in self._seats)
-            self._journal.append(SurvivorsFixed(fixed.frame, listed))
-            self._fixed = signed
-        elif self.missing:
-            wanted = wire.expect(fixed, SurvivorSet).survivors
-            raise TooFewSharesError(received=len(survivors), threshold=len(wanted))
-        self._survivor_set = fixed
-        frames = self._opening.fix(fixed, survivors)
-        self._received.clear()
-        self._state = CoordinatorState.REVEALING
-        return frames
+            self._do(PlanProposed(wire.sign(proposal, self._identity).frame, listed))
+            plan = self._open_plan
+        elif set(plan.survivors) != set(tally.senders):
+            wanted = len(plan.survivors)
+            raise TooFewSharesError(received=len(tally.senders), threshold=wanted)
+        assert plan.proposal is not None
+        self._await(CoordinatorState.AGREEING, plan.survivors)
+        return dict.fromkeys(plan.survivors, plan.proposal.frame)
+
+    def propose_closing(self) -> dict[bytes, bytes]:
+        """Propose to close the plan: with enough verdicts its queries may be asked again.
+
+        Returns:
+            By party that agreed to no set, the frame of the proposal.
+
+        Raises:
+            WrongStateError: the form needs all parties, no plan is open, or a set is certified.
+        """
+        plan = self._open_plan
+        if not self._form.survives_dropouts or self.is_certified:
+            raise WrongStateError("only a plan that has not opened can be closed", "another")
+        if plan.closing is None:
+            proposal = Proposal(self.run_id, self.plan_digest, ())
+            frame = wire.sign(proposal, self._identity).frame
+            self._do(PlanProposed(frame, (None,) * len(self._seats)))
+            plan = self._open_plan
+        assert plan.closing is not None
+        agreed = self._known_tally.ballots.of(plan.survivors) if plan.survivors else ()
+        asked = tuple(seat for seat in self._seats if seat not in agreed)
+        self._await(CoordinatorState.AGREEING, asked)
+        return dict.fromkeys(asked, plan.closing.frame)
+
+    def certify(self) -> dict[bytes, list[bytes]]:
+        """End the verdicts: note the certificate if there are enough.
+
+        Returns:
+            By survivor, the proof that enough parties agreed and the shares that the others dealt
+            to it. Nothing where the plan is closed.
+
+        Raises:
+            WrongStateError: nothing was proposed.
+            TooFewSharesError: too few equal verdicts.
+        """
+        plan, tally = self._open_plan, self._known_tally
+        survivors = plan.last_proposed
+        if survivors is None:
+            raise WrongStateError("a certificate must follow a proposal", self._state.value)
+        if not plan.certificate:
+            certificate = tally.ballots.certificate(survivors)
+            if certificate is None:
+                raise TooFewSharesError(
+                    received=len(tally.ballots.of(survivors)),
+                    threshold=self._form.threshold(len(self._seats)),
+                )
+            self._do(PlanCertified(wire.contain(certificate)))
+        certificate = self._open_plan.certified
+        assert certificate is not None
+        if not certificate.survivors:
+            self._await(CoordinatorState.READY, ())
+            return {}
+        assert tally.shares is not None
+        bundles = tally.shares.fix(certificate.verdict)
+        self._await(CoordinatorState.REVEALING, certificate.survivors)
+        proofs = tally.ballots.proofs(certificate)
+        return {holder: [proofs[holder], bundle] for holder, bundle in bundles.items()}
+
+    def certify_by_signatures(self) -> dict[bytes, list[bytes]]:
+        """Prove the certified set once more, to survivors that doubt their peers' MACs.
+
+        The coordinator cannot check a MAC: one lying party would otherwise end the sum of all.
+
+        Returns:
+            By survivor whose shares have not come, the certificate and the shares dealt to it.
+        """
+        shares, certificate = self._known_tally.shares, self._open_plan.certificate
+        assert shares is not None
+        return {holder: [certificate, shares.bundle_for(holder)] for holder in self.missing}
 
     def open_total(self) -> NDArray[np.int64]:
         """Open the sum of all survivors' vectors and forget the total. Secret.
 
         Raises:
-            WrongStateError: some y is missing or the survivors are not fixed, or the sum was opened
+            WrongStateError: some y is missing or the set is not certified, or the sum was opened
                 before.
             TooFewSharesError: a survivor's secrets have fewer good shares than open them.
             WrongShareError: a survivor's shares open something else than it signed; names it.
         """
-        is_whole = len(self._vectors) == len(self._seats)
-        if self._opening is not None:
-            is_whole = self._opening.is_fixed
-        if self._total is None or not is_whole:
+        tally = self._known_tally
+        if not tally.can_open:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
-        streams = [] if self._opening is None else self._opening.streams()
-        if not self._opened:
-            # What is told of the sum is what was there when it was opened: after a restart too.
-            self._opened = self._contributions()
-            added = tuple(self._opened.get(seat) for seat in self._seats)
-            self._journal.append(SumOpened(added))
-        if self._case is not None and streams:
-            alive = [self._seats.index(seat) for seat in self.survivors]
-            left = self._form.leftovers(alive, parties=len(self._seats))
-            opened = zip(left, streams, strict=True)
-            self._case.note_opened((dealer, seat, key) for (dealer, seat, _), (_, key) in opened)
-        total, self._total = self._total, None
-        return self._form.unshard(total, streams=streams)
+        streams = tally.streams()
+        if not self.was_opened:
+            # The settlement lists what was signed before the sum opened, also after a restart.
+            opened = tally.contributions
+            self._do(SumOpened(tuple(opened.get(seat) for seat in self._seats)))
+        return tally.open(streams)
 
     def settle(self, *, released: bool, result: bytes) -> bytes:
         """Close the open plan and return the frame that tells every party.
@@ -824,38 +775,31 @@ class CoordinatorRound:
             result: What was released.
 
         Raises:
-            WrongStateError: no plan is open, or its sum was not opened and yet it was released.
+            WrongStateError: no plan is open, or a release came before its sum was opened.
         """
-        plan = self._open_plan()
-        if released and not self._opened:
+        plan, tally = self._open_plan, self._known_tally
+        if released and not plan.opened:
             raise WrongStateError("a release must follow an opened sum", self._state.value)
-        added = self._opened or self._contributions()
         settlement = Settlement(
-            run_id=self._run_id,
-            plan_digest=plan.digest,
+            run_id=self.run_id,
+            plan_digest=self.plan_digest,
             state="released" if released else "void",
-            words=wire.expect(plan, Plan).words,
-            contributions=tuple(entry_of(added.get(seat)) for seat in self._seats),
-            refusals=() if released else tuple(self._declined[seat] for seat in self.declined),
+            words=plan.plan.words,
+            contributions=tally.entries(plan.opened or tally.contributions),
+            refusals=() if released else tally.refusals,
+            certificate=plan.certificate,
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
-        self._journal.append(PlanSettled(signed.frame))
-        if released and self._survivor_set is not None:
-            self._append("survivor set", self._survivor_set)
-        self._append("settlement", signed)
-        self._settled.append(
-            SettledPlan(wire.expect(plan, Plan), plan.digest, settlement, signed.frame)
-        )
-        self._plan = self._total = self._opening = self._survivor_set = None
-        self._fixed.clear()
-        self._opened.clear()
+        self._share_faults = self.share_faults
+        self._do(PlanSettled(signed.frame))
+        self._tally = None
         if released:
             self._case = None
-        self._vectors.clear()
-        self._received.clear()
-        self._state = CoordinatorState.READY
+        self._await(CoordinatorState.READY, ())
         return signed.frame
+
+    # Blame ------------------------------------------------------------------------------------
 
     def ask_for_sums(self, row: int) -> bytes:
         """Ask who spoiled a row of the plan that was settled as void, once.
@@ -871,39 +815,37 @@ class CoordinatorRound:
                 be traced, or it has no such row.
         """
         self._require_settled()
-        request = self._known_case().ask(row, run_id=self._run_id)
-        self._received.clear()
-        self._state = CoordinatorState.BLAMING
+        request = self._known_case.ask(row, run_id=self.run_id)
+        self._await(CoordinatorState.BLAMING, self._known_case.asked)
         signed = wire.sign(request, self._identity)
         self._row_request = signed.digest
         return signed.frame
 
     def name_liars(self, quotas: Sequence[int]) -> Blame:
-        """Compare what the parties stated, and forget it. Who did not state is named for that.
+        """Compare what the parties stated, and forget it. A party that stated nothing is named.
 
         Args:
-            quotas: What a row of each party must come to, in seat order.
+            quotas: Sum of a row of each party, in seat order.
 
         Raises:
             WrongStateError: no row was asked about.
         """
-        if self._state is not CoordinatorState.BLAMING:  # else somebody is silent
+        if self._state is not CoordinatorState.BLAMING:  # then somebody is silent
             self._require(CoordinatorState.READY)
-        blame = self._known_case().name(quotas)
+        blame = self._known_case.name(quotas)
         self._case = None
-        self._received.clear()
-        self._state = CoordinatorState.READY
+        self._await(CoordinatorState.READY, ())
         return blame
+
+    # The closing ------------------------------------------------------------------------------
 
     def close(self) -> bytes:
         """End the run and return the frame that tells every party."""
         self._require_settled()
-        closing = Closing(self._run_id, self._transcript.head)
+        closing = Closing(self.run_id, self.transcript.head)
         frame = wire.sign(closing, self._identity).frame
-        self._journal.append(RunClosed(frame))
-        self._received.clear()
-        self._closing = frame
-        self._state = CoordinatorState.CLOSING
+        self._do(RunClosed(frame))
+        self._await(CoordinatorState.CLOSING, self._seats)
         return frame
 
     def compare(self) -> bytes:
@@ -915,37 +857,56 @@ class CoordinatorRound:
             WrongStateError: the run is not closed, or its heads were compared before.
             TooFewSharesError: too few heads came to tell one history from two.
         """
-        if self._head_frames:
+        if self.heads_frame:
             raise WrongStateError("heads must be compared once", "a second time")
-        if self._state is CoordinatorState.CLOSING:
-            came, least = len(self._received), least_heads(self._form, parties=len(self._seats))
-            if came < least:
-                raise TooFewSharesError(received=came, threshold=least)
-            self._note_heads()
-            self._state = CoordinatorState.COMPARING
-        self._require(CoordinatorState.COMPARING)
+        if self._state is not CoordinatorState.CLOSING:
+            self._require(CoordinatorState.COMPARING)
         received = [self._received.get(seat) for seat in self._seats]
         heads = tuple(b"" if signed is None else signed.frame for signed in received)
-        self._journal.append(HeadsCollected(heads))
-        self._received.clear()
-        self._head_frames = heads
+        require_enough_heads(heads, self._form)
+        self._do(HeadsCollected(heads))
+        self._await(CoordinatorState.COMPARING, self.heads_compared)
         return self.heads_frame
 
     def signed_transcript(self) -> list[dict[str, Any]]:
         """Return the transcript as it is written down: hashes, signatures and public keys."""
-        heads = [*self._heads]
-        if self._state is CoordinatorState.CLOSING:  # those that came, for whoever asks who did not
-            heads.append(self._heads_record())
-        parties = [self._parties[seat] for seat in self._seats]
-        return transcript_lines(
-            self._transcript, heads, parties=parties, coordinator=self._identity
-        )
+        run = self._known_run
+        heads = [*run.heads]
+        if not run.head_frames and run.closing:  # those that came, to show whose are missing
+            signed = {seat: each for seat, each in self._received.items() if each is not None}
+            by_seat = {seat: signed[seat] for seat in self._seats if seat in signed}
+            heads.append(heads_record("closing", by_seat, run.transcript, epoch=run.epoch))
+        parties = list(self._parties.values())
+        return transcript_lines(run.transcript, heads, parties=parties, coordinator=self._identity)
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _append(self, kind: str, signed: Signed) -> None:
-        signature = EntrySignature(self._identity.fingerprint, signed.digest, signed.signature)
-        self._transcript = self._transcript.append(kind, signed.digest, (signature,))
+    def _do(self, step: Step) -> None:
+        """Apply a step and journal it; nothing changed if either fails."""
+        after = self._rules.apply(self._run, step)
+        self._journal.append(step)
+        self._run = after
+
+    def _await(self, state: CoordinatorState, parties: tuple[bytes, ...]) -> None:
+        """Begin an exchange."""
+        self._state, self._awaited = state, parties
+        self._received.clear()
+
+    def _end_stage(self, state: CoordinatorState) -> None:
+        """Leave a stage: every party's message is in. The setup and the run end with a step."""
+        frames = tuple(
+            b"" if signed is None else signed.frame
+            for signed in (self._received.get(seat) for seat in self._seats)
+        )
+        if self._state is CoordinatorState.CONFIRMED:
+            confirmations = tuple(
+                (each.digest, each.signature) for each in self._setup.confirmations
+            )
+            record = self._setup.known_record.frame
+            self._do(SetupFinished(self._setup.offer.frame, record, confirmations, frames))
+        elif state is CoordinatorState.DONE:
+            self._do(RunFinished(frames))
+        self._state = state
 
     def _note_counter(self, signed: Signed, sender: bytes) -> None:
         message = signed.message
@@ -961,34 +922,6 @@ class CoordinatorRound:
         assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
         return signed.message.journal_counter
 
-    def _note_heads(self) -> None:
-        """Keep what all parties signed of the chain, once all have: it is in their own words."""
-        if self._state in (CoordinatorState.CONFIRMED, CoordinatorState.CLOSING):
-            self._heads.append(self._heads_record())
-
-    def _note_stage(self, state: CoordinatorState) -> None:
-        """Write down the end of the setup and of the run, once every party has said so."""
-        received = [self._received.get(seat) for seat in self._seats]
-        frames = tuple(b"" if signed is None else signed.frame for signed in received)
-        if self._state is CoordinatorState.CONFIRMED:
-            assert self._record is not None
-            _, setup = self._transcript.entries
-            confirmations = tuple((each.digest, each.signature) for each in setup.signatures)
-            step = SetupFinished(self._offer.frame, self._record.frame, confirmations, frames)
-            self._journal.append(step)
-        elif state is CoordinatorState.DONE:
-            self._journal.append(RunFinished(frames))
-
-    def _heads_record(self) -> HeadsRecord:
-        stage = "setup" if self._state is CoordinatorState.CONFIRMED else "closing"
-        signatures = []
-        for seat in self._seats:
-            signed = self._received.get(seat)
-            if signed is not None and isinstance(signed.message, Ready | HeadStatement):
-                counter = signed.message.journal_counter
-                signatures.append(HeadSignature(seat, counter, signed.signature))
-        return HeadsRecord(stage, len(self._transcript.entries), self._epoch, tuple(signatures))
-
     def _collected(self) -> list[Signed]:
         """Hand over every party's message of this exchange, in seat order, and begin the next."""
         if self.missing:
@@ -998,43 +931,31 @@ class CoordinatorRound:
 
     def _signed_before(self, party: bytes) -> Contribution | None:
         """What a party signed for the open plan that others heard of, perhaps before a restart."""
-        return self._opened.get(party) or self._fixed.get(party)
+        return self._open_plan.opened.get(party) or self._open_plan.fixed.get(party)
 
-    def _contributions(self) -> dict[bytes, Contribution]:
-        """What the parties whose y's are in the total signed until now, by fingerprint."""
-        opening = self._opening
-        if opening is None:
-            return {seat: Contribution(digest) for seat, digest in self._vectors.items()}
-        return {
-            seat: opening.contribution_of(seat, vector_digest=digest)
-            for seat, digest in self._vectors.items()
-        }
+    @property
+    def _known_run(self) -> RunHistory:
+        if self._run is None:
+            raise WrongStateError("a run must be set up", self._state.value)
+        return self._run
 
-    def _new_case(self, words: int, row_words: int) -> BlameCase | None:
-        if not row_words:
-            return None
-        return BlameCase(
-            self._form,
-            seats=self._seats,
-            plan_digest=self._open_plan().digest,
-            words=words,
-            row_words=row_words,
-        )
+    @property
+    def _open_plan(self) -> OpenPlan:
+        if self._run is None or self._run.plan is None:
+            raise WrongStateError("a plan must be open", self._state.value)
+        return self._run.plan
 
+    @property
+    def _known_tally(self) -> Tally:
+        if self._tally is None:
+            raise WrongStateError("a plan must be open", self._state.value)
+        return self._tally
+
+    @property
     def _known_case(self) -> BlameCase:
         if self._case is None:
             raise WrongStateError("a row of a void plan must be asked about", "none")
         return self._case
-
-    def _open_plan(self) -> Signed:
-        if self._plan is None:
-            raise WrongStateError("a plan must be open", self._state.value)
-        return self._plan
-
-    @property
-    def _y_bytes(self) -> int:
-        words = wire.expect(self._open_plan(), Plan).words
-        return words * self._form.ring.word_type.itemsize
 
     def _require(self, state: CoordinatorState) -> None:
         if self._state is not state:
@@ -1042,51 +963,45 @@ class CoordinatorRound:
 
     def _require_settled(self) -> None:
         self._require(CoordinatorState.READY)
-        if self._plan is not None:
+        if self.has_open_plan:
             raise WrongStateError("the last plan must be settled", "an open plan")
 
     def _require_size(self, frame: bytes) -> None:
-        """Bound a frame before it is parsed: what answers a plan by it, all else by a bundle."""
+        """Bound a frame before it is parsed: by the open plan if there is one."""
         most = EnvelopeBundle.MAX_BYTES
-        if self._plan is not None:
-            most = self._y_bytes + 4 * KIB
-            if self._opening is not None:
-                most = max(most, self._opening.most_bytes)
+        if self._tally is not None:
+            # A verdict with its MACs is smaller than shares for as many parties.
+            most = max(self._tally.y_bytes + 4 * KIB, self.most_share_bytes)
         if len(frame) > most:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
 
     def _require_in_time(self, message: Message) -> None:
-        """Refuse what answers a plan that is over: its sum or its survivors stand."""
-        if isinstance(message, MaskedVector | ShareBundle | Refusal):
+        """Refuse a late answer: its plan is settled, or its exchange is over."""
+        if isinstance(message, MaskedVector | ShareBundle | Refusal | Verdict | VerdictMacs):
             plan = message.subject if isinstance(message, Refusal) else message.plan_digest
-            is_open = self._plan is not None and plan == self._plan.digest
-            # A set that was fixed before a restart needs the same y's again.
-            is_shut = is_open and self._opening is not None and self._opening.is_fixed
-            if is_shut or any(plan == each.plan_digest for each in self._settled):
+            is_open = self.has_open_plan and plan == self.plan_digest
+            is_shut = is_open and self._state is not CoordinatorState.COLLECTING
+            if isinstance(message, Verdict | VerdictMacs):
+                is_shut = is_open and self._state is not CoordinatorState.AGREEING
+            elif not self._form.survives_dropouts:
+                is_shut = False
+            if is_shut or any(plan == each.plan_digest for each in self.settled):
                 raise LateMessageError("an answer must come before its plan is over", "a late one")
 
     def _require_current(self, subject: bytes) -> None:
-        current = {self._run_id or self._offer.digest}
-        if self._plan is not None:
-            current.add(self._plan.digest)
+        current = {self.run_id or self._setup.offer.digest}
+        if self.has_open_plan:
+            current.add(self.plan_digest)
         if self._state is CoordinatorState.BLAMING:
             current.add(self._row_request)
         if subject not in current:
             raise UnexpectedMessageError("a refusal must be of this run or its open plan", "not")
 
-    def _require_run(self, run_id: bytes) -> None:
-        if run_id != self._run_id:
-            raise UnexpectedMessageError("a message must be of this run", "another")
-
-    def _require_head(self, head: bytes) -> None:
-        if head != self._transcript.head:
-            raise HistoryError("a party must remember the same run", "another head")
-
 
 def _subject(message: Message) -> object:
     """What a message is about, beside its type and sender: two bodies for one are a conflict."""
     match message:
-        case MaskedVector() | ShareBundle() | StreamSums():
+        case MaskedVector() | ShareBundle() | StreamSums() | Verdict() | VerdictMacs():
             return message.plan_digest
         case Reveal():
             return message.opening_digest

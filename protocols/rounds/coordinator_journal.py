@@ -1,12 +1,13 @@
 """What the coordinator must remember so that a run goes on after a crash: its steps, in order.
 
-A step is written durably before the frame that follows from it leaves: whatever a party was told is
-here. There is nothing in it that could not be shown to everybody: frames that all parties received,
-and digests of y's, dealings and reveals. Never a y, a share, or anything opened.
+A step is written durably before the frame that follows from it leaves, so the journal knows all
+that any party was told. It holds nothing secret: frames that all parties received, and digests of
+y's, dealings and reveals. It never holds a y, a share, or anything opened.
 
-A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, then `SurvivorsFixed`
-where the form survives drop-outs, then `SumOpened`, then `PlanSettled`, which may come sooner; and
-at the end `RunClosed`, `HeadsCollected` and `RunFinished`. `replay` checks that they follow.
+A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, in a form that
+survives drop-outs `PlanProposed` (once for a set, once to close the plan) and `PlanCertified`, then
+`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunClosed`,
+`HeadsCollected` and `RunFinished`. `history` applies them, live and after a restart.
 """
 
 from __future__ import annotations
@@ -44,17 +45,28 @@ class PlanOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class SurvivorsFixed:
-    """The survivor set of the open plan is about to be sent, with what the survivors dealt.
+class PlanProposed:
+    """A proposal about the open plan is about to be sent.
 
     Attributes:
-        survivor_set: Frame of the set.
-        contributions: What each survivor signed until then, in seat order; none for others. After
-            a restart it has to come again as it was: holders were handed it.
+        proposal: Frame of the `Proposal`: a set of survivors, or to close the plan.
+        contributions: What each survivor signed until then, in seat order; None for the others.
+            After a restart it has to come again as it was: holders are shown it.
     """
 
-    survivor_set: bytes
+    proposal: bytes
     contributions: tuple[Contribution | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCertified:
+    """Enough parties gave the same verdict on the open plan; the proof is about to be sent.
+
+    Attributes:
+        certificate: Frame of the `Certificate`.
+    """
+
+    certificate: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class SumOpened:
     """The sum of the open plan is about to be opened.
 
     Attributes:
-        contributions: What each party signed until then, in seat order; none for who is not in it.
+        contributions: What each party in the sum signed until then, in seat order; None for others.
     """
 
     contributions: tuple[Contribution | None, ...]
@@ -84,7 +96,7 @@ class RunClosed:
 
 @dataclass(frozen=True, slots=True)
 class HeadsCollected:
-    """The parties' heads, in seat order, empty for who was lost, are about to be shown."""
+    """The parties' heads, in seat order and empty for a lost party, are about to be shown."""
 
     heads: tuple[bytes, ...]
 
@@ -99,7 +111,8 @@ class RunFinished:
 Step: TypeAlias = (
     SetupFinished
     | PlanOpened
-    | SurvivorsFixed
+    | PlanProposed
+    | PlanCertified
     | SumOpened
     | PlanSettled
     | RunClosed
@@ -109,7 +122,7 @@ Step: TypeAlias = (
 
 
 class CoordinatorJournal(ABC):
-    """The steps of one run. Whoever keeps it on disk syncs each before returning."""
+    """The steps of one run. An implementation on disk syncs each step before it returns."""
 
     @abstractmethod
     def append(self, step: Step) -> None:
@@ -146,12 +159,14 @@ def step_to_record(step: Step) -> list[Any]:
             return ["setup", step.offer, step.record, pairs, list(step.ready)]
         case PlanOpened():
             return ["plan", step.plan]
-        case SurvivorsFixed():
+        case PlanProposed():
             return [
-                "survivors",
-                step.survivor_set,
+                "proposal",
+                step.proposal,
                 [_digests_of(each) for each in step.contributions],
             ]
+        case PlanCertified():
+            return ["certificate", step.certificate]
         case SumOpened():
             return ["opened", [_digests_of(each) for each in step.contributions]]
         case PlanSettled():
@@ -176,8 +191,10 @@ def step_from_record(record: list[Any]) -> Step:
             return SetupFinished(offer, run_record, confirmations, _all_bytes(ready))
         case ["plan", bytes(frame)]:
             return PlanOpened(frame)
-        case ["survivors", bytes(frame), [*items]]:
-            return SurvivorsFixed(frame, tuple(_contribution(item) for item in items))
+        case ["proposal", bytes(frame), [*items]]:
+            return PlanProposed(frame, tuple(_contribution(item) for item in items))
+        case ["certificate", bytes(frame)]:
+            return PlanCertified(frame)
         case ["opened", [*items]]:
             return SumOpened(tuple(_contribution(item) for item in items))
         case ["settlement", bytes(frame)]:

@@ -1,21 +1,60 @@
 """What a party must remember so that a key never meets two vectors (rule R4).
 
-The order is: the plan's digest is journalled, y is computed once, y is stored, y is sent. Whoever
-keeps the journal on disk syncs each step before returning. A plan that the party promised to leave
-alone is journalled before the promise is sent (rule R3), and is never begun again.
+The order is: journal the plan's digest, compute y once, store y, send y. An implementation on disk
+syncs each step before it returns. A promise is journalled before it leaves, be it the promise never
+to send for a plan (rule R3) or the one verdict on it, and stands for ever.
 
 A journal has a counter that never goes back. The party signs it in every run, and its peers
-remember it: a journal that was restored from a backup is told by a counter below a signed one.
+remember it: a counter below a signed one tells that somebody restored the journal from a backup.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from protocols.forms import FORMS
+from protocols.identity import PublicIdentity
+from protocols.rounds.bounds import PlanClaim
+from protocols.secure_sum import SecureSum
+
+MOST_UNSERVED = 16
+"""Most plans of one run that a party abandons or closes without serving them. It bounds the disk
+that promises take. A run ends after two void batches, far below this."""
+
+
+@dataclass(frozen=True)
+class RunNote:
+    """What a journal keeps of a run, to check its settlements even after a restart.
+
+    Attributes:
+        run_id: Digest of the run record.
+        coordinator: Fingerprint of its coordinator: no other may speak of it.
+        form: Name of its secure sum.
+        keys: Ed25519 keys of all parties, in seat order.
+    """
+
+    run_id: bytes
+    coordinator: bytes
+    form: str
+    keys: tuple[bytes, ...]
+
+    @property
+    def sum_form(self) -> type[SecureSum]:
+        """The secure sum of the run."""
+        return FORMS[self.form]
+
+    @cached_property
+    def identities(self) -> dict[bytes, PublicIdentity]:
+        """All parties in seat order, by fingerprint."""
+        identities = (PublicIdentity(key) for key in self.keys)
+        return {identity.fingerprint: identity for identity in identities}
 
 
 class RoundJournal(ABC):
-    """A party's memory of the plans that it served."""
+    """A party's memory of the runs and plans that it served."""
 
     @property
     @abstractmethod
@@ -23,24 +62,34 @@ class RoundJournal(ABC):
         """How often this journal was written to, over its whole life; below 2^32."""
 
     @abstractmethod
+    def enter(self, run: RunNote) -> None:
+        """Note that this party agreed to a run. The same run again changes nothing."""
+
+    @abstractmethod
+    def run(self, run_id: bytes) -> RunNote | None:
+        """Return what is kept of a run; None if this party never agreed to it."""
+
+    @abstractmethod
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """Note that a vector is about to be computed for a plan.
 
         Raises:
-            KeyReuseError: the plan was begun before or abandoned, or the run's epoch is not ahead.
+            KeyReuseError: the plan was begun, abandoned or decided before, or the run's epoch is
+                not ahead.
             RestoredJournalError: the journal was halted.
         """
 
     @abstractmethod
-    def abandon(self, plan_digest: bytes) -> None:
+    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """Note that nothing was sent for a plan, and that nothing ever will be.
 
-        The queries that were claimed for it are free again: only this party could have answered.
+        The queries that were claimed for it are free again: this party's votes never left.
         The same plan again changes nothing.
 
         Raises:
-            KeyReuseError: a y was ever kept for it, be it erased since.
-            RestoredJournalError: the journal was halted: what is missing in it may have been sent.
+            KeyReuseError: a y was ever kept for it, be it erased since; or the run has
+                `MOST_UNSERVED` plans already that were never begun.
+            RestoredJournalError: the journal was halted: a record that it lost may be of a y.
         """
 
     @abstractmethod
@@ -53,7 +102,7 @@ class RoundJournal(ABC):
             expires_at: Unix time after which nobody needs it, in seconds.
 
         Raises:
-            KeyReuseError: the plan was not begun, has other frames, or is given up.
+            KeyReuseError: the plan was not begun, has other frames, is abandoned or decided.
         """
 
     @abstractmethod
@@ -61,11 +110,36 @@ class RoundJournal(ABC):
         """Return the stored frames of a plan, to be sent again as they are."""
 
     @abstractmethod
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        """Note the one survivor set of a plan, before anything is revealed for it.
+    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
+        """Note this party's one verdict on a plan, before it is signed; nothing begins after it.
+
+        Args:
+            plan_digest: The plan, be it one that never reached this party.
+            verdict_digest: Digest of the `Verdict`.
+            run_id: Its run.
 
         Raises:
-            KeyReuseError: the plan was not begun, has another survivor set, or is given up.
+            KeyReuseError: another verdict stands; or the run has `MOST_UNSERVED` plans already
+                that were never begun.
+            RestoredJournalError: the journal was halted.
+        """
+
+    @abstractmethod
+    def verdict_on(self, plan_digest: bytes) -> bytes:
+        """Return the digest of this party's verdict on a plan; empty if it gave none."""
+
+    @abstractmethod
+    def run_of(self, plan_digest: bytes) -> bytes:
+        """Return the run for which a plan was begun, abandoned or decided; empty if none was."""
+
+    @abstractmethod
+    def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
+        """Note what a settlement proved about a plan; nothing changes if it claimed no queries.
+
+        A plan that is known to be free stays free.
+
+        Raises:
+            RestoredJournalError: the journal was halted.
         """
 
     @abstractmethod

@@ -1,65 +1,514 @@
-"""How the coordinator opens a sum that fewer than all parties gave: their shares, checked.
+"""The opening of a sum that fewer than all parties gave: one verdict per plan, then shares.
 
-Until the survivors are fixed it keeps what each party dealt, which it cannot open itself. Then it
-hands every survivor its shares, and joins what enough of them reveal. A share that is not what
-its dealer signed is dropped, and somebody is named.
+The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
+its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
+can have as many. Against the certificate each party of U shows its shares of the keys that are
+still in the sum of U: of a survivor the self mask and its keys with parties that dropped out, never
+a key between survivors, never the self mask of a party that dropped out.
+
+If the sum cannot open, the coordinator proposes to close the plan. A certificate for that proves
+that nothing ever opens for it, so that its queries may be asked again.
+
+A holder knows a dealer's hashes by their digest, without which the shares' envelope does not open.
+Where a share does not fit, the dealer's word stands against the holder's (and, for the holder, the
+coordinator's): the pair is named, never one of them alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from protocols import wire
-from protocols.dealing import Labels, column_bytes, read_disclosure
+from protocols.dealing import Dealt, Labels, column_bytes, deal, disclose, read_disclosure
 from protocols.errors import (
+    BadSignatureError,
+    BrokenEnvelopeError,
     ConflictingMessageError,
+    FalseCertificateError,
     TooFewSharesError,
     UnexpectedMessageError,
+    VerdictError,
     WrongShareError,
     WrongStateError,
 )
-from protocols.identity import PublicIdentity
-from protocols.messages import KIB, Dealing, Reveal, ShareBundle
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    KIB,
+    VERDICT_MAC_BYTES,
+    Certificate,
+    Dealing,
+    Reveal,
+    ShareBundle,
+    Verdict,
+    VerdictMacs,
+)
+from protocols.pair_keys import PairRoots
+from protocols.rounds.bounds import SetBound
 from protocols.rounds.contribution import Contribution, opening_digest
+from protocols.rounds.setup import COORDINATOR, verify_relayed
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
-from protocols.share_envelope import TAG_BYTES
+from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.wire import Signed
 
+STAGE = "shares"
+VERDICT_STAGE = "verdict"
 _FRAME_ROOM = 128
 """Bytes of hashes and of framing for each party in a bundle or a reveal."""
 
 
+# Verdicts and certificates ------------------------------------------------------------------------
+
+
+def require_seats(survivors: Sequence[bytes], seats: Sequence[bytes]) -> None:
+    """Check that a set is of seats, in order, none twice.
+
+    Raises:
+        UnexpectedMessageError: it is not.
+    """
+    chosen = set(survivors)
+    if tuple(survivors) != tuple(seat for seat in seats if seat in chosen):
+        raise UnexpectedMessageError(
+            "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
+        )
+
+
+def require_open_set(
+    survivors: Sequence[bytes],
+    *,
+    me: bytes,
+    seats: Sequence[bytes],
+    least: int,
+    bound: SetBound,
+) -> None:
+    """Decide whether a party agrees that this set opens.
+
+    Args:
+        survivors: The proposed set.
+        me: Fingerprint of the party that decides.
+        seats: All parties of the run, in seat order.
+        least: Fewest parties whose sum it helps to open: the form's threshold or its own floor.
+        bound: What its journal allows for the plan's queries (rule R3).
+
+    Raises:
+        UnexpectedMessageError: not seats, in order.
+        TooFewSharesError: fewer than `least`.
+        VerdictError: this party is not in it, or its journal does not allow it.
+    """
+    require_seats(survivors, seats)
+    if len(survivors) < least:
+        raise TooFewSharesError(received=len(survivors), threshold=least)
+    if me not in survivors:
+        raise VerdictError("we must be in a set that we agree to", "a set without us")
+    if not bound.allows(survivors):
+        raise VerdictError(
+            "an earlier plan with one of these queries must leave this set possible", "another"
+        )
+
+
+def require_signers(
+    signers: Sequence[bytes], *, survivors: Sequence[bytes], seats: Sequence[bytes], threshold: int
+) -> None:
+    """Check who signed a certificate: enough seats, and of a set that opens only its own members.
+
+    Raises:
+        FalseCertificateError: fewer, others, or one twice.
+    """
+    allowed = set(survivors or seats)
+    if tuple(signers) != tuple(seat for seat in seats if seat in set(signers) & allowed):
+        raise FalseCertificateError("signers must be seats of the set, in order", "others")
+    if len(signers) < threshold:
+        raise FalseCertificateError(f"a certificate needs {threshold} verdicts", len(signers))
+
+
+def require_certificate(
+    certificate: Certificate, *, identities: Mapping[bytes, PublicIdentity], threshold: int
+) -> Verdict:
+    """Check a certificate; return the verdict that it proves.
+
+    Args:
+        certificate: The certificate.
+        identities: All parties of the run in seat order, by fingerprint.
+        threshold: Verdicts that it needs, also the fewest parties that open.
+
+    Raises:
+        UnexpectedMessageError: its set is not of seats.
+        FalseCertificateError: its set is too small, or too few parties signed it.
+    """
+    seats = tuple(identities)
+    require_seats(certificate.survivors, seats)
+    if certificate.survivors and len(certificate.survivors) < threshold:
+        raise FalseCertificateError(f"a set needs {threshold} parties", len(certificate.survivors))
+    require_signers(
+        certificate.signers,
+        survivors=certificate.survivors,
+        seats=seats,
+        threshold=threshold,
+    )
+    if len(certificate.signatures) != len(certificate.signers):
+        raise FalseCertificateError("each signer must have signed", "others")
+    digest = wire.digest_of(certificate.verdict)
+    signed = zip(certificate.signers, certificate.signatures, strict=True)
+    try:
+        # No more signatures than the threshold: others would prove nothing more.
+        for signer, signature in list(signed)[:threshold]:
+            identities[signer].verify(purpose=Verdict.PURPOSE, digest=digest, signature=signature)
+    except BadSignatureError as error:
+        raise FalseCertificateError("each signer must have signed the verdict", "not so") from error
+    return certificate.verdict
+
+
+def verdict_macs(verdict: Verdict, *, peers: Sequence[bytes], roots: PairRoots) -> VerdictMacs:
+    """Authenticate a party's verdict to each of its peers.
+
+    Args:
+        verdict: The verdict.
+        peers: Fingerprints of all other parties, in seat order.
+        roots: The party's roots, at the plan's epoch.
+    """
+    digest = wire.digest_of(verdict)
+    plan = verdict.plan_digest
+    keys = (roots.sending_key(peer, phase_digest=plan, stage=VERDICT_STAGE) for peer in peers)
+    return VerdictMacs(plan, tuple(_verdict_mac(key, digest) for key in keys))
+
+
+def require_macs(
+    message: VerdictMacs,
+    verdict: Verdict,
+    *,
+    peers: Sequence[bytes],
+    roots: PairRoots,
+    threshold: int,
+) -> None:
+    """Check that enough peers gave this party's own verdict, by their MACs.
+
+    It proves to this party what a certificate proves to everybody: an honest peer authenticates
+    one verdict, to all.
+
+    Args:
+        message: A MAC of each peer in seat order, empty where there is none.
+        verdict: This party's own verdict, for a set of survivors.
+        peers: Fingerprints of all other parties, in seat order.
+        roots: The party's roots, at the plan's epoch.
+        threshold: Verdicts that must be equal, this party's own among them.
+
+    Raises:
+        FalseCertificateError: too few of them are right.
+    """
+    plan, digest = verdict.plan_digest, wire.digest_of(verdict)
+    if message.plan_digest != plan or len(message.macs) != len(peers):
+        raise FalseCertificateError("one MAC or none must come of each peer", "others")
+    survivors = set(verdict.survivors)
+    agreed = 1 + sum(
+        hmac.compare_digest(
+            mac,
+            _verdict_mac(roots.receiving_key(peer, phase_digest=plan, stage=VERDICT_STAGE), digest),
+        )
+        for peer, mac in zip(peers, message.macs, strict=True)
+        if mac and peer in survivors
+    )
+    if agreed < threshold:
+        raise FalseCertificateError(f"{threshold} parties must have agreed", agreed)
+
+
+def _verdict_mac(key: bytes, digest: bytes) -> bytes:
+    return hmac.digest(key, digest, "sha256")[:VERDICT_MAC_BYTES]
+
+
+class Ballots:
+    """The verdicts that the coordinator holds on one plan.
+
+    Args:
+        plan_digest: The plan.
+        identities: All parties of the run in seat order, by fingerprint.
+        threshold: Equal verdicts that make a certificate.
+    """
+
+    def __init__(
+        self, plan_digest: bytes, *, identities: Mapping[bytes, PublicIdentity], threshold: int
+    ) -> None:
+        self._plan_digest = plan_digest
+        self._identities = identities
+        self._threshold = threshold
+        self._given: dict[bytes, tuple[Verdict, bytes]] = {}
+        self._macs: dict[bytes, tuple[bytes, ...]] = {}
+
+    def take_macs(self, message: VerdictMacs, sender: bytes) -> None:
+        """Keep the MACs with which a party authenticates the verdict that it sends next.
+
+        Raises:
+            UnexpectedMessageError: of another plan, or not one for each peer.
+        """
+        fits = message.plan_digest == self._plan_digest and all(message.macs)
+        if not fits or len(message.macs) != len(self._identities) - 1:
+            raise UnexpectedMessageError("a verdict must have one MAC for each peer", "others")
+        self._macs[sender] = message.macs
+
+    def take(self, signed: Signed, sender: bytes) -> None:
+        """Keep a party's verdict, whose signature was verified.
+
+        Raises:
+            UnexpectedMessageError: of another plan.
+            ConflictingMessageError: the party gave another one before.
+        """
+        verdict = wire.expect(signed, Verdict)
+        if verdict.plan_digest != self._plan_digest:
+            raise UnexpectedMessageError("a verdict must be on the open plan", "another")
+        earlier = self._given.get(sender)
+        if earlier is not None and earlier[0] != verdict:
+            raise ConflictingMessageError(
+                "a party must give one verdict on a plan", "another", peer=sender.hex()
+            )
+        self._given[sender] = verdict, signed.signature
+
+    def of(self, survivors: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Return the parties that gave the verdict for a set (none: to close), in seat order."""
+        wanted = Verdict(self._plan_digest, tuple(survivors))
+        return tuple(
+            seat for seat in self._identities if self._given.get(seat, (None,))[0] == wanted
+        )
+
+    def certificate(self, survivors: Sequence[bytes]) -> Certificate | None:
+        """Return the certificate for a set, or to close the plan; None while it lacks verdicts."""
+        signers = self.of(survivors)
+        if len(signers) < self._threshold:
+            return None
+        signers = signers[: self._threshold]
+        signatures = tuple(self._given[signer][1] for signer in signers)
+        return Certificate(self._plan_digest, tuple(survivors), signers, signatures)
+
+    def proofs(self, certificate: Certificate) -> dict[bytes, bytes]:
+        """Return, by survivor, the frame that proves to it that enough parties agreed.
+
+        The frame has the MACs of these parties. If too few sent MACs it is the certificate.
+        """
+        survivors = certificate.survivors
+        agreed = {seat for seat in self.of(survivors) if seat in self._macs}
+        if len(agreed) < self._threshold:
+            return dict.fromkeys(survivors, wire.contain(certificate))
+        seats = tuple(self._identities)
+        return {
+            holder: wire.contain(
+                VerdictMacs(
+                    self._plan_digest,
+                    tuple(
+                        self._macs[peer][place - (peer_place < place)] if peer in agreed else b""
+                        for peer_place, peer in enumerate(seats)
+                        if peer != holder
+                    ),
+                )
+            )
+            for place, holder in enumerate(seats)
+            if holder in survivors
+        }
+
+    def __repr__(self) -> str:
+        return f"Ballots(given={len(self._given)})"
+
+
+# A party's shares ---------------------------------------------------------------------------------
+
+
+class ShareHolder:
+    """One party's shares in one plan. Secret, in memory only, gone with the plan.
+
+    Args:
+        identity: The party's identity.
+        seats: All parties in seat order, by fingerprint.
+        plan_digest: The plan.
+        roots: The party's roots, at the plan's epoch.
+    """
+
+    def __init__(
+        self,
+        identity: SigningIdentity,
+        *,
+        seats: Mapping[bytes, PublicIdentity],
+        plan_digest: bytes,
+        roots: PairRoots,
+    ) -> None:
+        self._identity = identity
+        self._me = identity.fingerprint
+        self._seats = dict(seats)
+        self._fingerprints = tuple(seats)
+        self._plan_digest = plan_digest
+        self._roots = roots
+        self._own: Dealt | None = None
+        self._dealing_digest = b""
+
+    def deal(
+        self,
+        keys: Mapping[int, bytes],
+        *,
+        self_key: bytes,
+        threshold: int,
+        random_bytes: Callable[[int], bytes],
+    ) -> bytes:
+        """Share this plan's keys among all parties, one by one; once.
+
+        Args:
+            keys: Key with every other seat.
+            self_key: This party's self mask.
+            threshold: Shares that open one.
+            random_bytes: Cryptographic random numbers.
+
+        Returns:
+            The frame to send in front of y.
+        """
+        own = self._seat
+        seats = range(len(self._fingerprints))
+        dealt = deal(
+            [self_key if seat == own else keys[seat] for seat in seats],
+            seat=own,
+            sender=self._me,
+            plan_digest=self._plan_digest,
+            threshold=threshold,
+            random_bytes=random_bytes,
+        )
+        dealing = wire.sign(dealt.message, self._identity)
+        self._dealing_digest = dealing.digest
+        envelopes = tuple(
+            seal_shares(
+                dealt.columns[seat],
+                self._key(peer, sending=True),
+                dealing_digest=dealing.digest,
+            )
+            for seat, peer in enumerate(self._fingerprints)
+            if peer != self._me
+        )
+        # The other columns are the others' alone from here on.
+        self._own = dealt = replace(dealt, columns=(dealt.columns[own],))
+        return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes))
+
+    @property
+    def dealing_digest(self) -> bytes:
+        """Digest of what this party dealt; empty before `deal`."""
+        return self._dealing_digest
+
+    def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
+        """Show the shares that a certified verdict allows; name the dealings that they must fit.
+
+        Args:
+            verdict: The certified verdict of this plan, this party's own.
+            bundle: Dealings and shares of the other survivors.
+
+        Returns:
+            The message to sign, with an empty disclosure for each share that does not fit what its
+            dealer signed; and these dealers.
+
+        Raises:
+            RemoteProtocolError: the coordinator relayed something else; nothing was opened.
+        """
+        survivors = verdict.survivors
+        others = [fp for fp in survivors if fp != self._me]
+        if not len(bundle.dealings) == len(bundle.envelopes) == len(others):
+            raise UnexpectedMessageError(
+                "one share must come from each survivor", len(bundle.envelopes), peer=COORDINATOR
+            )
+        came = dict(zip(others, zip(bundle.dealings, bundle.envelopes, strict=True), strict=True))
+        dealings = {dealer: self._relayed(dealer, frame) for dealer, (frame, _) in came.items()}
+        alive = set(survivors)
+        dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in alive]
+        disclosures, wrong = [], []
+        places = {fp: seat for seat, fp in enumerate(self._fingerprints)}
+        holder = places[self._me]
+        for dealer in survivors:
+            try:
+                if dealer == self._me:
+                    column, dealing = self._own_column()
+                else:
+                    column, dealing = self._column_from(dealer, came[dealer][1], dealings[dealer])
+                disclosure = disclose(
+                    column, dealing, dealer=places[dealer], holder=holder, dropped=dropped
+                )
+            except (BrokenEnvelopeError, WrongShareError):
+                # The coordinator is to blame if it did not relay what the dealer signed.
+                verify_relayed(dealings[dealer], self._seats[dealer])
+                # One dealer that cheats does not void the batch: the other shares will do.
+                wrong.append(dealer)
+                disclosures.append(b"")
+                continue
+            disclosures.append(disclosure)
+        digests = [
+            self._dealing_digest if dealer == self._me else dealings[dealer].digest
+            for dealer in survivors
+        ]
+        # A coordinator that shows another dealing cannot say that this party cheated.
+        opening = opening_digest(wire.digest_of(verdict), digests)
+        return Reveal(opening, self._me, tuple(disclosures)), tuple(wrong)
+
+    def _own_column(self) -> tuple[bytes, Dealing]:
+        assert self._own is not None
+        (column,) = self._own.columns
+        return column, self._own.message
+
+    def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
+        """Read a survivor's hashes. The coordinator checks what it relays."""
+        signed = wire.decode(frame)
+        dealing = wire.expect(signed, Dealing)
+        fits = (
+            dealing.sender == dealer
+            and dealing.plan_digest == self._plan_digest
+            and dealing.is_among(len(self._seats))
+        )
+        if not fits:
+            raise UnexpectedMessageError(
+                "a dealing must be its survivor's, of this plan", "another", peer=COORDINATOR
+            )
+        return signed
+
+    def _column_from(self, dealer: bytes, sealed: bytes, dealing: Signed) -> tuple[bytes, Dealing]:
+        key = self._key(dealer, sending=False)
+        column = open_shares(sealed, key, dealing_digest=dealing.digest)
+        return column, wire.expect(dealing, Dealing)
+
+    def _key(self, peer: bytes, *, sending: bool) -> bytes:
+        derive = self._roots.sending_key if sending else self._roots.receiving_key
+        return derive(peer, phase_digest=self._plan_digest, stage=STAGE)
+
+    @property
+    def _seat(self) -> int:
+        return self._fingerprints.index(self._me)
+
+    def __repr__(self) -> str:
+        return f"ShareHolder(parties={len(self._seats)})"
+
+
+# The coordinator's shares ------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ShareFault:
-    """A share that was dropped, and who is to be asked about it.
+    """A share that was dropped, and who may be at fault.
 
     Attributes:
-        dealer: Fingerprint of the party whose share it was.
+        dealer: Fingerprint of the party that dealt the share.
         holder: Fingerprint of the party that held it.
-        named: The dealer where the holder says that it got none as signed; the holder where it
-            showed another one, since a holder checks before it shows.
+        named: Dealer and holder where the holder says that it got no share as signed: one word
+            against the other. The holder alone where it showed a wrong share, since an honest one
+            checks before it shows.
     """
 
     dealer: bytes
     holder: bytes
-    named: bytes
+    named: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Dealt:
-    """What a dealer sent for its peers."""
+    """A dealer's hashes, and its sealed share for each peer."""
 
     signed: Signed
     message: Dealing
     envelopes: Mapping[bytes, bytes]
 
 
-class SumOpening:
-    """The shares of one plan, from the first dealer to the opened sum.
+class ShareCollector:
+    """The shares of one plan at the coordinator, from the first dealing to the opened sum.
 
     Args:
         form: Secure sum, one that survives drop-outs.
@@ -72,7 +521,7 @@ class SumOpening:
         self._seats = seats
         self._plan_digest = plan_digest
         self._dealt: dict[bytes, _Dealt] = {}
-        self._survivor_set: Signed | None = None
+        self._verdict: Verdict | None = None
         self._survivors: tuple[bytes, ...] = ()
         self._dropped: list[int] = []
         self._shares: dict[bytes, dict[int, Elements]] = {}
@@ -83,12 +532,7 @@ class SumOpening:
     @property
     def is_fixed(self) -> bool:
         """Whether the survivors are fixed."""
-        return self._survivor_set is not None
-
-    @property
-    def survivors(self) -> tuple[bytes, ...]:
-        """The survivors, in seat order; none before they are fixed."""
-        return self._survivors
+        return self._verdict is not None
 
     @property
     def faults(self) -> tuple[ShareFault, ...]:
@@ -117,7 +561,7 @@ class SumOpening:
         """Keep what a party dealt.
 
         Args:
-            bundle: What came.
+            bundle: Its dealing, and a sealed share for each peer.
             sender: Fingerprint of the party.
             identity: Its identity.
             known_digest: Digest of its dealing that others heard of before a restart, if any.
@@ -131,7 +575,7 @@ class SumOpening:
             raise UnexpectedMessageError("a bundle must have its sender's dealing", "others")
         signed = wire.decode(bundle.dealings[0])
         dealing = wire.expect(signed, Dealing)
-        # So that a holder who meets a bad signature knows that it was not relayed in faith.
+        # A holder that meets a bad signature may then blame the coordinator.
         signed.verify(identity)
         fits = (
             bundle.plan_digest == dealing.plan_digest == self._plan_digest
@@ -150,24 +594,26 @@ class SumOpening:
 
     # Revealing --------------------------------------------------------------------------------
 
-    def fix(self, survivor_set: Signed, survivors: tuple[bytes, ...]) -> dict[bytes, list[bytes]]:
-        """Fix the survivors, all of whom dealt; return the frames that each of them needs.
+    def fix(self, verdict: Verdict) -> dict[bytes, bytes]:
+        """Fix the survivors, all of whom dealt; return the shares that each of them needs.
 
         Raises:
             WrongStateError: they are fixed already.
         """
         if self.is_fixed:
             raise WrongStateError("survivors must be fixed once", "a second time")
-        self._survivor_set = survivor_set
+        survivors = verdict.survivors
+        self._verdict = verdict
         self._survivors = survivors
         self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
         self._opening_digest = opening_digest(
-            survivor_set.digest, [self._dealt[dealer].signed.digest for dealer in survivors]
+            wire.digest_of(verdict), [self._dealt[dealer].signed.digest for dealer in survivors]
         )
-        return {holder: [survivor_set.frame, self._bundle_for(holder)] for holder in survivors}
+        return {holder: self.bundle_for(holder) for holder in survivors}
 
-    def _bundle_for(self, holder: bytes) -> bytes:
+    def bundle_for(self, holder: bytes) -> bytes:
+        """Return the frame with the shares that the other survivors dealt to a holder."""
         dealt = [self._dealt[dealer] for dealer in self._survivors if dealer != holder]
         bundle = ShareBundle(
             self._plan_digest,
@@ -180,14 +626,14 @@ class SumOpening:
         """Keep the shares of a `Reveal` that are what their dealers signed, and note the others.
 
         Raises:
-            UnexpectedMessageError: not for this survivor set, or of other dealings than those that
+            UnexpectedMessageError: not for the certified set, or of other dealings than those that
                 were relayed: a holder is named for what it signed that it used.
         """
         assert self.is_fixed
         reveal = wire.expect(signed, Reveal)
         if reveal.opening_digest != self._opening_digest:
             raise UnexpectedMessageError(
-                "shares must be for the survivor set, of the dealings that were relayed", "another"
+                "shares must be for the certified set, of the dealings that were relayed", "another"
             )
         if len(reveal.disclosures) != len(self._survivors):
             raise UnexpectedMessageError("one disclosure must be of each survivor", "others")
@@ -195,7 +641,9 @@ class SumOpening:
         holder = self._seats.index(reveal.sender)
         for dealer, disclosed in zip(self._survivors, reveal.disclosures, strict=True):
             if not disclosed:
-                self._faults.append(ShareFault(dealer, reveal.sender, named=dealer))
+                self._faults.append(
+                    ShareFault(dealer, reveal.sender, named=(dealer, reveal.sender))
+                )
                 continue
             try:
                 self._shares[dealer][holder] = read_disclosure(
@@ -206,10 +654,10 @@ class SumOpening:
                     dropped=self._dropped,
                 )
             except WrongShareError:
-                self._faults.append(ShareFault(dealer, reveal.sender, named=reveal.sender))
+                self._faults.append(ShareFault(dealer, reveal.sender, named=(reveal.sender,)))
 
     def contribution_of(self, party: bytes, *, vector_digest: bytes) -> Contribution:
-        """Say what a party whose y came signed for this plan until now."""
+        """Return the digests of what a party has signed so far, given that of its y."""
         dealing = self._dealt[party].signed.digest
         return Contribution(vector_digest, dealing, self._reveals.get(party, b""))
 
@@ -266,4 +714,4 @@ class SumOpening:
         return column_bytes(len(self._seats)) + TAG_BYTES
 
     def __repr__(self) -> str:
-        return f"SumOpening(dealt={len(self._dealt)}, survivors={len(self._survivors)})"
+        return f"ShareCollector(dealt={len(self._dealt)}, survivors={len(self._survivors)})"

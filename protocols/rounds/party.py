@@ -1,14 +1,13 @@
-"""A party's end of a run.
+"""A party's end of a run: takes messages, keeps the order of things, remembers its answers.
 
-Everything that is decided elsewhere arrives as an argument: the pinned identities, the clock, the
-random numbers, the journal, and the verdict of the party's own guard. The coordinator is not
-trusted: what it relays is checked against signatures of pinned peers, what it plans against the
-history that this party remembers.
+The phases themselves are next door: `setup`, `batch`, `opening`, `blame`, `closing`. Pinned
+identities, the clock, random numbers, the journal and the decision of the party's own guard arrive
+as arguments. The party does not trust the coordinator. It checks relayed messages against
+signatures of pinned peers, and plans against the history that it remembers.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,41 +15,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE, SealingKey, require_key_of, seal
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import (
     BadSignatureError,
     BlameError,
-    BrokenEnvelopeError,
     ConflictingMessageError,
-    FalseRefusalError,
-    HistoryError,
-    InvalidVectorError,
-    KeyConfirmationError,
+    FalseCertificateError,
     KeyReuseError,
     KeysGoneError,
-    MalformedMessageError,
     ProtocolError,
-    RemoteProtocolError,
     RestoredJournalError,
-    SuiteError,
-    TooFewSharesError,
     UnexpectedMessageError,
-    UnknownPeerError,
+    VerdictError,
     WrongStateError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
-    DIGEST_BYTES,
     BlameRequest,
+    Certificate,
     Closing,
-    Confirmations,
-    Envelope,
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
     KeyStatement,
     Message,
     Plan,
+    Proposal,
     Ready,
     Refusal,
     RunOffer,
@@ -59,30 +49,47 @@ from protocols.messages import (
     SetupClosing,
     ShareBundle,
     StreamSums,
-    SurvivorSet,
+    Verdict,
+    VerdictMacs,
 )
-from protocols.pair_keys import MAX_SKIPPED_EPOCHS, Pair, PairRoots, confirmation, make_root
+from protocols.pair_keys import PairRoots
+from protocols.rounds.batch import (
+    PartyPlan,
+    hide_vector,
+    proven_claim,
+    require_plan,
+    require_settlement,
+)
 from protocols.rounds.blame import RowWitness
-from protocols.rounds.contribution import Contribution
-from protocols.rounds.holding import COORDINATOR, ShareHolder
-from protocols.rounds.journal import RoundJournal
-from protocols.rounds.retry import RetrySet
+from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
+from protocols.rounds.closing import LEAST_PARTIES, compare_heads, state_head
+from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.rounds.opening import (
+    require_certificate,
+    require_macs,
+    require_open_set,
+    verdict_macs,
+)
+from protocols.rounds.setup import COORDINATOR, PartySetup, Seating, require_fresh, require_run
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.wire import Signed
 
-ROLE_PARTY = "party"
-LEAST_PARTIES = 3
-"""Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
-_UNSIGNED: tuple[type[Message], ...] = (EnvelopeBundle, HeadBundle, ShareBundle)
-_HALF_BYTES = 32
-_SELF_KEY_BYTES = 32
+_UNSIGNED: tuple[type[Message], ...] = (
+    EnvelopeBundle,
+    HeadBundle,
+    ShareBundle,
+    VerdictMacs,
+    Certificate,
+)
+_PROOFS: tuple[type[Message], ...] = (VerdictMacs, Certificate)
+"""Each proves that enough parties gave a verdict. Only the first one is checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What came of a message.
+    """What a message led to.
 
     Attributes:
         replies: Frames to send back.
@@ -123,37 +130,32 @@ class PartyRound:
         least_survivors: int = LEAST_PARTIES,
     ) -> None:
         self._identity = identity
-        self._floor = max(LEAST_PARTIES, least_survivors)
         self._me = identity.fingerprint
         self._coordinator = coordinator
-        self._pins = dict(pins)
-        self._forms = dict(forms)
+        self._floor = max(LEAST_PARTIES, least_survivors)
         self._journal = journal
         self._random_bytes = random_bytes
-        self._suites = suites
+        self._setup = PartySetup(
+            identity=identity,
+            coordinator=coordinator,
+            pins=pins,
+            forms=forms,
+            suites=suites,
+            journal=journal,
+            random_bytes=random_bytes,
+        )
         self._state = PartyState.NEW
         self._transcript = Transcript()
-        self._answered: dict[tuple[type[Message], object], tuple[bytes, tuple[bytes, ...]]] = {}
-        self._sealing_key: SealingKey | None = None
-        self._offer: Signed | None = None
-        self._statement: Signed | None = None
-        self._record: RunRecord | None = None
-        self._run_id = b""
-        self._seats: tuple[KeyStatement, ...] = ()
-        self._fingerprints: tuple[bytes, ...] = ()
-        self._halves: dict[bytes, bytes] = {}
+        self._answered: dict[tuple[object, ...], tuple[bytes, tuple[bytes, ...]]] = {}
+        self._seating: Seating | None = None
         self._roots = PairRoots(self._me, {})
         self._epoch = 0
-        self._unconfirmed: dict[bytes, bytes] = {}
-        self._confirmations: Signed | None = None
-        self._plan: Signed | None = None
-        self._sent: Contribution | None = None
-        self._reveal_was_lost = False
+        self._open: PartyPlan | None = None
+        self._void_witness: RowWitness | None = None
+        self._void_expires_at = 0
         self._next_phase: tuple[int, int, int] | None = None
-        self._holder: ShareHolder | None = None
-        self._survivors: Signed | None = None
+        self._reveal_was_lost = False
         self._wrong_dealers: tuple[bytes, ...] = ()
-        self._witness: RowWitness | None = None
         self._blame: BlameRequest | None = None
         self._compared: tuple[bytes, ...] = ()
 
@@ -172,17 +174,17 @@ class PartyRound:
     @property
     def run_id(self) -> bytes:
         """Digest of the run record; empty before it came."""
-        return self._run_id
+        return b"" if self._seating is None else self._seating.run_id
 
     @property
     def record(self) -> RunRecord | None:
         """The run record, once it came."""
-        return self._record
+        return None if self._seating is None else self._seating.record
 
     @property
     def seat_fingerprints(self) -> tuple[bytes, ...]:
         """Fingerprints of all parties, in seat order."""
-        return self._fingerprints
+        return () if self._seating is None else self._seating.fingerprints
 
     @property
     def epoch(self) -> int:
@@ -191,7 +193,10 @@ class PartyRound:
 
     @property
     def wrong_dealers(self) -> tuple[bytes, ...]:
-        """Survivors of the open plan whose shares were not what they had signed."""
+        """Dealers whose shares did not fit what they had signed, of the last plan that opened here.
+
+        Each of them, or the coordinator that relayed the shares, is at fault.
+        """
         return self._wrong_dealers
 
     @property
@@ -217,10 +222,11 @@ class PartyRound:
             now: Unix time, in seconds.
 
         Raises:
-            RemoteProtocolError: it is malformed, not signed by whom it must be, not allowed in
-                this state or not of this run, or a plan that does not continue the history:
-                nothing changed. A `ConflictingMessageError`, and whatever is wrong with a bundle,
-                a settlement or a closing of this run, stops the run at this party.
+            RemoteProtocolError: it is malformed, not signed by its sender, not allowed in this
+                state or not of this run, or a plan that does not continue the history, or a
+                proposal that this party must not agree to: nothing changed. A
+                `ConflictingMessageError`, and any fault of a bundle, a settlement or a closing of
+                this run, stops the run at this party.
             TooFewPartiesError: a run record with fewer parties than its form needs.
             RestoredJournalError: the frame is a statement that this party signed when its journal
                 stood higher. The run stops, and the journal begins nothing until its owner acts.
@@ -231,14 +237,15 @@ class PartyRound:
             return Received()
         if not isinstance(signed.message, _UNSIGNED):
             self._verify_coordinator(signed)
-        earlier = self._from_an_earlier_life(signed, now=now)
-        if earlier is not None:
-            return earlier
-        self._require_ours(signed.message)
-        key = self._identify(signed.message)
+        answer = self._about_lost_run(signed, now=now)
+        if answer is not None:
+            return answer
+        require_run(getattr(signed.message, "run_id", self.run_id), self.run_id)
+        key = _identify(signed.message)
         if key in self._answered:
             digest, replies = self._answered[key]
-            if digest != signed.digest:
+            # A coordinator that was restarted may prove the same verdict by other parties' MACs.
+            if digest != signed.digest and not isinstance(signed.message, _PROOFS):
                 self._stop()
                 raise ConflictingMessageError(
                     "a message must have the same bytes each time",
@@ -256,83 +263,53 @@ class PartyRound:
         """Agree to the run record: seal a half of each pair's root.
 
         Raises:
-            WrongStateError: no run record waits for a verdict.
+            WrongStateError: no run record waits for a decision.
             MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
-        record = self._known_record()
-        frames = []
-        for seat in self._peers():
-            peer = _fingerprint(seat)
-            half = self._random_bytes(_HALF_BYTES)
-            self._halves[peer] = half
-            try:
-                sealed = seal(
-                    half,
-                    seat.sealing_key,
-                    suite=record.suite,
-                    run_id=self._run_id,
-                    sender=self._me,
-                    receiver=peer,
-                )
-            except MalformedMessageError as error:
-                raise error.from_peer(peer.hex()) from error
-            envelope = Envelope(self._run_id, self._me, peer, sealed)
-            frames.append(wire.sign(envelope, self._identity).frame)
-        replies = (wire.contain(EnvelopeBundle(self._run_id, tuple(frames))),)
-        self._journal.witness({_fingerprint(seat): seat.journal_counter for seat in self._peers()})
-        self._transcript = self._transcript.append("run record", self._run_id)
+        replies = (self._setup.seal(self._run),)
+        self._transcript = self._transcript.append("run record", self.run_id)
         self._state = PartyState.SEALED
-        self._remember(record, replies)
+        self._remember(self._run.record, replies)
         return replies
 
-    def contribute(self, vector: NDArray[np.int64]) -> tuple[bytes, ...]:
+    def contribute(
+        self, vector: NDArray[np.int64], *, bound: SetBound = ANY_SET
+    ) -> tuple[bytes, ...]:
         """Agree to the plan: hide this party's vector and return it, to be sent.
 
-        Journals the plan, moves the roots forward, computes y once and stores it, in this order.
         Where the form survives drop-outs, shares of this plan's keys go in front of y.
 
         Args:
             vector: x, signed integers; shape (plan.words,). Secret.
+            bound: What the journal allows to be opened for the plan's queries (rule R3).
 
         Raises:
-            WrongStateError: no plan waits for a verdict.
+            WrongStateError: no plan waits for a decision.
             InvalidVectorError: not the plan's length, or out of range.
-            KeyReuseError: the plan was begun before.
+            KeyReuseError: the plan was begun before, or no set within `bound` can open.
         """
         self._require(PartyState.REVIEWING_PLAN)
-        signed = self._known_plan()
-        plan = wire.expect(signed, Plan)
-        form = self._form
-        if vector.shape != (plan.words,):
-            raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
-        answer = self._encoded(signed, vector)  # or refused, before a key is touched
-        self._journal.begin(run_id=self._run_id, epoch=plan.epoch, plan_digest=signed.digest)
-        self._move_to(plan.epoch)
-        keys = self._keys_by_seat(signed.digest)
-        self_key = self._random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
-        words = form.ring.words_in(answer.body)
-        form.hide(words, seat=self._seat(), pair_keys=keys, self_key=self_key)
-        del words  # what is signed must not change any more
-        frame, digest = answer.sign(self._identity)
-        frames: tuple[bytes, ...] = (frame,)
-        if form.survives_dropouts:
-            frames = (self._deal(signed.digest, keys, self_key), frame)
-        self._journal.keep(signed.digest, frames, expires_at=plan.expires_at)
-        dealing = b"" if self._holder is None else self._holder.dealing_digest
-        self._sent = Contribution(digest, dealing)
-        self._witness = RowWitness(
-            form,
-            plan_digest=signed.digest,
-            words=plan.words,
-            seat=self._seat(),
-            pair_keys=keys,
-            self_key=self_key,
-        )
-        self._transcript = self._transcript.append("plan", signed.digest)
+        plan = self._known_plan
+        if not bound.leaves_room(self._run.fingerprints, threshold=self._run.threshold):
+            raise KeyReuseError("a plan must leave a set that may open", "none")
+        try:
+            frames = hide_vector(
+                plan,
+                vector,
+                seating=self._run,
+                identity=self._identity,
+                roots=self._roots,
+                journal=self._journal,
+                random_bytes=self._random_bytes,
+            )
+        finally:
+            self._epoch = max(self._epoch, self._roots.epoch)
+        plan.bound = bound
+        self._transcript = self._transcript.append("plan", plan.digest)
         self._state = PartyState.SENT
         # The frames themselves stay in the journal alone, until the plan is settled.
-        self._remember(plan, ())
+        self._remember(plan.known, ())
         return frames
 
     def state_sums(self, *, row_words: int) -> tuple[bytes, ...]:
@@ -343,571 +320,395 @@ class PartyRound:
                 request, which could ask for one word and so for a vote.
 
         Raises:
-            WrongStateError: no row waits for a verdict.
+            WrongStateError: no row waits for a decision.
             BlameError: the plan has no such row; to be refused.
         """
         self._require(PartyState.REVIEWING_ROW)
         assert self._blame is not None
-        assert self._witness is not None
+        assert self._void_witness is not None
         request = self._blame
-        sums = self._witness.sums(request.row, row_words=row_words)
+        sums = self._void_witness.sums(request.row, row_words=row_words)
         message = StreamSums(request.plan_digest, self._me, request.row, sums)
         return self._end_blame(request, (wire.sign(message, self._identity).frame,))
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
-        """Turn the proposal down.
+        """Refuse the run record, the plan or the row that waits for a decision.
 
-        Of a plan, that is a promise: nothing was sent for it, and nothing ever will be. It is in
-        the journal and the plan's keys are gone before it is sent (rule R3).
+        To refuse a plan is a promise: nothing was sent for it, and nothing ever will be. The
+        promise is in the journal, and the plan's keys are gone, before it is sent (rule R3).
 
         Args:
             reason: A stable public code, never a text.
 
         Raises:
-            WrongStateError: nothing waits for a verdict.
-            KeyReuseError: a y was kept for the plan.
+            WrongStateError: nothing waits for a decision.
+            KeyReuseError: a y was kept for the plan, or the run has too many refused plans.
             RestoredJournalError: the journal was halted: it cannot promise.
         """
         if self._state is PartyState.REVIEWING_RUN:
-            replies = self._refusal(self._run_id, reason)
+            replies = self._refusal(self.run_id, reason)
             self._stop()
-            self._remember(self._known_record(), replies)
+            self._remember(self._run.record, replies)
             return replies
         if self._state is PartyState.REVIEWING_ROW and self._blame is not None:
             request = self._blame
-            # Never about the plan: that would promise that nothing was sent for it.
+            # Its subject is the request: a refusal of the plan would say that nothing was sent.
             return self._end_blame(request, self._refusal(wire.digest_of(request), reason))
         self._require(PartyState.REVIEWING_PLAN)
-        signed = self._known_plan()
-        plan = wire.expect(signed, Plan)
-        replies = self._refusal(signed.digest, reason)  # which may fail, and is not sent yet
-        self._journal.abandon(signed.digest)
-        self._spend_epoch(plan)
-        self._roots.advance(plan.epoch + 1)  # the next plan's: of this one nothing is left
-        self._transcript = self._transcript.append("plan", signed.digest)
+        plan = self._known_plan
+        replies = self._refusal(plan.digest, reason)  # which may fail, and is not sent yet
+        self._journal.abandon(plan.digest, run_id=self.run_id)
+        self._move_to(plan.known.epoch)
+        self._roots.advance(plan.known.epoch + 1)  # this plan's keys are gone
+        plan.is_refused = True
+        self._transcript = self._transcript.append("plan", plan.digest)
         self._state = PartyState.REFUSED
-        self._remember(plan, replies)
+        self._remember(plan.known, replies)
         return replies
+
+    def give_up(self) -> None:
+        """Leave the run in any state: its keys are erased. Stored y's stay, to be sent again."""
+        self._stop()
 
     # One method per message -------------------------------------------------------------------
 
     def _act(self, signed: Signed, *, now: float) -> Received:
         message = signed.message
         match message:
-            case RunOffer():
-                return self._on_offer(signed, message, now=now)
-            case RunRecord():
-                return self._on_record(signed, message, now=now)
-            case EnvelopeBundle():
-                return self._stopping_on_error(lambda: self._on_envelopes(message))
-            case SetupClosing():
-                return self._stopping_on_error(lambda: self._on_setup_closing(message))
+            case RunOffer() | RunRecord() | EnvelopeBundle() | SetupClosing():
+                return self._on_setup(signed, message, now=now)
             case Plan():
                 return self._on_plan(signed, message, now=now)
-            case SurvivorSet():
+            case Proposal():
+                return self._on_proposal(message, now=now)
+            case VerdictMacs():
                 self._require_open(message.plan_digest, now=now)
-                return self._stopping_on_error(lambda: self._on_survivors(signed, message))
+                return self._on_agreement(message)  # a peer's wrong MAC is not the coordinator's
+            case Certificate():
+                self._require_open(message.plan_digest, now=now)
+                return self._stopping(lambda: self._on_agreement(message))
             case ShareBundle():
                 self._require_open(message.plan_digest, now=now)
-                return self._stopping_on_error(lambda: self._on_shares(message))
+                return self._stopping(lambda: self._on_shares(message))
             case Settlement():
-                return self._stopping_on_error(lambda: self._on_settlement(signed, message))
+                return self._stopping(lambda: self._on_settlement(signed, message))
             case BlameRequest():
                 return self._on_blame(message, now=now)
             case Closing():
-                return self._stopping_on_error(lambda: self._on_closing(message))
+                return self._stopping(lambda: self._on_closing(message))
             case HeadBundle():
-                return self._stopping_on_error(lambda: self._on_heads(message))
+                return self._stopping(lambda: self._on_heads(message))
             case _:  # the transition table lists no other
                 raise AssertionError(type(message).__name__)
 
-    def _on_offer(self, signed: Signed, offer: RunOffer, *, now: float) -> Received:
-        if offer.coordinator_key != self._coordinator.key:
-            raise UnknownPeerError(
-                "the offer must name the pinned key", "another", peer=COORDINATOR
-            )
-        if offer.form not in self._forms:
-            raise UnexpectedMessageError(
-                "the form must be known to this party", "another", peer=COORDINATOR
-            )
-        if offer.suite not in self._suites:
-            raise SuiteError(
-                "the suite must be one that this party accepts", "another", peer=COORDINATOR
-            )
-        if offer.ring_bits != self._forms[offer.form].ring.bits:
-            raise UnexpectedMessageError(
-                "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
-            )
-        _require_fresh(offer.expires_at, now=now)
-        self._sealing_key = SealingKey(offer.suite)
-        statement = KeyStatement(
-            offer_digest=signed.digest,
-            identity_key=self._identity.public.key,
-            sealing_key=self._sealing_key.public_bytes,
-            nonce=self._random_bytes(32),
-            role=ROLE_PARTY,
-            expires_at=offer.expires_at,
-            journal_counter=self._journal.counter,
-        )
-        self._offer = signed
-        self._statement = wire.sign(statement, self._identity)
-        return Received((self._statement.frame,))
-
-    def _on_record(self, signed: Signed, record: RunRecord, *, now: float) -> Received:
-        assert self._offer is not None
-        offer = wire.expect(self._offer, RunOffer)
-        if record.suite != offer.suite:
-            raise SuiteError("a run must keep to its offer's suite", "another", peer=COORDINATOR)
-        same = (
-            record.offer_digest == self._offer.digest
-            and record.coordinator == self._coordinator.fingerprint
-            and record.form == offer.form
-            and record.ring_bits == offer.ring_bits
-            and record.expires_at == offer.expires_at
-            and record.simulated == offer.simulated
-        )
-        if not same:
-            raise UnexpectedMessageError(
-                "a run record must keep to its offer", "another", peer=COORDINATOR
-            )
-        _require_fresh(record.expires_at, now=now)
-        self._forms[record.form].require_enough(len(record.statements))
-        seats = self._checked_seats(record)
-        self._seats, self._record, self._run_id = seats, record, signed.digest
-        self._fingerprints = tuple(_fingerprint(seat) for seat in seats)
-        return Received(event=record)
-
-    def _checked_seats(self, record: RunRecord) -> tuple[KeyStatement, ...]:
-        assert self._statement is not None
-        if self._statement.frame not in record.statements:
-            raise UnknownPeerError("our own statement must be in the run record", "none")
-        seats, fingerprints = [], []
-        for frame in record.statements:
-            signed = wire.decode(frame)
-            seat = wire.expect(signed, KeyStatement)
-            fingerprint = _fingerprint(seat)
-            if fingerprint != self._me and fingerprint not in self._pins:
-                raise UnknownPeerError(
-                    "every party must be pinned", "one that is not", peer=fingerprint.hex()
-                )
-            if (
-                seat.offer_digest != record.offer_digest
-                or seat.role != ROLE_PARTY
-                or seat.expires_at != record.expires_at
-            ):
-                raise UnexpectedMessageError("every statement must be for this offer", "another")
-            self._verify_relayed(signed, PublicIdentity(seat.identity_key))
-            try:
-                require_key_of(record.suite, seat.sealing_key)
-            except SuiteError as error:
-                raise error.from_peer(fingerprint.hex()) from error
-            seats.append(seat)
-            fingerprints.append(fingerprint)
-            if seat.journal_counter < self._journal.witnessed(fingerprint):
-                raise HistoryError(
-                    "a party's journal must not be older than what it signed",
-                    "an older one",
-                    peer=fingerprint.hex(),
-                )
-        if fingerprints != sorted(set(fingerprints)):
-            raise UnknownPeerError("seats must be in the order of fingerprints, none twice", "not")
-        if len({seat.sealing_key for seat in seats}) != len(seats):
-            raise UnknownPeerError("sealing keys must differ", "one that comes twice")
-        return tuple(seats)
-
-    def _on_envelopes(self, bundle: EnvelopeBundle) -> Received:
-        roots = {}
-        for frame in bundle.envelopes:
-            signed = wire.decode(frame)
-            envelope = wire.expect(signed, Envelope)
-            sender = envelope.sender
-            if sender not in self._halves or sender in roots:
-                raise UnexpectedMessageError("one envelope must come from each peer", "another")
-            self._verify_relayed(signed, PublicIdentity(self._seat_of(sender).identity_key))
-            if envelope.run_id != self._run_id or envelope.receiver != self._me:
-                # Its sender signed where it must go: it was delivered to the wrong place.
-                raise UnexpectedMessageError(
-                    "an envelope must be for this run and party", "another", peer=COORDINATOR
-                )
-            try:
-                roots[sender] = self._root_with(sender, envelope.sealed)
-            except RemoteProtocolError as error:
-                raise error.from_peer(sender.hex()) from error
-        if len(roots) != len(self._halves):
-            raise UnexpectedMessageError("one envelope must come from each peer", len(roots))
-        self._halves.clear()
-        self._sealing_key = None
-        self._unconfirmed = roots
-        macs = tuple(
-            confirmation(roots[peer], run_id=self._run_id, sender=self._me, receiver=peer)
-            for peer in self._peer_fingerprints()
-        )
-        message = Confirmations(self._run_id, self._me, macs)
-        self._confirmations = wire.sign(message, self._identity)
-        return Received((self._confirmations.frame,))
-
-    def _root_with(self, peer: bytes, sealed: bytes) -> bytes:
-        assert self._sealing_key is not None
-        theirs = self._sealing_key.open(sealed, run_id=self._run_id, sender=peer, receiver=self._me)
-        if len(theirs) != _HALF_BYTES:
-            raise BrokenEnvelopeError(f"a half must have {_HALF_BYTES} bytes", len(theirs))
-        ours = self._halves[peer]
-        lower, higher = (ours, theirs) if self._me < peer else (theirs, ours)
-        return make_root(
-            run_id=self._run_id,
-            pair=Pair.of(self._me, peer),
-            lower_half=lower,
-            higher_half=higher,
-        )
+    def _on_setup(
+        self,
+        signed: Signed,
+        message: RunOffer | RunRecord | EnvelopeBundle | SetupClosing,
+        *,
+        now: float,
+    ) -> Received:
+        match message:
+            case RunOffer():
+                return Received((self._setup.state(signed, message, now=now),))
+            case RunRecord():
+                self._seating = self._setup.read_record(signed, message, now=now)
+                return Received(event=message)
+            case EnvelopeBundle():
+                confirm = self._setup.confirm
+                return self._stopping(lambda: Received((confirm(self._run, message),)))
+            case SetupClosing():
+                return self._stopping(lambda: self._on_setup_closing(message))
 
     def _on_setup_closing(self, closing: SetupClosing) -> Received:
-        assert self._confirmations is not None
-        peers = self._peer_fingerprints()
-        if len(closing.macs) != len(peers) or len(closing.confirmation_digests) != len(self._seats):
-            raise UnexpectedMessageError("one MAC must come from each peer", len(closing.macs))
-        for peer, mac in zip(peers, closing.macs, strict=True):
-            expected = confirmation(
-                self._unconfirmed[peer], run_id=self._run_id, sender=peer, receiver=self._me
-            )
-            if not hmac.compare_digest(mac, expected):
-                raise KeyConfirmationError(
-                    "both ends must hold the same root", "another", peer=peer.hex()
-                )
-        if closing.confirmation_digests[self._seat()] != self._confirmations.digest:
-            raise HistoryError("our own confirmations must be listed", "others", peer=COORDINATOR)
-        self._roots = PairRoots(self._me, self._unconfirmed)
-        self._unconfirmed = {}
-        digest = setup_digest(closing.confirmation_digests)
+        self._roots, digest = self._setup.finish(self._run, closing)
         self._transcript = self._transcript.append("setup", digest)
         return Received((self._ready("setup"),))
 
     def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received:
-        _require_fresh(plan.expires_at, now=now)
         self._journal.sweep(now=now)
-        if plan.expires_at > self._known_record().expires_at:
-            raise UnexpectedMessageError(
-                "a plan must expire with its run at the latest", "later", peer=COORDINATOR
-            )
-        if plan.previous_head != self._transcript.head:
-            raise HistoryError(
-                "a plan must continue the history that this party remembers",
-                "another head",
-                peer=COORDINATOR,
-            )
-        if plan.phase != 0 and (plan.batch, plan.attempt, plan.phase) != self._next_phase:
-            raise UnexpectedMessageError(
-                "a later phase must follow the released one before it, once",
-                plan.phase,
-                peer=COORDINATOR,
-            )
-        if not self.epoch < plan.epoch <= self.epoch + MAX_SKIPPED_EPOCHS:
-            raise UnexpectedMessageError(
-                f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {self.epoch}",
-                plan.epoch,
-                peer=COORDINATOR,
-            )
-        self._plan = signed
-        self._next_phase = self._witness = None
+        require_plan(
+            plan,
+            seating=self._run,
+            transcript=self._transcript,
+            epoch=self.epoch,
+            next_phase=self._next_phase,
+            now=now,
+        )
+        self._open = PartyPlan(signed.digest, plan)
+        self._next_phase = self._void_witness = None
+        self._wrong_dealers = ()
         return Received(event=plan)
 
-    def _on_survivors(self, signed: Signed, message: SurvivorSet) -> Received:
-        chosen = set(message.survivors)
-        if message.survivors != tuple(fp for fp in self._fingerprints if fp in chosen):
+    def _on_proposal(self, proposal: Proposal, *, now: float) -> Received:
+        """Give this party's one verdict on the plan: journalled, then signed."""
+        if not self._run.form.survives_dropouts:
             raise UnexpectedMessageError(
-                "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
+                "a proposal must be for a form that survives drop-outs", "another form"
             )
-        if len(chosen) < self._least_survivors:
-            raise TooFewSharesError(received=len(chosen), threshold=self._least_survivors)
-        # Before anything is revealed: a plan has one survivor set, after a restart too.
-        self._journal.fix_survivors(message.plan_digest, signed.digest)
-        self._survivors = signed
+        plan = self._open
+        if plan is None and not proposal.survivors:
+            plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
+        if plan is None or proposal.plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        if plan.plan is not None:
+            require_fresh(plan.plan.expires_at, now=now)
+        if proposal.survivors:
+            if plan.sent is None:
+                raise VerdictError("we must have sent our y for a set to open", "none")
+            require_open_set(
+                proposal.survivors,
+                me=self._me,
+                seats=self._run.fingerprints,
+                least=self._least_survivors,
+                bound=plan.bound,
+            )
+        verdict = Verdict(plan.digest, proposal.survivors)
+        frame = self._sign_verdict(verdict, run_id=self.run_id)
+        plan.verdict, self._open = verdict, plan
+        if not proposal.survivors:
+            plan.holder = None  # nothing will be shown for it
+            return Received((frame,))
+        macs = verdict_macs(verdict, peers=self._run.peers, roots=self._roots)
+        return Received((wire.contain(macs), frame))
+
+    def _sign_verdict(self, verdict: Verdict, *, run_id: bytes) -> bytes:
+        """Sign this party's one verdict on a plan, the same as often as it is asked.
+
+        Raises:
+            VerdictError: it gave another one, or the run has too many plans that never came.
+            RestoredJournalError: the journal was halted: it cannot promise.
+        """
+        if self._journal.run_of(verdict.plan_digest) not in (b"", run_id):
+            raise VerdictError("a verdict must be on a plan of its run", "another run's")
+        try:
+            self._journal.decide(verdict.plan_digest, wire.digest_of(verdict), run_id=run_id)
+        except KeyReuseError as error:
+            raise VerdictError("we must give one verdict on a plan", "another asked") from error
+        return wire.sign(verdict, self._identity).frame
+
+    def _require_open(self, plan_digest: bytes, *, now: float) -> None:
+        """Check that a message is of the open plan, which has not expired.
+
+        Raises:
+            UnexpectedMessageError: it is not. A message of an earlier plan may only be late.
+        """
+        plan = self._known_plan
+        if plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        if plan.plan is not None:
+            require_fresh(plan.plan.expires_at, now=now)
+
+    def _on_agreement(self, proof: VerdictMacs | Certificate) -> Received:
+        """Take the proof that enough parties gave this party's own verdict."""
+        plan, run = self._known_plan, self._run
+        verdict = plan.verdict
+        if verdict is None or not verdict.survivors:
+            raise FalseCertificateError("a closed plan must not open", "a proof", peer=COORDINATOR)
+        if isinstance(proof, VerdictMacs):
+            threshold, peers = run.threshold, run.peers
+            require_macs(proof, verdict, peers=peers, roots=self._roots, threshold=threshold)
+        elif proof.verdict != verdict:
+            raise FalseCertificateError(
+                "a certificate must be for our own verdict", "another", peer=COORDINATOR
+            )
+        else:
+            require_certificate(proof, identities=run.identities, threshold=run.threshold)
+        plan.is_certified = True
         return Received()
 
     def _on_shares(self, bundle: ShareBundle) -> Received:
-        assert self._survivors is not None
-        assert self._holder is not None
-        assert self._sent is not None
-        reveal, self._wrong_dealers = self._holder.reveal(self._survivors, bundle)
-        self._holder = None
+        plan = self._known_plan
+        assert plan.is_certified
+        assert plan.verdict is not None
+        assert plan.holder is not None
+        assert plan.sent is not None
+        reveal, self._wrong_dealers = plan.holder.reveal(plan.verdict, bundle)
+        plan.holder = None
         signed = wire.sign(reveal, self._identity)
-        self._sent = replace(self._sent, reveal=signed.digest)
+        plan.sent = replace(plan.sent, reveal=signed.digest)
         return Received((signed.frame,))
 
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
-        # A plan that never came, or that was not answered in time, is not in the transcript yet.
-        is_new = self._state in (PartyState.READY, PartyState.REVIEWING_PLAN)
-        is_known = self._state is not PartyState.READY
-        if is_known and settlement.plan_digest != self._known_plan().digest:
-            raise UnexpectedMessageError(
-                "a settlement must be of the open plan", "another", peer=COORDINATOR
-            )
-        if settlement.state not in ("released", "void"):
-            raise MalformedMessageError("a plan is released or void", "another state")
-        if len(settlement.contributions) != len(self._seats):
-            raise MalformedMessageError("every seat must be listed", "others")
-        if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.contributions):
-            raise MalformedMessageError("a seat must have a digest or none", "another length")
-        if is_known and settlement.words != wire.expect(self._known_plan(), Plan).words:
-            raise HistoryError(
-                "a settlement must be of the plan's length", "another", peer=COORDINATOR
-            )
-        self._require_told(settlement)
-        self._require_refusals(settlement)
-        self._reveal_was_lost = self._is_without_reveal(settlement)
+        plan, run = self._open, self._run
+        require_settlement(settlement, plan, seating=run, least=self._least_survivors)
+        known = plan.verdict if plan is not None and plan.is_certified else None
+        claim = proven_claim(
+            settlement, identities=run.identities, form=type(run.form), known=known
+        )
+        if plan is None:
+            plan = PartyPlan(settlement.plan_digest)
+        self._note_reveal(settlement, plan)
         self._next_phase = None
-        if is_known and settlement.state == "released":
-            plan = wire.expect(self._known_plan(), Plan)
-            self._next_phase = (plan.batch, plan.attempt, plan.phase + 1)
-        self._journal.erase(settlement.plan_digest)
-        if is_new:
-            self._transcript = self._transcript.append("plan", settlement.plan_digest)
-        if settlement.state == "released" and self._form.survives_dropouts:
-            # The set follows from who is listed: a party that never saw it knows it, too.
-            survivors = SurvivorSet(self._run_id, settlement.plan_digest, self._listed(settlement))
-            digest = wire.digest_of(survivors)
-            self._transcript = self._transcript.append("survivor set", digest)
-        if not is_known:
-            self._move_to(self.epoch + 1)  # a plan that never came took an epoch, too
-        self._transcript = self._transcript.append("settlement", signed.digest)
-        if settlement.state == "released" or not is_known:
-            self._witness = None
-        elif self._witness is not None:
-            self._witness.note_void()
-        self._forget_plan()
+        if plan.plan is not None and settlement.state == "released":
+            self._next_phase = (plan.plan.batch, plan.plan.attempt, plan.plan.phase + 1)
+        self._note_settled(settlement, claim, is_ours=plan.plan is not None)
+        self._extend(signed, settlement, plan)
+        self._keep_witness(settlement, plan)
+        # A plan that never came used an epoch, too, and so did one whose answer failed.
+        self._move_to(self.epoch + 1 if plan.plan is None else plan.plan.epoch)
+        key = _identify_shares(plan.digest)
+        if key in self._answered:  # shares are not shown again
+            self._answered[key] = (self._answered[key][0], ())
+        self._open = None
         return Received(event=settlement)
 
-    def _require_told(self, settlement: Settlement) -> None:
-        """Hold a settlement against what this party sent, and against whom it revealed for."""
-        released = settlement.state == "released"
-        listed = settlement.contributions[self._seat()]
-        may_be_left_out = self._form.survives_dropouts or not released
-        if listed not in self._own_entries and (listed or not may_be_left_out):
-            raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
-        survivors = self._listed(settlement)
-        if released and len(survivors) < self._least_survivors:
-            raise HistoryError("a release must have enough parties' vectors", "a missing one")
-        if self._survivors is not None:
-            fixed = wire.expect(self._survivors, SurvivorSet).survivors
-            if survivors != fixed:
-                raise HistoryError(
-                    "a settlement must be of the survivor set", "another", peer=COORDINATOR
-                )
+    def _note_reveal(self, settlement: Settlement, plan: PartyPlan) -> None:
+        has_revealed = plan.sent is not None and bool(plan.sent.reveal)
+        listed = settlement.contributions[self._run.seat]
+        self._reveal_was_lost = has_revealed and listed != plan.entries[0]
 
-    @property
-    def _own_entries(self) -> tuple[bytes, ...]:
-        """What a settlement may say of this party: all that it signed, or all but its shares."""
-        if self._sent is None:
-            return (b"",)
-        return self._sent.digest, self._sent.without_reveal.digest
+    def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
+        """Add to the transcript what this settlement tells, and the plan if it is not there."""
+        if not plan.is_answered:
+            self._transcript = self._transcript.append("plan", settlement.plan_digest)
+        if settlement.certificate:
+            certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
+            digest = wire.digest_of(certificate.verdict)
+            self._transcript = self._transcript.append("verdict", digest)
+        self._transcript = self._transcript.append("settlement", signed.digest)
 
-    def _is_without_reveal(self, settlement: Settlement) -> bool:
-        has_revealed = self._sent is not None and bool(self._sent.reveal)
-        listed = settlement.contributions[self._seat()]
-        return has_revealed and listed != self._own_entries[0]
-
-    def _require_refusals(self, settlement: Settlement) -> None:
-        """Check every refusal: else a coordinator could have an opened batch asked again."""
-        if settlement.refusals and settlement.state != "void":
-            raise FalseRefusalError(
-                "a released plan must have no refusals", "one", peer=COORDINATOR
-            )
-        listed, seats = self._listed(settlement), list(self._fingerprints)
-        for frame in settlement.refusals:
-            signed = wire.decode(frame)
-            refusal = wire.expect(signed, Refusal)
-            if refusal.subject != settlement.plan_digest or refusal.sender not in seats:
-                raise FalseRefusalError(
-                    "refusals must be of this plan, in the order of seats",
-                    "another",
-                    peer=COORDINATOR,
-                )
-            del seats[: seats.index(refusal.sender) + 1]
-            self._verify_relayed(signed, PublicIdentity(self._seat_of(refusal.sender).identity_key))
-            is_ours = refusal.sender == self._me
-            if refusal.sender in listed or (is_ours and self._state is not PartyState.REFUSED):
-                raise FalseRefusalError(
-                    "who refused must have sent nothing", "a vector", peer=COORDINATOR
-                )
-
-    def may_be_asked_again(self, settlement: Settlement) -> RetrySet | None:
-        """Say among whom the queries of a settled plan may be asked again; see `retry`.
-
-        Args:
-            settlement: An event of this run: its refusals are checked.
-
-        Returns:
-            None if nobody may: it was released, or its sum may be open.
-        """
-        if settlement.state != "void":
-            return None
-        seats = frozenset(self._fingerprints)
-        if self._form.survives_dropouts:
-            # Who revealed is stopped by its journal, which has the survivor set.
-            return RetrySet(frozenset(), seats)
-        if not settlement.refusals:
-            return None
-        refused = [wire.expect(wire.decode(frame), Refusal) for frame in settlement.refusals]
-        return RetrySet(seats - {refusal.sender for refusal in refused}, seats)
-
-    def _listed(self, settlement: Settlement) -> tuple[bytes, ...]:
-        """Parties whose vectors a settlement lists."""
-        seats = zip(self._fingerprints, settlement.contributions, strict=True)
-        return tuple(fingerprint for fingerprint, digest in seats if digest)
+    def _keep_witness(self, settlement: Settlement, plan: PartyPlan) -> None:
+        """Keep the streams of a void plan, in case a row of it was wrong."""
+        self._void_witness = None
+        if settlement.state == "void" and plan.witness is not None:
+            plan.witness.note_void()
+            self._void_witness = plan.witness
+            self._void_expires_at = plan.known.expires_at
 
     def _on_blame(self, request: BlameRequest, *, now: float) -> Received:
-        if self._witness is not None and now >= wire.expect(self._known_plan(), Plan).expires_at:
-            self._witness = None
-        if self._witness is None:
+        if now >= self._void_expires_at:
+            self._void_witness = None
+        if self._void_witness is None:
             raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
-        self._witness.require_void(request.plan_digest)
+        self._void_witness.require_void(request.plan_digest)
         self._blame = request
         return Received(event=request)
 
     def _end_blame(self, request: BlameRequest, replies: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        self._blame = self._witness = None
+        self._blame = self._void_witness = None
         self._state = PartyState.READY
         self._remember(request, replies)
         return replies
 
     def _on_closing(self, closing: Closing) -> Received:
-        if closing.head != self._transcript.head:
-            raise HistoryError(
-                "the coordinator must remember the same run", "another head", peer=COORDINATOR
-            )
-        statement = HeadStatement(
-            self._run_id, self._me, self._transcript.head, self.epoch, self._journal.counter
+        frame = state_head(
+            closing,
+            seating=self._run,
+            transcript=self._transcript,
+            epoch=self.epoch,
+            journal_counter=self._journal.counter,
+            identity=self._identity,
         )
         self._roots.erase()
-        self._witness = None
-        return Received((wire.sign(statement, self._identity).frame,))
+        self._void_witness = None
+        return Received((frame,))
 
     def _on_heads(self, bundle: HeadBundle) -> Received:
-        counters = {}
-        if len(bundle.statements) != len(self._seats):
-            raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
-        for seat, frame in zip(self._seats, bundle.statements, strict=True):
-            identity = PublicIdentity(seat.identity_key)
-            if not frame:  # a party that was lost since
-                continue
-            signed = wire.decode(frame)
-            statement = wire.expect(signed, HeadStatement)
-            self._verify_relayed(signed, identity)
-            if statement.sender != identity.fingerprint or statement.run_id != self._run_id:
-                raise UnexpectedMessageError("a head must be its seat's", "another")
-            if statement.head != self._transcript.head:
-                raise HistoryError(
-                    "all parties must remember the same run",
-                    "another head",
-                    peer=identity.fingerprint.hex(),
-                )
-            counters[identity.fingerprint] = statement.journal_counter
-        heard = {*counters, self._me}
-        if len(counters) < self._least_heads:
-            raise TooFewSharesError(received=len(counters), threshold=self._least_heads)
-        counters.pop(self._me, None)
-        self._journal.witness(counters)
-        self._compared = tuple(fp for fp in self._fingerprints if fp in heard)
+        compared = compare_heads(
+            bundle, seating=self._run, head=self._transcript.head, floor=self._floor
+        )
+        self._journal.witness(compared.counters)
+        self._compared = compared.parties
         return Received((self._ready("closing"),))
+
+    # A run that was lost ----------------------------------------------------------------------
+
+    def _about_lost_run(self, signed: Signed, *, now: float) -> Received | None:
+        """Answer about an earlier run from the journal: its keys are gone. None for this run.
+
+        A stored y is sent as it is (rule R4). Without one this party abandons the plan, so that the
+        others may go on without it (rule R3). It repeats the verdict that it gave, or agrees to
+        close the plan. It notes what a settlement proves about the plan.
+        """
+        message = signed.message
+        if not isinstance(message, Plan | Proposal | Settlement) or message.run_id == self.run_id:
+            return None
+        run = self._journal.run(message.run_id)
+        if run is None or run.coordinator != self._coordinator.fingerprint:
+            # No run of this party, or another federation's: nothing is written down or promised.
+            return Received() if isinstance(message, Settlement) else None
+        match message:
+            case Plan():
+                return self._answer_lost_plan(signed, message, now=now)
+            case Proposal():
+                if not run.sum_form.survives_dropouts:
+                    return None
+                verdict = Verdict(message.plan_digest, message.survivors)
+                is_given = self._journal.verdict_on(verdict.plan_digest) == wire.digest_of(verdict)
+                if message.survivors and not is_given:  # it cannot check the set any more
+                    return Received(self._refusal(message.run_id, KeysGoneError.code))
+                return Received((self._sign_verdict(verdict, run_id=message.run_id),))
+            case Settlement():
+                return self._settle_lost_plan(message, run)
+
+    def _answer_lost_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received | None:
+        self._journal.sweep(now=now)
+        if now >= plan.expires_at:
+            self._journal.erase(signed.digest)
+            return None
+        stored = self._journal.find(signed.digest)
+        if stored is not None:
+            return Received(stored)
+        try:
+            self._journal.abandon(signed.digest, run_id=plan.run_id)
+        except KeyReuseError:  # a y was once sent, or there are too many such plans
+            return Received()
+        return Received(self._refusal(signed.digest, KeysGoneError.code))
+
+    def _settle_lost_plan(self, settlement: Settlement, run: RunNote) -> Received:
+        # No complaint about a run that is lost: a plan may follow in the same packet.
+        claim = proven_claim(settlement, identities=run.identities, form=run.sum_form)
+        self._note_settled(settlement, claim)
+        return Received()
+
+    def _note_settled(
+        self, settlement: Settlement, claim: PlanClaim | None, *, is_ours: bool = False
+    ) -> None:
+        """Drop a settled plan's y and note what the settlement proved, if the plan was of its run.
+
+        Parties of another run prove nothing about a plan: they may never have seen it.
+
+        Args:
+            settlement: The settlement.
+            claim: What it proved.
+            is_ours: Whether the plan came in this run, whatever the journal knows of it.
+        """
+        plan_digest = settlement.plan_digest
+        if not is_ours and self._journal.run_of(plan_digest) != settlement.run_id:
+            return
+        self._journal.erase(plan_digest)
+        if claim is not None:
+            self._journal.resolve(plan_digest, claim)
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _encoded(self, plan: Signed, vector: NDArray[np.int64]) -> wire.VectorFrame:
-        """Write a vector where its y will be sent from."""
-        ring = self._form.ring
-        size = len(vector) * ring.word_type.itemsize
-        frame = wire.VectorFrame(plan_digest=plan.digest, sender=self._me, size=size)
-        ring.encode(vector, out=ring.words_in(frame.body))
-        return frame
+    @property
+    def _run(self) -> Seating:
+        assert self._seating is not None
+        return self._seating
 
-    def _deal(self, plan_digest: bytes, keys: Mapping[int, bytes], self_key: bytes) -> bytes:
-        identities = {_fingerprint(seat): PublicIdentity(seat.identity_key) for seat in self._seats}
-        self._holder = ShareHolder(
-            self._identity, seats=identities, plan_digest=plan_digest, roots=self._roots
-        )
-        return self._holder.deal(
-            keys,
-            self_key=self_key,
-            threshold=self._form.threshold(len(self._seats)),
-            random_bytes=self._random_bytes,
-        )
-
-    def _require_open(self, plan_digest: bytes, *, now: float) -> None:
-        if not self._form.survives_dropouts:
-            raise UnexpectedMessageError("this form must have one exchange", "a second")
-        plan = self._known_plan()
-        if plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
-        _require_fresh(wire.expect(plan, Plan).expires_at, now=now)
+    @property
+    def _known_plan(self) -> PartyPlan:
+        assert self._open is not None
+        return self._open
 
     @property
     def _least_survivors(self) -> int:
         """Fewest parties whose sum may open, by the form and by this party's own floor."""
-        return max(self._form.threshold(len(self._seats)), self._floor)
-
-    @property
-    def _least_heads(self) -> int:
-        """Fewest heads to compare: any two such comparisons have a party in common."""
-        return max(least_heads(self._form, parties=len(self._seats)), self._floor)
-
-    def _forget_plan(self) -> None:
-        """Drop what was kept for the plan that is settled."""
-        if self._plan is not None:
-            self._spend_epoch(wire.expect(self._plan, Plan))
-            # What was revealed is not said again.
-            key = (ShareBundle, self._plan.digest)
-            if key in self._answered:
-                self._answered[key] = (self._answered[key][0], ())
-        self._holder = self._survivors = None
-        self._wrong_dealers = ()
-        self._sent = None
-
-    def _spend_epoch(self, plan: Plan) -> None:
-        """Leave a plan's epoch, whatever became of it (a contribution that failed, perhaps)."""
-        if plan.epoch > self.epoch:
-            self._move_to(plan.epoch)
+        return max(self._run.threshold, self._floor)
 
     def _move_to(self, epoch: int) -> None:
-        """Take the roots of an epoch, which may be there already: an abandoned one was passed."""
+        """Move to an epoch. A refused plan has moved the roots beyond it already."""
         if epoch > self._roots.epoch:
             self._roots.advance(epoch)
-        self._epoch = epoch
-
-    def give_up(self) -> None:
-        """Leave the run, whatever its state: its keys are gone. Stored y's stay, to be re-sent."""
-        self._stop()
+        self._epoch = max(self._epoch, epoch)
 
     def _verify_coordinator(self, signed: Signed) -> None:
         try:
             signed.verify(self._coordinator)
         except BadSignatureError as error:
             raise error.from_peer(COORDINATOR) from error
-
-    def _verify_relayed(self, signed: Signed, sender: PublicIdentity) -> None:
-        # The coordinator checks what it relays: a bad signature was made or let through by it.
-        try:
-            signed.verify(sender)
-        except BadSignatureError as error:
-            raise error.from_peer(COORDINATOR) from error
-
-    def _require_ours(self, message: Message) -> None:
-        """Leave a message of another run alone: an old one, sent again, must not stop this run."""
-        run_id = getattr(message, "run_id", self._run_id)
-        if run_id != self._run_id:
-            raise UnexpectedMessageError("a message must be of this run", "another")
-
-    def _identify(self, message: Message) -> tuple[type[Message], object]:
-        """Name what a message is about: two bodies for one name are a conflict."""
-        match message:
-            case RunOffer():
-                return (RunOffer, message.nonce)
-            case RunRecord():
-                return (RunRecord, message.offer_digest)
-            case Plan():
-                return (Plan, message.epoch)
-            case Settlement() | SurvivorSet() | ShareBundle() | BlameRequest():
-                return (type(message), message.plan_digest)
-            case _:
-                return (type(message), None)
 
     def _signed_here(self, shown: Signed) -> bool:
         """Tell whether somebody shows a statement that this party signed."""
@@ -932,42 +733,14 @@ class PartyRound:
             self._journal.halt(shown.journal_counter)
             raise RestoredJournalError(shown=shown.journal_counter, counter=self._journal.counter)
 
-    def _from_an_earlier_life(self, signed: Signed, *, now: float) -> Received | None:
-        """Answer about a run that this party does not hold any more, from its journal.
-
-        Its keys are gone: the y that was stored is sent as it is (rule R4). If there never was one
-        the plan is abandoned, so that the others may go on without this party (rule R3).
-        """
-        match signed.message:
-            case Plan(run_id=run_id, expires_at=expires_at) if run_id != self._run_id:
-                self._journal.sweep(now=now)
-                if now >= expires_at:
-                    self._journal.erase(signed.digest)
-                    return None
-                stored = self._journal.find(signed.digest)
-                return Received(self._abandon(signed.digest) if stored is None else stored)
-            case Settlement(run_id=run_id, plan_digest=plan) if run_id != self._run_id:
-                # Nothing to object to: the plan that may come behind it is to be answered.
-                self._journal.erase(plan)
-                return Received()
-            case _:
-                return None
-
-    def _abandon(self, plan_digest: bytes) -> tuple[bytes, ...]:
-        """Promise never to send for a plan whose keys are gone; silent if a y was once sent."""
-        try:
-            self._journal.abandon(plan_digest)
-        except KeyReuseError:
-            return ()
-        return self._refusal(plan_digest, KeysGoneError.code)
-
     def _repeat(
         self, signed: Signed, replies: tuple[bytes, ...], *, now: float
     ) -> tuple[bytes, ...]:
         message = signed.message
-        if isinstance(message, ShareBundle):
-            expires_at = wire.expect(self._known_plan(), Plan).expires_at
-            return () if self._state is PartyState.STOPPED or now >= expires_at else replies
+        if isinstance(message, ShareBundle | Proposal):
+            plan = None if self._open is None else self._open.plan
+            is_over = plan is not None and now >= plan.expires_at
+            return () if self._state is PartyState.STOPPED or is_over else replies
         if not isinstance(message, Plan) or replies:
             return replies
         if now >= message.expires_at:
@@ -978,11 +751,11 @@ class PartyRound:
         return () if stored is None else stored
 
     def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
-        key = self._identify(message)
+        key = _identify(message)
         digest, _ = self._answered[key]
         self._answered[key] = (digest, replies)
 
-    def _stopping_on_error(self, act: Callable[[], Received]) -> Received:
+    def _stopping(self, act: Callable[[], Received]) -> Received:
         try:
             return act()
         except ProtocolError:
@@ -992,69 +765,44 @@ class PartyRound:
     def _stop(self) -> None:
         self._state = PartyState.STOPPED
         self._roots.erase()
-        self._halves.clear()
-        self._unconfirmed.clear()
-        self._sealing_key = None
-        self._holder = self._witness = None
+        self._setup.forget()
+        self._void_witness = None
+        if self._open is not None:
+            self._open.holder = self._open.witness = None
 
     def _refusal(self, subject: bytes, reason: str) -> tuple[bytes, ...]:
         return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
 
     def _ready(self, stage: str) -> bytes:
-        message = Ready(self._run_id, self._me, stage, self._transcript.head, self._journal.counter)
+        message = Ready(self.run_id, self._me, stage, self._transcript.head, self._journal.counter)
         return wire.sign(message, self._identity).frame
 
     def _require(self, state: PartyState) -> None:
         if self._state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
 
-    def _known_record(self) -> RunRecord:
-        assert self._record is not None
-        return self._record
 
-    @property
-    def _form(self) -> SecureSum:
-        return self._forms[self._known_record().form]
-
-    def _known_plan(self) -> Signed:
-        assert self._plan is not None
-        return self._plan
-
-    def _seat(self) -> int:
-        return self._fingerprints.index(self._me)
-
-    def _seat_of(self, fingerprint: bytes) -> KeyStatement:
-        return self._seats[self._fingerprints.index(fingerprint)]
-
-    def _peers(self) -> tuple[KeyStatement, ...]:
-        mine = self._identity.public.key
-        return tuple(seat for seat in self._seats if seat.identity_key != mine)
-
-    def _peer_fingerprints(self) -> tuple[bytes, ...]:
-        return tuple(peer for peer in self._fingerprints if peer != self._me)
-
-    def _keys_by_seat(self, phase_digest: bytes) -> dict[int, bytes]:
-        keys = self._roots.keys_for(phase_digest)
-        return {
-            seat: keys[peer] for seat, peer in enumerate(self._fingerprints) if peer != self._me
-        }
+def _identify(message: Message) -> tuple[object, ...]:
+    """Name what a message is about: two bodies for one name are a conflict."""
+    match message:
+        case RunOffer():
+            return (RunOffer, message.nonce)
+        case RunRecord():
+            return (RunRecord, message.offer_digest)
+        case Plan():
+            return (Plan, message.epoch)
+        case Proposal():
+            # One set, and one attempt to close the plan.
+            return (Proposal, message.plan_digest, bool(message.survivors))
+        case ShareBundle():
+            return _identify_shares(message.plan_digest)
+        case Settlement() | BlameRequest():
+            return (type(message), message.plan_digest)
+        case VerdictMacs() | Certificate():
+            return ("agreement", message.plan_digest)
+        case _:
+            return (type(message),)
 
 
-def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
-    """Digest of what all parties confirmed, in seat order: the transcript's "setup" entry."""
-    return wire.digest_of_values("setup", list(confirmation_digests))
-
-
-def least_heads(form: SecureSum, *, parties: int) -> int:
-    """Fewest parties whose heads must agree at the end of a run: more than half of them."""
-    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
-    return max(most_of_them, LEAST_PARTIES)
-
-
-def _fingerprint(seat: KeyStatement) -> bytes:
-    return PublicIdentity(seat.identity_key).fingerprint
-
-
-def _require_fresh(expires_at: int, *, now: float) -> None:
-    if now >= expires_at:
-        raise UnexpectedMessageError("a message must not have expired", "one that has")
+def _identify_shares(plan_digest: bytes) -> tuple[object, ...]:
+    return (ShareBundle, plan_digest)

@@ -6,18 +6,22 @@ A party::
     CONFIRMED -SetupClosing-> READY -Plan-> REVIEWING_PLAN =contribute=> SENT -Settlement-> READY
     REVIEWING_PLAN =refuse=> REFUSED -Settlement-> READY -Closing-> CLOSED -HeadBundle-> DONE
 
-Where the form survives drop-outs, a second exchange opens the sum of who is left::
+Where the form survives drop-outs, two more exchanges open the sum of the survivors. A
+`Certificate` may come in place of the MACs::
 
-    SENT -SurvivorSet-> OPENING -ShareBundle-> REVEALED -Settlement-> READY
+    SENT -Proposal-> JUDGED -VerdictMacs-> CERTIFIED -ShareBundle-> REVEALED -Settlement-> READY
+
+Or the plan is closed, also at a party that refused, was silent or never saw the plan::
+
+    SENT, REFUSED, REVIEWING_PLAN, READY -Proposal-> JUDGED -Settlement-> READY
 
 After a void batch the coordinator may ask once who spoiled a row of it::
 
     READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
 
-and a party that missed a part of a batch goes on after its settlement. In the additive form it can
-be void only. Double arrows are calls by
-the node: its guard stands between what is proposed and what is done.
-From every state a broken promise leads to STOPPED, which has no way out.
+A party that missed a part of a batch goes on after its settlement. Double arrows are calls by the
+node: its guard decides between a message and the answer. From every state a broken promise leads to
+STOPPED, which has no way out.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from typing import TypeVar
 from protocols.errors import UnexpectedMessageError
 from protocols.messages import (
     BlameRequest,
+    Certificate,
     Closing,
     Confirmations,
     EnvelopeBundle,
@@ -38,6 +43,7 @@ from protocols.messages import (
     MaskedVector,
     Message,
     Plan,
+    Proposal,
     Ready,
     Refusal,
     Reveal,
@@ -47,7 +53,8 @@ from protocols.messages import (
     SetupClosing,
     ShareBundle,
     StreamSums,
-    SurvivorSet,
+    Verdict,
+    VerdictMacs,
 )
 
 
@@ -62,7 +69,8 @@ class PartyState(Enum):
     READY = "ready"
     REVIEWING_PLAN = "reviewing plan"
     SENT = "sent"
-    OPENING = "opening"
+    JUDGED = "judged"
+    CERTIFIED = "certified"
     REVEALED = "revealed"
     REFUSED = "refused"
     REVIEWING_ROW = "reviewing row"
@@ -80,6 +88,7 @@ class CoordinatorState(Enum):
     CONFIRMED = "confirmed"
     READY = "ready"
     COLLECTING = "collecting"
+    AGREEING = "agreeing"
     REVEALING = "revealing"
     BLAMING = "blaming"
     CLOSING = "closing"
@@ -95,15 +104,25 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
-        Settlement: PartyState.READY,  # of a plan that never came; without its y void at best
+        Proposal: PartyState.JUDGED,  # to close a plan that never came
+        Settlement: PartyState.READY,  # of a plan that never came
         BlameRequest: PartyState.REVIEWING_ROW,
         Closing: PartyState.CLOSED,
     },
-    PartyState.REVIEWING_PLAN: {Settlement: PartyState.READY},  # nothing was sent in time
-    PartyState.SENT: {SurvivorSet: PartyState.OPENING, Settlement: PartyState.READY},
-    PartyState.OPENING: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
+    # Nothing was sent in time.
+    PartyState.REVIEWING_PLAN: {
+        Proposal: PartyState.JUDGED,
+        Settlement: PartyState.READY,
+    },
+    PartyState.SENT: {Proposal: PartyState.JUDGED, Settlement: PartyState.READY},
+    PartyState.JUDGED: {
+        VerdictMacs: PartyState.CERTIFIED,
+        Certificate: PartyState.CERTIFIED,
+        Settlement: PartyState.READY,
+    },
+    PartyState.CERTIFIED: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
     PartyState.REVEALED: {Settlement: PartyState.READY},
-    PartyState.REFUSED: {Settlement: PartyState.READY},
+    PartyState.REFUSED: {Proposal: PartyState.JUDGED, Settlement: PartyState.READY},
     PartyState.REVIEWING_ROW: {},
     PartyState.CLOSED: {HeadBundle: PartyState.DONE},
     PartyState.DONE: {},
@@ -134,7 +153,15 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
         MaskedVector: CoordinatorState.READY,
         Refusal: CoordinatorState.COLLECTING,
     },
-    CoordinatorState.REVEALING: {Reveal: CoordinatorState.READY},
+    CoordinatorState.AGREEING: {
+        VerdictMacs: CoordinatorState.AGREEING,
+        Verdict: CoordinatorState.READY,
+        Refusal: CoordinatorState.AGREEING,
+    },
+    CoordinatorState.REVEALING: {
+        Reveal: CoordinatorState.READY,
+        Refusal: CoordinatorState.REVEALING,
+    },
     CoordinatorState.BLAMING: {
         StreamSums: CoordinatorState.READY,
         Refusal: CoordinatorState.BLAMING,

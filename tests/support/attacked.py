@@ -133,6 +133,21 @@ def last_codes(federation: Federation) -> list[str]:
     return [code for node in nodes for code in codes(last[node])]
 
 
+def plan_codes(federation: Federation) -> list[str]:
+    """What each party refused its last plan with, in seat order.
+
+    A masked plan that is void is to be closed: that is the last message then.
+    """
+    run = federation.run.round
+    found = {
+        message.sender: message.reason
+        for _, answer in federation.transport.answers
+        for message in messages(answer)
+        if isinstance(message, Refusal) and message.subject != run.run_id
+    }
+    return [found[seat] for seat in run.seats if seat in found]
+
+
 def bodies(federation: Federation, *, words: int) -> list[NDArray[np.uint32]]:
     """Every y of so many words that any party sent, in the order of sending."""
     found = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -19,6 +19,7 @@ from coordinator.transport import Silence, Transport
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity
+from protocols.secure_sum import SecureSum
 from tests.support.bad_network_witness import Door, Witness
 from tests.support.marker import reachable
 
@@ -352,8 +353,13 @@ class Snapshot(Generic[T]):
 def _is_value(item: object) -> bool:
     if isinstance(item, tuple):
         return all(isinstance(part, bytes | int | str | type) for part in item)
+    if isinstance(item, SigningIdentity):
+        return True
     parameters = getattr(type(item), "__dataclass_params__", None)
-    return isinstance(item, SigningIdentity) or (parameters is not None and parameters.frozen)
+    if parameters is None or not parameters.frozen:
+        return False
+    # A form is no value: a watched one tells its own witness.
+    return not any(isinstance(getattr(item, each.name), SecureSum) for each in fields(item))
 
 
 def _frames(packet: bytes) -> list[bytes]:

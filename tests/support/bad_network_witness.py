@@ -19,7 +19,16 @@ from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import Dealing, MaskedVector, Message, Plan, Refusal, Reveal, ShareBundle
+from protocols.messages import (
+    Dealing,
+    MaskedVector,
+    Message,
+    Plan,
+    Refusal,
+    Reveal,
+    ShareBundle,
+    Verdict,
+)
 from protocols.ring import Words
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
@@ -62,6 +71,7 @@ class Witness:
         self.sent: dict[type[Message], dict[Seen, set[bytes]]] = defaultdict(
             lambda: defaultdict(set)
         )
+        self.verdicts: dict[Seen, tuple[bytes, ...]] = {}
         self._last_plan: dict[int, bytes] = {}
         self.doors: Sequence[Door] = ()  # by node, once there is a network
         self.heads: dict[bytes, set[bytes]] = defaultdict(set)
@@ -120,6 +130,9 @@ class Witness:
                     self.sent[MaskedVector][me, plan].add(body)
                 case ShareBundle(plan_digest=plan):
                     self.sent[Dealing][me, plan].add(frame)
+                case Verdict(plan_digest=plan, survivors=survivors):
+                    self.sent[Verdict][me, plan].add(frame)
+                    self.verdicts[me, plan] = survivors
                 case Reveal(sender=sender):
                     assert sender == me
                     self.sent[Reveal][me, self._last_plan[node]].add(frame)
@@ -166,6 +179,18 @@ class Witness:
             vectors = [self.vector_of(party, opened.plan) for party in opened.survivors]
             expected = _wrapped(np.sum(vectors, axis=0))
             assert np.array_equal(opened.words, expected), "a wrong sum"
+            if (opened.survivors[0], opened.plan) in self.sent[Dealing]:
+                self._check_verdicts(opened)
+
+    def _check_verdicts(self, opened: Opened) -> None:
+        """Enough parties of the set agreed that it opens."""
+        agreed = [
+            party
+            for party in opened.survivors
+            if self.verdicts.get((party, opened.plan)) == opened.survivors
+        ]
+        least = MaskedSum.threshold(len(self._fingerprints))
+        assert len(agreed) >= least, "a set that too few agreed to"
 
     def _check_hiding(self) -> None:
         traffic = b"\0".join(self.frames)

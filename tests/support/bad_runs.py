@@ -341,7 +341,7 @@ class Runs:
     @property
     def exchanges(self) -> int:
         """At most so many, if all goes well."""
-        each = (2 if self.form == "masked" else 1) * self.phases
+        each = (3 if self.form == "masked" else 1) * self.phases
         setup = 4 * (self.runs - self.is_set_up)
         return setup + self.runs * (2 * each + 2) + each * (self.runs - 1)
 

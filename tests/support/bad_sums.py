@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +20,12 @@ from coordinator.transport import Silence
 from party.journal import MemoryJournal
 from protocols import wire
 from protocols.envelope import SUITES
-from protocols.errors import LocalProtocolError, ProtocolError, RestoredJournalError
+from protocols.errors import (
+    LocalProtocolError,
+    ProtocolError,
+    RestoredJournalError,
+    TooFewSharesError,
+)
 from protocols.identity import SigningIdentity
 from protocols.messages import Plan, Refusal, RunOffer, RunRecord
 from protocols.ring import Words
@@ -165,6 +171,7 @@ class SumRun:
             try:
                 self._open(batch, phase)
             except ProtocolError:
+                self._close_plan()
                 self._settle(released=False)
                 raise
             self._settle(released=True)
@@ -184,10 +191,21 @@ class SumRun:
         )
         failures = self._tell(plan)
         if self._form.survives_dropouts:
-            self._exchange(self.round.fix_survivors())
+            proposals = self.round.propose()
+            self._exchange({seat: [frame] for seat, frame in proposals.items()})
+            self._exchange(self.round.certify())
         else:
             self._require(failures)
         return self.round.open_total()
+
+    def _close_plan(self) -> None:
+        """Try to close a plan that did not open."""
+        if not self._form.survives_dropouts or self.round.is_certified:
+            return
+        for frame in set(self.round.propose_closing().values()):
+            self._tell(frame)
+        with suppress(TooFewSharesError):
+            self.round.certify()
 
     def _settle(self, *, released: bool) -> None:
         frame = self.round.settle(released=released, result=b"labels" if released else b"")
@@ -293,7 +311,7 @@ class Sums:
     @property
     def exchanges(self) -> int:
         """At most so many, if all goes well."""
-        each = 2 if self.form == "masked" else 1
+        each = 3 if self.form == "masked" else 1
         setup = 4 * (self.runs - self.is_set_up)
         return setup + self.runs * (self.batches * self.phases * each + 2)
 

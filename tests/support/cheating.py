@@ -6,17 +6,29 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Dealt, read_disclosure
+from protocols.errors import FalseCertificateError, VerdictError
 from protocols.masked import MaskedSum
-from protocols.messages import Dealing, MaskedVector, Message, Reveal, ShareBundle, SurvivorSet
+from protocols.messages import (
+    Certificate,
+    Dealing,
+    MaskedVector,
+    Message,
+    Proposal,
+    Reveal,
+    ShareBundle,
+    Verdict,
+    VerdictMacs,
+)
 from protocols.prg import expand
 from protocols.ring import Words
-from protocols.rounds import PartyRound
+from protocols.rounds import PartyRound, PartyState
 from protocols.rounds.contribution import Contribution
-from protocols.rounds.holding import STAGE
+from protocols.rounds.opening import STAGE, verdict_macs
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
@@ -44,7 +56,12 @@ class Cheat:
         vectors: What the parties hold, in seat order.
         form: Secure sum.
         colluders: Seats that tell the coordinator all they have.
+
+    Attributes:
+        by_macs: Whether parties are shown MACs of the others' verdicts, not their signatures.
     """
+
+    by_macs = False
 
     def __init__(
         self,
@@ -69,6 +86,8 @@ class Cheat:
             self.bundles.append(wire.expect(bundle, ShareBundle))
             body = wire.expect(y, MaskedVector).body
             self.ys.append(self.run.form.ring.from_bytes(body))
+        self.verdicts: dict[int, tuple[tuple[bytes, ...], bytes]] = {}
+        self.macs: dict[int, VerdictMacs] = {}
         self._reveals: dict[int, bytes] = {}
         self._shares: dict[Place, dict[int, NDArray[np.int64]]] = {}
         for seat in self.colluders:
@@ -84,9 +103,58 @@ class Cheat:
     def signed(self, message: Message) -> bytes:
         return wire.sign(message, self.run.coordinator_identity).frame
 
-    def survivor_set(self, survivors: Collection[int]) -> bytes:
-        chosen = tuple(self.fingerprint(seat) for seat in sorted(survivors))
-        return self.signed(SurvivorSet(self.run.coordinator.run_id, self.plan_digest, chosen))
+    def chosen(self, survivors: Collection[int]) -> tuple[bytes, ...]:
+        return tuple(self.fingerprint(seat) for seat in sorted(survivors))
+
+    def proposal(self, survivors: Collection[int]) -> bytes:
+        """Propose to open a set, or with none of them to close the plan."""
+        run_id = self.run.coordinator.run_id
+        return self.signed(Proposal(run_id, self.plan_digest, self.chosen(survivors)))
+
+    def ask(self, seat: int, survivors: Collection[int]) -> Verdict:
+        """Propose a set to an honest party; take the verdict that it signs."""
+        *macs, frame = self.parties[seat].receive(self.proposal(survivors), now=NOW).replies
+        assert len(macs) == bool(survivors)
+        if macs:
+            self.macs[seat] = wire.expect(wire.decode(macs[0]), VerdictMacs)
+        signed = wire.decode(frame)
+        verdict = wire.expect(signed, Verdict)
+        self.verdicts[seat] = verdict.survivors, signed.signature
+        return verdict
+
+    def agree(self, survivors: Collection[int]) -> None:
+        """Propose a set to all honest parties of it; to close the plan, to all honest parties."""
+        for seat in self.honest:
+            if seat in survivors or not survivors:
+                self.ask(seat, survivors)
+
+    def signature(self, seat: int, message: Message) -> bytes:
+        """What a colluder signs: anything."""
+        return wire.sign(message, self.run.identities[self.fingerprint(seat)]).signature
+
+    def signers(self, survivors: Collection[int]) -> dict[int, bytes]:
+        """Signatures over one verdict: of the honest parties that gave it, and of all colluders."""
+        chosen = self.chosen(survivors)
+        given = {seat: sig for seat, (told, sig) in self.verdicts.items() if told == chosen}
+        for seat in self.colluders:
+            if seat in survivors or not survivors:
+                given[seat] = self.signature(seat, Verdict(self.plan_digest, chosen))
+        return dict(sorted(given.items()))
+
+    def can_certify(self, survivors: Collection[int]) -> bool:
+        """Whether there are enough signatures over one verdict."""
+        return len(self.signers(survivors)) >= self.run.form.threshold(len(self.parties))
+
+    def certificate(self, survivors: Collection[int]) -> bytes:
+        """All signatures over one verdict, be they enough or not."""
+        given = self.signers(survivors)
+        message = Certificate(
+            self.plan_digest,
+            self.chosen(survivors),
+            self.chosen(given),
+            tuple(given.values()),
+        )
+        return wire.contain(message)
 
     def envelope(self, dealer: int, holder: int) -> bytes:
         return self.bundles[dealer].envelopes[holder - (dealer < holder)]
@@ -97,10 +165,30 @@ class Cheat:
         envelopes = tuple(self.envelope(seat, holder) for seat in others)
         return wire.contain(ShareBundle(self.plan_digest, dealings, envelopes))
 
+    def proof(self, holder: int, survivors: Collection[int]) -> bytes:
+        """MACs for one party of all verdicts for a set, be they enough or not."""
+        seats = self.run.coordinator.seats
+        verdict = Verdict(self.plan_digest, self.chosen(survivors))
+        macs = []
+        for seat in range(len(seats)):
+            place = holder - (seat < holder)
+            if seat == holder:
+                continue
+            if seat in self.colluders:
+                peers = [peer for peer in seats if peer != seats[seat]]
+                roots = self.parties[seat]._roots
+                macs.append(verdict_macs(verdict, peers=peers, roots=roots).macs[place])
+            elif self.verdicts.get(seat, ((), b""))[0] == verdict.survivors:
+                macs.append(self.macs[seat].macs[place])
+            else:
+                macs.append(b"")
+        return wire.contain(VerdictMacs(self.plan_digest, tuple(macs)))
+
     def tell(self, holder: int, survivors: Collection[int]) -> Reveal:
-        """Tell a party who survived; take what it reveals."""
+        """Show a party that enough others gave its verdict; take what it reveals."""
         party = self.parties[holder]
-        assert not party.receive(self.survivor_set(survivors), now=NOW).replies
+        shown = self.proof(holder, survivors) if self.by_macs else self.certificate(survivors)
+        assert not party.receive(shown, now=NOW).replies
         (frame,) = party.receive(self.bundle(survivors, holder), now=NOW).replies
         self._reveals[holder] = wire.decode(frame).digest
         reveal = wire.expect(wire.decode(frame), Reveal)
@@ -112,6 +200,43 @@ class Cheat:
             for place, share in zip((dealer, *dropped), shares, strict=True):
                 self._shares.setdefault((dealer, place), {})[holder] = share
         return reveal
+
+    def open(self, survivors: Collection[int]) -> None:
+        """Open a set with all honest parties of it, as an honest coordinator does."""
+        self.agree(survivors)
+        for holder in self.honest:
+            if holder in survivors:
+                self.tell(holder, survivors)
+
+    def tell_two_stories(self, victim: int, stories: Mapping[int, bool]) -> list[list[int]]:
+        """Get all verdicts and shares that two stories give.
+
+        Args:
+            victim: Seat of which the stories are.
+            stories: By honest seat, whether it is told that the victim survived.
+
+        Returns:
+            The sets that opened.
+        """
+        everyone = list(range(len(self.parties)))
+        sets = {True: everyone, False: [seat for seat in everyone if seat != victim]}
+        told = {}
+        for holder, survived in stories.items():
+            if holder == victim and not survived:  # it agrees to no set without itself
+                with pytest.raises(VerdictError):
+                    self.ask(holder, sets[survived])
+            else:
+                self.ask(holder, sets[survived])
+                told[holder] = sets[survived]
+        opened = [survivors for survivors in sets.values() if self.can_certify(survivors)]
+        for holder, survivors in told.items():
+            if survivors in opened:
+                self.tell(holder, survivors)
+            else:
+                with pytest.raises(FalseCertificateError):
+                    self.tell(holder, survivors)
+                assert self.parties[holder].state is PartyState.STOPPED
+        return opened
 
     def entry(self, seat: int) -> bytes:
         """What a settlement must say of a party: all that it signed."""

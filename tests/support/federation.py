@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.store import MemoryStore
 from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
-from party.journal import MemoryJournal
+from party.journal import MemoryJournal, SketchedQueries
 from party.ledger_store import LedgerStore
 from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
@@ -30,7 +30,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector, Message, Settlement
 from protocols.plain import PlainSum
-from protocols.rounds import RetrySet
+from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
 
 NOW = 1_000.0
@@ -169,27 +169,27 @@ class RecordingJournal(MemoryJournal):
         self.steps.append("begin")
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
 
-    def abandon(self, plan_digest: bytes) -> None:
-        super().abandon(plan_digest)
+    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
+        super().abandon(plan_digest, run_id=run_id)
         self.steps.append("abandon")
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         self.steps.append("keep")
         super().keep(plan_digest, frames, expires_at=expires_at)
 
-    def claim(
-        self,
-        queries: Sequence[bytes],
-        *,
-        plan_digest: bytes,
-        seats: Collection[bytes] | None = None,
-    ) -> None:
-        self.steps.append("claim")
-        super().claim(queries, plan_digest=plan_digest, seats=seats)
+    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
+        super().decide(plan_digest, verdict_digest, run_id=run_id)
+        self.steps.append("decide")
 
-    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        super().release(plan_digest, retry)
-        self.steps.append("release")
+    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+        self.steps.append("claim")
+        super().claim(batch, plan_digest=plan_digest, claim=claim)
+
+    def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
+        before = self._counter
+        super().resolve(plan_digest, claim)
+        if self._counter > before:
+            self.steps.append("free" if claim.is_free else "resolve")
 
 
 class LyingNode(PartyNode):

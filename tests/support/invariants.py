@@ -35,7 +35,7 @@ from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector, Plan, Reveal, Settlement, SurvivorSet
+from protocols.messages import MaskedVector, Plan, Reveal, Settlement, ShareBundle, Verdict
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import messages
 
@@ -143,6 +143,7 @@ class Said:
         heard: Plans that each hospital received.
         settlements: State and result as each plan was settled.
         reveals: Hospitals that revealed for a plan.
+        verdicts: Sets that each hospital agreed to, by plan and hospital; none to close the plan.
     """
 
     plans: dict[bytes, BatchTerms] = field(default_factory=dict)
@@ -152,6 +153,9 @@ class Said:
         default_factory=lambda: defaultdict(set)
     )
     reveals: dict[bytes, set[str]] = field(default_factory=lambda: defaultdict(set))
+    verdicts: dict[tuple[bytes, str], set[tuple[bytes, ...]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
 
     @classmethod
     def of(cls, hospitals: Iterable[HospitalSeen]) -> Said:
@@ -163,7 +167,7 @@ class Said:
         return said
 
     def _hear(self, name: str, received: bytes, sent: bytes) -> None:
-        chosen = b""
+        opening = b""
         for message in messages_in(received):
             match message:
                 case Plan():
@@ -174,14 +178,16 @@ class Said:
                     self.heard[name].add(digest)
                 case Settlement():
                     self.settlements[message.plan_digest].add((message.state, message.result))
-                case SurvivorSet():
-                    chosen = message.plan_digest
+                case ShareBundle():
+                    opening = message.plan_digest
         for message in messages_in(sent):
             match message:
                 case MaskedVector():
                     self.vectors[message.plan_digest, name].add(message.body)
                 case Reveal():
-                    self.reveals[chosen].add(name)
+                    self.reveals[opening].add(name)
+                case Verdict():
+                    self.verdicts[message.plan_digest, name].add(message.survivors)
 
     def releases(self) -> dict[bytes, NoisyRelease]:
         """What was released, by plan; of a plan that was settled twice, one of the two."""
@@ -352,6 +358,9 @@ def _answers(seen: Seen) -> Iterator[Violation]:
     for (plan, name), bodies in said.vectors.items():
         if len(bodies) > 1:
             yield Violation(Fault.AGAIN, f"{name} sent {len(bodies)} vectors for {_short(plan)}")
+    for (plan, name), agreed in said.verdicts.items():
+        if len(agreed) > 1:
+            yield Violation(Fault.AGAIN, f"{name} gave {len(agreed)} verdicts on {_short(plan)}")
     for one in seen.hospitals:
         for plan, times in Counter(one.voted).items():
             if times > 1:

@@ -6,15 +6,16 @@ import json
 import secrets
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import event, select
+from sqlalchemy.exc import OperationalError
 
 from coordinator.database import Database, RunAttempt, RunRow, SqlCoordinatorJournal, SqlRunStore
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
@@ -60,6 +61,20 @@ KINDS: dict[str, dict[str, Any]] = {
 
 class KilledError(BaseException):
     """The coordinator's process ends here."""
+
+
+@contextmanager
+def failing_commits(database: Database) -> Iterator[None]:
+    """Let no transaction be stored: each fails with the last thing that it does."""
+
+    def fail(*_: object) -> None:
+        raise OperationalError("COMMIT", {}, OSError("no space left on device"))
+
+    event.listen(database._engine, "commit", fail)
+    try:
+        yield
+    finally:
+        event.remove(database._engine, "commit", fail)
 
 
 def votes_at(place: int) -> Callable[[QueryBatch], NDArray[np.int64]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -172,15 +173,48 @@ def _digest(told: bytes) -> bytes:
 PARTIES = 5
 
 
-def transcript_rows(*, masked: bool = False) -> list[Row]:
-    coordinator = _key("coordinator")
-    parties = sorted((_key(f"party {place}") for place in range(PARTIES)), key=_fingerprint)
+def _parties() -> list[Ed25519PrivateKey]:
+    """The parties' keys, in the order of seats."""
+    return sorted((_key(f"party {place}") for place in range(PARTIES)), key=_fingerprint)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What a verdict line says: good as it is made, spoiled where a field is changed.
+
+    The seat after the last is a stranger's.
+
+    Attributes:
+        survivors: Seats of the set that opens; none: the plan is closed.
+        signers: Seats whose signatures stand in the line.
+        signed: A seat, and the purpose and digest that it signs in place of the true ones.
+        shown: A seat, and the digest that stands beside its signature in place of the true one.
+        plan: Plan that the verdict is on, in place of the plan before it.
+    """
+
+    survivors: Sequence[int] = (0, 2, 3, 4)
+    signers: Sequence[int] = (0, 2, 3, 4)
+    signed: tuple[int, str, bytes] | None = None
+    shown: tuple[int, bytes] | None = None
+    plan: bytes = b""
+
+
+STRANGER = PARTIES
+CLOSED = Ruling(survivors=(), signers=(0, 1, 2, 4))
+MASKED = (Ruling(), Ruling((0, 1, 2, 3, 4), (0, 1, 2, 3)))
+MORE = Ruling((0, 1, 2, 3, 4), (0, 1, 2, 3, 4))
+"""More verdicts than a certificate needs."""
+
+
+def transcript_rows(*rulings: Ruling | None) -> list[Row]:
+    """The lines of a run with two batches; of a masked one with a ruling on each."""
+    coordinator, parties = _key("coordinator"), _parties()
     keys = b"".join(map(_public, (coordinator, *parties)))
     named = hashlib.sha256(b"pate-fed/1/transcript identities\0" + keys).digest()
     rows: list[Row] = [
         {
             "kind": "identities",
-            "version": 1,
+            "version": 2,
             "coordinator": _public(coordinator).hex(),
             "parties": [_public(party).hex() for party in parties],
             "signature": _sign(coordinator, "transcript identities", named),
@@ -189,7 +223,7 @@ def transcript_rows(*, masked: bool = False) -> list[Row]:
     head = hashlib.sha256(b"pate-fed/1/transcript\0").digest()
     run = some_bytes("run record")
 
-    def add(kind: str, digest: bytes, signatures: list[Row]) -> None:
+    def add(kind: str, digest: bytes, signatures: list[Row], **more: Any) -> None:
         nonlocal head
         name = bytes([len(kind)]) + kind.encode()
         head = hashlib.sha256(b"pate-fed/1/transcript\0" + head + name + digest).digest()
@@ -200,6 +234,7 @@ def transcript_rows(*, masked: bool = False) -> list[Row]:
                 "head": head.hex(),
                 "head_signature": _sign(coordinator, "transcript head", head),
                 "signatures": signatures,
+                **more,
             }
         )
 
@@ -212,8 +247,7 @@ def transcript_rows(*, masked: bool = False) -> list[Row]:
         signatures = []
         for place, party in enumerate(parties):
             counter = 10 * place + number
-            fields = cbor([run, _fingerprint(party), *told, counter])
-            digest = _digest(b"\x83\x01" + bytes([number]) + fields)
+            digest = _message_digest(number, [run, _fingerprint(party), *told, counter])
             item = {"sender": _fingerprint(party).hex(), "journal_counter": counter}
             signatures.append({**item, "signature": _sign(party, purpose, digest)})
         rows.append(_heads_row(coordinator, stage, head, epoch, signatures))
@@ -234,12 +268,44 @@ def transcript_rows(*, masked: bool = False) -> list[Row]:
     )
     heads("setup", 8, "ready", 0, ["setup", head])
     for batch in range(2):
-        by_coordinator("plan", some_bytes(f"plan {batch}"))
-        if masked:
-            by_coordinator("survivor set", some_bytes(f"survivor set {batch}"))
+        plan = some_bytes(f"plan {batch}")
+        by_coordinator("plan", plan)
+        ruling = rulings[batch] if batch < len(rulings) else None
+        if ruling is not None:
+            add("verdict", *_certified(ruling, plan))
+            rows[-1]["survivors"] = [seat.hex() for seat in _seats(ruling.survivors)]
         by_coordinator("settlement", some_bytes(f"settlement {batch}"))
     heads("closing", 14, "head statement", 2, [head, 2])
     return rows
+
+
+def _seats(places: Sequence[int]) -> list[bytes]:
+    known = [_fingerprint(key) for key in (*_parties(), _key("a stranger"))]
+    return [known[place] for place in places]
+
+
+def _certified(ruling: Ruling, plan: bytes) -> tuple[bytes, list[Row]]:
+    """Digest of a verdict, and the signatures of the parties that gave it."""
+    digest = _verdict_digest(ruling.plan or plan, ruling.survivors)
+    signatures = []
+    for seat, sender in zip(ruling.signers, _seats(ruling.signers), strict=True):
+        purpose, signed, shown = "verdict", digest, digest
+        if ruling.signed is not None and ruling.signed[0] == seat:
+            _, purpose, signed = ruling.signed
+        if ruling.shown is not None and ruling.shown[0] == seat:
+            _, shown = ruling.shown
+        signature = _sign([*_parties(), _key("a stranger")][seat], purpose, signed)
+        item = {"sender": sender.hex(), "digest": shown.hex()}
+        signatures.append({**item, "signature": signature})
+    return digest, signatures
+
+
+def _verdict_digest(plan: bytes, survivors: Sequence[int]) -> bytes:
+    return _message_digest(27, [plan, _seats(survivors)])
+
+
+def _message_digest(number: int, fields: list[Any]) -> bytes:
+    return _digest(b"\x83" + cbor(2) + cbor(number) + cbor(fields))
 
 
 def _heads_row(
@@ -266,11 +332,16 @@ def written_transcripts() -> Row:
         "what": "a written transcript of each form, and transcripts that are broken at a line",
         "good": {
             "additive": _text(transcript_rows()),
-            "masked": _text(transcript_rows(masked=True)),
+            "masked": _text(transcript_rows(*MASKED)),
+            "masked, more verdicts than needed": _text(transcript_rows(MORE)),
+            "masked, one plan closed, one settled without a certificate": _text(
+                transcript_rows(CLOSED)
+            ),
             "three of five heads": _heard(0, 2, 3),
         },
         "spoiled": {
             **_edited(),
+            **_falsely_certified(),
             **_not_heard(),
             **_reordered(),
             **_cut_short(),
@@ -296,7 +367,7 @@ def _not_heard() -> Row:
 
 
 def _edited() -> Row:
-    rows, masked = transcript_rows(), transcript_rows(masked=True)
+    rows, masked = transcript_rows(), transcript_rows(*MASKED)
 
     def changed(place: int, change: Callable[[Row], object]) -> Row:
         row = copy.deepcopy(rows[place])
@@ -314,6 +385,7 @@ def _edited() -> Row:
     settled = first(rows[5])["signature"]
     moved = copy.deepcopy(masked)
     moved[5]["kind"] = "settlement"
+    del moved[5]["survivors"]
     return {
         "digest changed": changed(4, lambda row: row.update(digest="00" * 32)),
         "head changed": changed(5, lambda row: row.update(head="00" * 32)),
@@ -346,7 +418,8 @@ def _edited() -> Row:
         "coordinator's key changed": changed(0, lambda row: row.update(coordinator="00" * 32)),
         "parties in another order": changed(0, lambda row: row["parties"].reverse()),
         "a party left out": changed(0, lambda row: row["parties"].pop()),
-        "another version": changed(0, lambda row: row.update(version=2)),
+        "the version before": changed(0, lambda row: row.update(version=1)),
+        "a later version": changed(0, lambda row: row.update(version=3)),
         "an extra field": changed(4, lambda row: row.update(extra=1)),
         "a field is missing": changed(4, lambda row: row.pop("head_signature")),
         "digest of 31 bytes": changed(4, lambda row: row.update(digest=row["digest"][2:])),
@@ -354,8 +427,79 @@ def _edited() -> Row:
     }
 
 
+def _falsely_certified() -> Row:
+    """Verdict lines that prove nothing; the chain around each is as its coordinator signed it."""
+    good, plan, other = Ruling(), some_bytes("plan 0"), some_bytes("plan 1")
+    verdict = _verdict_digest(plan, good.survivors)
+    closing = _verdict_digest(plan, ())
+
+    def ruled(ruling: Ruling) -> Row:
+        return {"line": 6, "text": _text(transcript_rows(ruling))}
+
+    def signed(digest: bytes, *, purpose: str = "verdict", of: Ruling = good) -> Row:
+        return ruled(replace(of, signed=(4, purpose, digest)))
+
+    def changed(change: Callable[[Row], object], *, of: Ruling = good, place: int = 5) -> Row:
+        rows = transcript_rows(of)
+        change(rows[place])
+        return {"line": place + 1, "text": _text(rows)}
+
+    stranger = [seat.hex() for seat in _seats([STRANGER])]
+    return {
+        "too few verdicts": ruled(replace(good, signers=(0, 2, 3))),
+        "no verdict": ruled(replace(good, signers=())),
+        "too few parties in the set": ruled(Ruling((0, 2, 3), (0, 2, 3))),
+        "too few in the set, a signer outside it": ruled(Ruling((0, 2, 3), (0, 2, 3, 4))),
+        "a signer twice in place of another": ruled(replace(good, signers=(0, 2, 3, 3))),
+        "a signer twice": ruled(replace(good, signers=(0, 2, 3, 4, 4))),
+        "a signer outside the set": ruled(replace(good, signers=(0, 1, 2, 3))),
+        "one signer more, outside the set": ruled(replace(good, signers=(0, 1, 2, 3, 4))),
+        "a stranger among the signers": ruled(replace(good, signers=(0, 2, 3, STRANGER))),
+        "one signer more, a stranger": ruled(replace(good, signers=(0, 2, 3, 4, STRANGER))),
+        "signers in another order": ruled(replace(good, signers=(0, 3, 2, 4))),
+        "a signature over another verdict": signed(closing),
+        "a signature over another set": signed(_verdict_digest(plan, range(PARTIES))),
+        "a signature over a verdict on another plan": signed(
+            _verdict_digest(other, good.survivors)
+        ),
+        "a signature for another purpose": signed(verdict, purpose="proposal"),
+        "one signature more, over another verdict": signed(closing, of=MORE),
+        "a verdict on another plan": ruled(replace(good, plan=other)),
+        "another digest beside a signature": ruled(replace(good, shown=(4, closing))),
+        "a verdict's signature changed": changed(
+            lambda row: row["signatures"][0].update(signature="00" * 64)
+        ),
+        "two verdicts' signatures swapped": changed(lambda row: row["signatures"].reverse()),
+        "a stranger in the set": ruled(Ruling((0, 2, 3, 4, STRANGER), (0, 2, 3, 4))),
+        "a party twice in the set": ruled(Ruling((0, 2, 3, 4, 4), (0, 2, 3, 4))),
+        "the set in another order": ruled(Ruling((0, 3, 2, 4), (0, 2, 3, 4))),
+        "the set emptied": changed(lambda row: row["survivors"].clear()),
+        "a party left out of the set": changed(lambda row: row["survivors"].pop()),
+        "a stranger added to the set": changed(lambda row: row["survivors"].extend(stranger)),
+        "the set in capitals": changed(
+            lambda row: row.update(survivors=[one.upper() for one in row["survivors"]])
+        ),
+        "without its set": changed(lambda row: row.pop("survivors")),
+        "a set in a plan's line": changed(lambda row: row.update(survivors=[]), place=4),
+        "a closed plan with too few verdicts": ruled(replace(CLOSED, signers=(0, 1, 2))),
+        "a closed plan with a signer twice": ruled(replace(CLOSED, signers=(0, 1, 2, 2))),
+        "a closed plan with a stranger's verdict": ruled(
+            replace(CLOSED, signers=(0, 1, 2, STRANGER))
+        ),
+        "a closed plan with a signature over a set": signed(verdict, of=CLOSED),
+        "a closed plan with a signature over another plan": signed(
+            _verdict_digest(other, ()), of=CLOSED
+        ),
+        "another plan closed": ruled(replace(CLOSED, plan=other)),
+        "a closed plan with a set": changed(
+            lambda row: row.update(survivors=[one.hex() for one in _seats(good.survivors)]),
+            of=CLOSED,
+        ),
+    }
+
+
 def _reordered() -> Row:
-    rows, masked = transcript_rows(), transcript_rows(masked=True)
+    rows, masked = transcript_rows(), transcript_rows(*MASKED)
 
     def order(line: int, *places: int, of: list[Row] = rows) -> Row:
         return {"line": line, "text": _text([of[place] for place in places])}
@@ -370,11 +514,11 @@ def _reordered() -> Row:
         "a settlement dropped": order(6, 0, 1, 2, 3, 4, 6, 7, 8),
         "the setup dropped": order(3, 0, 1, 3, 4, 5, 6, 7, 8),
         "the setup's heads dropped": order(4, 0, 1, 2, 4, 5, 6, 7, 8),
-        "a survivor set dropped": order(6, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, of=masked),
-        "a survivor set after its settlement": order(
-            6, 0, 1, 2, 3, 4, 6, 5, 7, 8, 9, 10, of=masked
-        ),
-        "two survivor sets swapped": order(6, 0, 1, 2, 3, 4, 8, 6, 7, 5, 9, 10, of=masked),
+        "a verdict dropped": order(6, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, of=masked),
+        "a verdict after its settlement": order(6, 0, 1, 2, 3, 4, 6, 5, 7, 8, 9, 10, of=masked),
+        "a verdict before its plan": order(5, 0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 10, of=masked),
+        "a verdict twice": order(7, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, of=masked),
+        "two verdicts swapped": order(6, 0, 1, 2, 3, 4, 8, 6, 7, 5, 9, 10, of=masked),
         "a line twice": order(6, 0, 1, 2, 3, 4, 4, 5, 6, 7, 8),
         "a batch twice": order(7, 0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8),
         "the last line twice": order(10, *range(9), 8),

@@ -18,6 +18,7 @@ from tests.support.reference_cbor import cbor
 from tests.support.reference_crypto import aes256_block, counter_stream, hkdf
 
 FOLDER = Path(__file__).parent.parent / "vectors"
+VERSION = 2
 SIGNING_SEED = hashlib.sha256(b"test vectors, signer").digest()
 _PURPOSES = {
     "RunOffer": "run offer",
@@ -37,7 +38,7 @@ _PURPOSES = {
     "HeadBundle": "",
     "Dealing": "dealing",
     "ShareBundle": "",
-    "SurvivorSet": "survivor set",
+    "Proposal": "proposal",
     "Reveal": "reveal",
     "BlameRequest": "blame request",
     "StreamSums": "stream sums",
@@ -46,6 +47,9 @@ _PURPOSES = {
     "Membership": "membership",
     "PoolQuery": "pool query",
     "AuditHead": "audit head",
+    "Verdict": "verdict",
+    "Certificate": "",
+    "VerdictMacs": "",
 }
 
 
@@ -114,7 +118,7 @@ def transcript() -> dict[str, Any]:
     domain = b"pate-fed/1/transcript\0"
     head = hashlib.sha256(domain).digest()
     entries = []
-    for kind in ("run record", "setup", "plan", "settlement", "plan"):
+    for kind in ("run record", "setup", "plan", "verdict", "settlement", "plan"):
         digest = _bytes(f"digest {len(entries)}")
         head = hashlib.sha256(domain + head + bytes([len(kind)]) + kind.encode() + digest).digest()
         entries.append({"kind": kind, "digest": digest.hex(), "head": head.hex()})
@@ -143,7 +147,8 @@ def _messages() -> dict[str, list[Any]]:
         "MaskedVector": [_bytes("plan"), me, _bytes("y", 64)],
         "Refusal": [_bytes("plan"), me, "PF-301"],
         "Settlement": [
-            run, _bytes("plan"), "void", 300, [_bytes("v1"), b""], [_bytes("refusal", 204)], b"",
+            run, _bytes("plan"), "void", 300, [_bytes("v1"), b""], [_bytes("refusal", 204)],
+            _bytes("certificate", 240), b"",
         ],
         "Closing": [run, _bytes("head")],
         "HeadStatement": [run, me, _bytes("head"), 7, 43],
@@ -153,8 +158,8 @@ def _messages() -> dict[str, list[Any]]:
             _bytes("r1") + _bytes("r2"),
         ],
         "ShareBundle": [_bytes("plan"), [_bytes("dealing", 300)], [_bytes("column", 84)]],
-        "SurvivorSet": [run, _bytes("plan"), [me, peer]],
-        "Reveal": [_bytes("set"), me, [_bytes("disclosure", 66), b""]],
+        "Proposal": [run, _bytes("plan"), [me, peer]],
+        "Reveal": [_bytes("opening"), me, [_bytes("disclosure", 66), b""]],
         "BlameRequest": [run, _bytes("plan"), 17],
         "StreamSums": [_bytes("plan"), me, 17, [0, 2**32 - 1, 255]],
         "JoinRequest": [
@@ -169,11 +174,16 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],
         "AuditHead": [me, 4711, _bytes("audit log")],
+        "Verdict": [_bytes("plan"), []],
+        "Certificate": [
+            _bytes("plan"), [me, peer], [me, peer], [_bytes("s1", 64), _bytes("s2", 64)],
+        ],
+        "VerdictMacs": [_bytes("plan"), [_bytes("m1", 16), b""]],
     }  # fmt: skip
 
 
 def _frame(number: int, purpose: str, fields: list[Any]) -> tuple[bytes, bytes]:
-    body = b"\x83" + cbor(1) + cbor(number) + cbor(fields)
+    body = b"\x83" + cbor(VERSION) + cbor(number) + cbor(fields)
     digest = hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
     signature = b""
     if purpose:
@@ -201,30 +211,33 @@ def wire_frames() -> dict[str, Any]:
 def _spoiled() -> dict[str, bytes]:
     run, head, signature = _bytes("run"), _bytes("head"), cbor(_bytes("signature", 64))
     fields = cbor([run, head])
-    closing = b"\x84\x01\x0d" + fields + signature
+    closing = b"\x84\x02\x0d" + fields + signature
 
     def closing_of(encoded_fields: bytes) -> bytes:
-        return b"\x84\x01\x0d" + encoded_fields + signature
+        return b"\x84\x02\x0d" + encoded_fields + signature
 
     def statement_of(encoded_epoch: bytes) -> bytes:
         fields = b"\x85" + cbor(run) + cbor(head) + cbor(head) + encoded_epoch + cbor(1)
-        return b"\x84\x01\x0e" + fields + signature
+        return b"\x84\x02\x0e" + fields + signature
 
     return {
         "empty": b"",
         "one byte": b"\x84",
-        "no type": b"\x84\x01",
+        "no type": b"\x84\x02",
+        "no type after its head": b"\x84\x02\x18",
         "cut short": closing[:-1],
         "trailing byte": closing + b"\0",
         "two frames": closing + closing,
         "version 0": b"\x84\x00" + closing[2:],
-        "version 2": b"\x84\x02" + closing[2:],
+        "version 1": b"\x84\x01" + closing[2:],
+        "version 3": b"\x84\x03" + closing[2:],
         "version true": b"\x84\xf5" + closing[2:],
-        "version in two bytes": b"\x84\x18\x01" + closing[2:],
-        "type 0": b"\x84\x01\x00" + closing[3:],
-        "type 23": b"\x84\x01\x17" + closing[3:],
-        "type in two bytes": b"\x84\x01\x18\x0d" + closing[3:],
-        "type is a text": b"\x84\x01\x61\x0d" + closing[3:],
+        "version in two bytes": b"\x84\x18\x02" + closing[2:],
+        "type 0": b"\x84\x02\x00" + closing[3:],
+        "type 23": b"\x84\x02\x17" + closing[3:],
+        "type 30": b"\x84\x02\x18\x1e" + closing[3:],
+        "type in two bytes": b"\x84\x02\x18\x0d" + closing[3:],
+        "type is a text": b"\x84\x02\x61\x0d" + closing[3:],
         "array of 5": b"\x85" + closing[1:] + b"\x00",
         "array of 3": b"\x83" + closing[1:3] + fields,
         "array with long header": b"\x98\x04" + closing[1:],
@@ -258,21 +271,33 @@ def _spoiled() -> dict[str, bytes]:
         "signature of 63 bytes": closing[: -len(signature)] + cbor(_bytes("signature", 63)),
         "signature of 65 bytes": closing[: -len(signature)] + cbor(_bytes("signature", 65)),
         "signature is a text": closing[: -len(signature)] + cbor("s" * 64),
-        "container with a signature": b"\x84\x01\x0f" + cbor([run, [head]]) + signature,
-        "list claims 2^63 items": b"\x84\x01\x0d\x9b" + b"\x7f" + b"\xff" * 7,
-        "bytes claim 2^63": b"\x84\x01\x0d\x5b" + b"\x7f" + b"\xff" * 7,
-        "text is no utf-8": b"\x84\x01\x0b" + b"\x83" + cbor(run) + cbor(head) + b"\x62\xc3\x28"
+        "settlement without a certificate's place": b"\x84\x02\x0c"
+        + cbor([run, head, "void", 3, [b""], [], b""]) + signature,
+        "verdict without a signature": b"\x84\x02\x18\x1b" + cbor([head, [run]]) + b"\x40",
+        "verdict that names its sender": b"\x84\x02\x18\x1b" + cbor([head, run, [run]])
         + signature,
-        "name is empty": b"\x84\x01\x0b" + cbor([run, head, ""]) + signature,
-        "name of 65 letters": b"\x84\x01\x0b" + cbor([run, head, "x" * 65]) + signature,
-        "row beyond every vector": b"\x84\x01\x14" + cbor([run, head, 2**26 + 1]) + signature,
-        "no stream sums": b"\x84\x01\x15" + cbor([run, head, 0, []]) + signature,
-        "a stream sum of 2^32": b"\x84\x01\x15" + cbor([run, head, 0, [2**32]]) + signature,
-        "a negative stream sum": b"\x84\x01\x15" + cbor([run, head, 0]).replace(b"\x83", b"\x84", 1)
+        "certificate with a signature of its own": b"\x84\x02\x18\x1c"
+        + cbor([head, [run], [run], [_bytes("signature", 64)]]) + signature,
+        "certificate without signers": b"\x84\x02\x18\x1c" + cbor([head, [run], [], []]) + b"\x40",
+        "signature of 63 bytes in a certificate": b"\x84\x02\x18\x1c"
+        + cbor([head, [run], [run], [_bytes("signature", 63)]]) + b"\x40",
+        "no MACs of a verdict": b"\x84\x02\x18\x1d" + cbor([head, []]) + b"\x40",
+        "a verdict's MAC of 17 bytes": b"\x84\x02\x18\x1d" + cbor([head, [bytes(17)]]) + b"\x40",
+        "container with a signature": b"\x84\x02\x0f" + cbor([run, [head]]) + signature,
+        "list claims 2^63 items": b"\x84\x02\x0d\x9b" + b"\x7f" + b"\xff" * 7,
+        "bytes claim 2^63": b"\x84\x02\x0d\x5b" + b"\x7f" + b"\xff" * 7,
+        "text is no utf-8": b"\x84\x02\x0b" + b"\x83" + cbor(run) + cbor(head) + b"\x62\xc3\x28"
+        + signature,
+        "name is empty": b"\x84\x02\x0b" + cbor([run, head, ""]) + signature,
+        "name of 65 letters": b"\x84\x02\x0b" + cbor([run, head, "x" * 65]) + signature,
+        "row beyond every vector": b"\x84\x02\x14" + cbor([run, head, 2**26 + 1]) + signature,
+        "no stream sums": b"\x84\x02\x15" + cbor([run, head, 0, []]) + signature,
+        "a stream sum of 2^32": b"\x84\x02\x15" + cbor([run, head, 0, [2**32]]) + signature,
+        "a negative stream sum": b"\x84\x02\x15" + cbor([run, head, 0]).replace(b"\x83", b"\x84", 1)
         + b"\x81\x20" + signature,
-        "vector is empty": b"\x84\x01\x0a" + cbor([run, head, b""]) + signature,
-        "no envelopes": b"\x84\x01\x05" + cbor([run, []]) + b"\x40",
-        "envelope is a list": b"\x84\x01\x05" + cbor([run, [[1]]]) + b"\x40",
+        "vector is empty": b"\x84\x02\x0a" + cbor([run, head, b""]) + signature,
+        "no envelopes": b"\x84\x02\x05" + cbor([run, []]) + b"\x40",
+        "envelope is a list": b"\x84\x02\x05" + cbor([run, [[1]]]) + b"\x40",
     }  # fmt: skip
 
 

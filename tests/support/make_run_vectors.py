@@ -7,13 +7,14 @@ Run from the repository root: ``python -m tests.support.make_run_vectors``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.support import make_spoiled_setup as setup
 from tests.support import make_spoiled_shares as spoiled
+from tests.support import make_spoiled_verdicts as verdicts
 from tests.support import reference_frames as frames
 from tests.support import reference_sharing as sharing
 from tests.support import reference_sum as sums
@@ -22,7 +23,13 @@ from tests.support.make_protocol_vectors import write_vectors
 from tests.support.make_terms_vectors import FIRST_PHASE, RUN_TERMS
 from tests.support.reference_cbor import cbor
 from tests.support.reference_crypto import counter_stream, hpke_seal_x25519
-from tests.support.reference_frames import fingerprint, public_of, read_frame, write_frame
+from tests.support.reference_frames import (
+    fingerprint,
+    public_of,
+    read_frame,
+    signature_over,
+    write_frame,
+)
 from tests.support.reference_sharing import Dealing, cut, write_share
 from tests.support.reference_terms import digest_of_first_phase
 
@@ -30,6 +37,8 @@ Row = dict[str, Any]
 SUITE = "x25519-hkdf-sha256-aes-256-gcm"
 EXPIRES_AT = 10_000
 COORDINATOR = some_bytes("run: coordinator")
+RESULTS = {"additive": {"labels": [2, -1], "outcomes": [0, 1]}, "masked": FIRST_PHASE}
+"""What the one batch of a run released, by its form."""
 
 
 class Run:
@@ -52,7 +61,11 @@ class Run:
         self._plan()
         self._first_exchange()
         if form == "masked":
-            self._second_exchange()
+            self._deal()
+            self._agree()
+            self._reveal()
+            self._close()
+        self._settle()
 
     def secret(self, name: str, size: int = 32) -> bytes:
         return some_bytes(self.label + name, size)
@@ -139,7 +152,7 @@ class Run:
         self.readies = [
             write_frame(
                 frames.READY,
-                [self.run_id, self.fingerprints[seat], "setup", self.head, 0],
+                [self.run_id, self.fingerprints[seat], "setup", self.head, 1],
                 self.identities[seat],
             )
             for seat in self.seats
@@ -266,18 +279,19 @@ class Run:
         ends = self.fingerprints[dealer], self.fingerprints[holder]
         return sharing.column_key(root, self.plan_digest, *ends)
 
-    def _second_exchange(self) -> None:
+    def _deal(self) -> None:
         dealings = {seat: self.dealing(seat) for seat in self.survivors}
-        columns = {seat: self.columns(seat) for seat in self.survivors}
         self.dealing_frames = {
             seat: write_frame(frames.DEALING, self.dealing_fields(one), self.identities[seat])
             for seat, one in dealings.items()
         }
+        self.dealt = {
+            seat: read_frame(frame, frames.DEALING).digest
+            for seat, frame in self.dealing_frames.items()
+        }
         self.sealed = {
             (seat, holder): sharing.seal_column(
-                self.column_key(seat, holder),
-                read_frame(self.dealing_frames[seat], frames.DEALING).digest,
-                columns[seat][holder],
+                self.column_key(seat, holder), self.dealt[seat], self.columns(seat)[holder]
             )
             for seat in self.survivors
             for holder in self.peers(seat)
@@ -293,18 +307,69 @@ class Run:
             )
             for seat in self.survivors
         }
-        listed = [self.fingerprints[seat] for seat in self.survivors]
-        chosen = [self.run_id, self.plan_digest, listed]
-        self.survivor_set = write_frame(frames.SURVIVORS, chosen, COORDINATOR)
-        self.survivors_digest = frames.digest_of_fields(frames.SURVIVORS, chosen)
-        self._append("survivor set", self.survivors_digest)
-        dealt = [read_frame(self.dealing_frames[s], frames.DEALING).digest for s in self.survivors]
-        opening = [self.survivors_digest, dealt]
-        self.opening_digest = frames.digest_of_values("opening", opening)
+
+    # Verdicts -------------------------------------------------------------------------------------
+
+    def listed(self, seats: Iterable[int]) -> list[bytes]:
+        return [self.fingerprints[seat] for seat in seats]
+
+    def proposal(self, seats: Iterable[int]) -> bytes:
+        """The coordinator proposes to open a set, or with no seats to close the plan."""
+        fields = [self.run_id, self.plan_digest, self.listed(seats)]
+        return write_frame(frames.PROPOSAL, fields, COORDINATOR)
+
+    def verdict(self, seats: Iterable[int]) -> list[Any]:
+        return [self.plan_digest, self.listed(seats)]
+
+    def verdict_frame(self, seats: Iterable[int], *, by: int) -> bytes:
+        return write_frame(frames.VERDICT, self.verdict(seats), self.identities[by])
+
+    def certificate(self, seats: Sequence[int], *, signers: Sequence[int]) -> bytes:
+        told = self.verdict(seats)
+        signatures = [
+            signature_over(frames.VERDICT, told, self.identities[seat]) for seat in signers
+        ]
+        return write_frame(frames.CERTIFICATE, [*told, self.listed(signers), signatures])
+
+    def _agree(self) -> None:
+        alive = self.survivors
+        self.proposed = self.proposal(alive)
+        self.verdicts = {seat: self.verdict_frame(alive, by=seat) for seat in alive}
+        self.verdict_digest = frames.digest_of_fields(frames.VERDICT, self.verdict(alive))
+        self.certified = self.certificate(alive, signers=alive[: self.threshold])
+        self.macs_of = {
+            seat: self.verdict_macs([self.verdict_mac(seat, peer) for peer in self.peers(seat)])
+            for seat in alive
+        }
+        self.macs_to = {seat: self.verdict_macs(self.macs_for(seat)) for seat in alive}
+
+    def verdict_key(self, sender: int, receiver: int, *, epoch: int = 1) -> bytes:
+        root = self.root(sender, receiver, epoch=epoch)
+        ends = self.fingerprints[sender], self.fingerprints[receiver]
+        return sharing.verdict_key(root, self.plan_digest, *ends)
+
+    def verdict_mac(self, sender: int, receiver: int) -> bytes:
+        return sharing.verdict_mac(self.verdict_key(sender, receiver), self.verdict_digest)
+
+    def macs_for(self, holder: int) -> list[bytes]:
+        """The MACs for a holder: one of each peer, none of a lost one."""
+        return [
+            self.verdict_mac(peer, holder) if peer in self.survivors else b""
+            for peer in self.peers(holder)
+        ]
+
+    def verdict_macs(self, macs: list[bytes]) -> bytes:
+        return write_frame(frames.VERDICT_MACS, [self.plan_digest, macs])
+
+    def _reveal(self) -> None:
+        dealt = [self.dealt[seat] for seat in self.survivors]
+        self.opening_digest = frames.digest_of_values("opening", [self.verdict_digest, dealt])
         self.bundles_to = {holder: self.bundle_to(holder) for holder in self.survivors}
         self.disclosures = {
             holder: [
-                sharing.disclosure(dealings[seat], columns[seat][holder], holder, self.dropped)
+                sharing.disclosure(
+                    self.dealing(seat), self.columns(seat)[holder], holder, self.dropped
+                )
                 for seat in self.survivors
             ]
             for holder in self.survivors
@@ -318,12 +383,53 @@ class Run:
             for holder, disclosed in self.disclosures.items()
         }
 
+    def _close(self) -> None:
+        """What would have come instead, had the coordinator proposed to close the plan."""
+        self.closing = self.proposal([])
+        self.closing_verdicts = {seat: self.verdict_frame([], by=seat) for seat in self.seats}
+        self.closed = self.certificate([], signers=list(self.seats)[: self.threshold])
+        entries = [
+            self.contribution(seat, reveal=b"") if seat in self.survivors else b""
+            for seat in self.seats
+        ]
+        self.void = self.settlement("void", entries, certificate=self.closed, result=b"")
+
+    # Settlement -----------------------------------------------------------------------------------
+
+    def entries(self) -> list[bytes]:
+        return [self.contribution(seat) if seat in self.survivors else b"" for seat in self.seats]
+
+    def settlement(
+        self,
+        state: str,
+        entries: list[bytes],
+        *,
+        certificate: bytes,
+        result: bytes,
+        private: bytes = COORDINATOR,
+    ) -> bytes:
+        fields = [
+            self.run_id, self.plan_digest, state, self.words, entries, [], certificate, result,
+        ]  # fmt: skip
+        return write_frame(frames.SETTLEMENT, fields, private)
+
+    def _settle(self) -> None:
+        certificate = self.certified if self.form == "masked" else b""
+        self.settled = self.settlement(
+            "released", self.entries(), certificate=certificate, result=cbor(RESULTS[self.form])
+        )
+        if certificate:
+            self._append("verdict", self.verdict_digest)
+        self.settlement_digest = read_frame(self.settled, frames.SETTLEMENT).digest
+        self._append("settlement", self.settlement_digest)
+
     def contribution(self, seat: int, *, reveal: bytes | None = None) -> bytes:
         vector = read_frame(self.vector_frames[seat], frames.VECTOR).digest
-        dealing = read_frame(self.dealing_frames[seat], frames.DEALING).digest
+        if self.form == "additive":
+            return vector
         if reveal is None:
             reveal = read_frame(self.reveals[seat], frames.REVEAL).digest
-        return frames.digest_of_values("contribution", [vector, dealing, reveal])
+        return frames.digest_of_values("contribution", [vector, self.dealt[seat], reveal])
 
     def bundle_to(self, holder: int) -> bytes:
         others = [seat for seat in self.survivors if seat != holder]
@@ -358,6 +464,7 @@ class Run:
                 "after_plan": frames.next_head(
                     self.head_after_setup, "plan", self.plan_digest
                 ).hex(),
+                "after_settlement": self.head.hex(),
             },
             "setup": {
                 "offer": self.offer.hex(),
@@ -372,7 +479,8 @@ class Run:
                 "plan": self.plan.hex(),
                 "plan_digest": self.plan_digest.hex(),
                 "vectors": {str(seat): frame.hex() for seat, frame in self.vector_frames.items()},
-                **(self._shares() if self.form == "masked" else {}),
+                **(self._opening() if self.form == "masked" else {}),
+                "settlement": self.settled.hex(),
             },
             "sum": self.sum,
         }
@@ -405,7 +513,7 @@ class Run:
             "stream_key": self.key(lower, higher).hex(),
         }
 
-    def _shares(self) -> Row:
+    def _opening(self) -> Row:
         return {
             "threshold": self.threshold,
             "columns": {
@@ -424,8 +532,17 @@ class Run:
                 for seat, frame in self.dealing_frames.items()
             },
             "bundles": {str(seat): frame.hex() for seat, frame in self.bundles.items()},
-            "survivor_set": self.survivor_set.hex(),
-            "survivor_set_digest": self.survivors_digest.hex(),
+            "proposal": self.proposed.hex(),
+            "verdict_macs": {str(seat): frame.hex() for seat, frame in self.macs_of.items()},
+            "verdicts": {str(seat): frame.hex() for seat, frame in self.verdicts.items()},
+            "verdict_digest": self.verdict_digest.hex(),
+            "verdict_keys": {
+                f"{sender} to {receiver}": self.verdict_key(sender, receiver).hex()
+                for sender in self.survivors
+                for receiver in self.peers(sender)
+            },
+            "macs_to": {str(seat): frame.hex() for seat, frame in self.macs_to.items()},
+            "certificate": self.certified.hex(),
             "bundles_to": {str(seat): frame.hex() for seat, frame in self.bundles_to.items()},
             "opening_digest": self.opening_digest.hex(),
             "reveals": {str(seat): frame.hex() for seat, frame in self.reveals.items()},
@@ -435,6 +552,14 @@ class Run:
                     "entry_without_reveal": self.contribution(seat, reveal=b"").hex(),
                 }
                 for seat in self.survivors
+            },
+            "closed": {
+                "proposal": self.closing.hex(),
+                "verdicts": {
+                    str(seat): frame.hex() for seat, frame in self.closing_verdicts.items()
+                },
+                "certificate": self.closed.hex(),
+                "settlement": self.void.hex(),
             },
         }
 
@@ -451,6 +576,7 @@ def additive_run() -> Row:
                 "envelopes": setup.spoiled_envelopes(run),
                 "closings": setup.spoiled_closings(run, COORDINATOR),
                 "plans": setup.spoiled_plans(run, COORDINATOR),
+                "settlements": verdicts.spoiled_additive_settlements(run, COORDINATOR),
             }
         ),
     }
@@ -490,12 +616,18 @@ def masked_run() -> Row:
     run = Run("masked", RUN_TERMS["confident, noise at the parties"], parties=5, lost=1)
     return {
         "what": "a run of the masked form among five, without seat 1: all secrets, frames and keys,"
-        " the sum of the other four, and messages that must be refused",
+        " the sum of the other four, the same plan closed, and messages that must be refused",
         **run.row(),
         "second_phase": _second_phase(run),
         "spoiled": _hex(
             {
-                "survivor_sets": spoiled.spoiled_survivor_sets(run, COORDINATOR),
+                "proposals_to_seat_0": verdicts.spoiled_proposals(run, COORDINATOR),
+                "second_proposals_to_seat_0": verdicts.second_proposals(run),
+                "verdicts_of_seat_0": verdicts.spoiled_verdicts(run),
+                "verdict_macs_of_seat_0": verdicts.spoiled_macs_of_a_party(run),
+                "macs_to_seat_0": verdicts.spoiled_macs_to_a_party(run),
+                "certificates_to_seat_0": verdicts.spoiled_certificates(run),
+                "settlements": verdicts.spoiled_settlements(run, COORDINATOR),
                 "bundles_to_seat_0": spoiled.spoiled_bundles_to_a_holder(run),
                 "bundles_of_seat_0": spoiled.spoiled_bundles_of_a_dealer(run),
                 "hash_of_another_secret_by_seat_0": spoiled.dealing_of_another_secret(run),
@@ -512,19 +644,16 @@ def _hex(value: Any) -> Any:
 
 
 def _second_phase(run: Run) -> Row:
-    """The plan of a second phase; the settlement before it is any."""
-    settlement = some_bytes("settlement of a first phase")
-    head = frames.next_head(run.head, "settlement", settlement)
+    """The plan of a second phase."""
     terms = {
         "first_plan": run.plan_digest,
         "rows": [1],
         "first_result": digest_of_first_phase(FIRST_PHASE["outcomes"]),
     }
-    fields = [run.run_id, 2, 0, 0, 1, head, run.terms["classes"], EXPIRES_AT, cbor(terms)]
+    fields = [run.run_id, 2, 0, 0, 1, run.head, run.terms["classes"], EXPIRES_AT, cbor(terms)]
     return {
-        "digest_of_settlement": settlement.hex(),
         "first_result": cbor(FIRST_PHASE).hex(),
-        "previous_head": head.hex(),
+        "previous_head": run.head.hex(),
         "plan": write_frame(frames.PLAN, fields, COORDINATOR).hex(),
         "plan_digest": frames.digest_of_fields(frames.PLAN, fields).hex(),
     }

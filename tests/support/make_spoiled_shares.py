@@ -31,33 +31,6 @@ def flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
-def spoiled_survivor_sets(run: Run, coordinator: bytes) -> Row:
-    listed = [run.fingerprints[seat] for seat in run.survivors]
-    stranger = some_bytes("a stranger")
-
-    def of(
-        survivors: list[bytes],
-        *,
-        run_id: bytes = run.run_id,
-        plan: bytes = run.plan_digest,
-        private: bytes = coordinator,
-    ) -> bytes:
-        return write_frame(frames.SURVIVORS, [run_id, plan, survivors], private)
-
-    return {
-        "below the threshold": of(listed[:-1]),
-        "one twice": of([*listed, listed[-1]]),
-        "one twice in place of another": of([*listed[:-1], listed[0]]),
-        "another order": of(listed[::-1]),
-        "a stranger": of([*listed[:-1], stranger]),
-        "another plan": of(listed, plan=stranger),
-        "another run": of(listed, run_id=stranger),
-        "signed by a party": of(listed, private=run.identities[1]),
-        "signature changed": flipped(run.survivor_set, -1),
-        "signature of another message": run.survivor_set[:-64] + run.plan[-64:],
-    }
-
-
 def spoiled_bundles_to_a_holder(run: Run) -> dict[str, Row]:
     """Bundles to seat 0: refused as a whole, or shares of which it opens none."""
     dealing, column = run.dealing(DEALER), run.columns(DEALER)[READER]
@@ -208,10 +181,14 @@ def spoiled_reveals(run: Run) -> dict[str, Row]:
     swapped = [*true[:place], *true[place:][::-1]]
     as_read = sharing.read_share(mine[:SHARE_BYTES])
     as_read[0] = (as_read[0] + 1) % sharing.PRIME
+    set_of_all = frames.digest_of_fields(frames.VERDICT, run.verdict(run.seats))
     return {
         "refused": {
-            "another opening": reveal(true, digest=some_bytes("another set")),
-            "the survivor set alone": reveal(true, digest=run.survivors_digest),
+            "another opening": reveal(true, digest=some_bytes("another opening")),
+            "after another verdict": reveal(
+                true, digest=_opening(run, run.survivors, told=set_of_all)
+            ),
+            "the verdict alone": reveal(true, digest=run.verdict_digest),
             "another dealing of seat 3": reveal(true, digest=_with_another_dealing(run)),
             "dealings in another order": reveal(true, digest=_opening(run, run.survivors[::-1])),
             "a disclosure short": reveal(true[:-1]),
@@ -235,9 +212,9 @@ def spoiled_reveals(run: Run) -> dict[str, Row]:
     }
 
 
-def _opening(run: Run, dealers: list[int], **others: bytes) -> bytes:
+def _opening(run: Run, dealers: list[int], *, told: bytes = b"", **others: bytes) -> bytes:
     dealt = [_digest(others.get(f"seat_{seat}", run.dealing_frames[seat])) for seat in dealers]
-    return frames.digest_of_values("opening", [run.survivors_digest, dealt])
+    return frames.digest_of_values("opening", [told or run.verdict_digest, dealt])
 
 
 def _with_another_dealing(run: Run) -> bytes:

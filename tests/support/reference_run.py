@@ -186,7 +186,7 @@ class RunReader:
 
     def opened_secrets(self) -> dict[int, dict[int, bytes]]:
         """What the reveals open: by survivor its b at its own seat, its keys with the lost."""
-        survivors = self.survivors(bytes.fromhex(self._batch["survivor_set"]))
+        _, survivors, _ = self._opened_set
         shares: dict[int, dict[int, dict[int, Element]]] = {seat: {} for seat in survivors}
         for holder, frame in self._batch["reveals"].items():
             for dealer, opened in self.disclosed_in(bytes.fromhex(frame), int(holder)).items():
@@ -215,22 +215,132 @@ class RunReader:
 
     # The masked form ------------------------------------------------------------------------------
 
-    def survivors(self, frame: bytes) -> list[int]:
-        """Seats of a survivor set."""
-        fields = self._of_coordinator(frames.SURVIVORS, frame.hex()).fields
+    def proposed(self, frame: bytes, *, holder: int) -> list[int]:
+        """Seats of a proposed set to which a holder may agree; none where the plan is closed."""
+        fields = self._of_coordinator(frames.PROPOSAL, frame.hex()).fields
         require(fields[:2] == [self.run_id, self.plan_digest], "of this run and plan")
-        seats = [seat for seat, one in enumerate(self.fingerprints) if one in fields[2]]
-        require(fields[2] == [self.fingerprints[seat] for seat in seats], "seats, in order")
-        require(len(seats) >= self.threshold, "enough")
+        seats = self._seats_of(fields[2])
+        require(not seats or len(seats) >= self.threshold, "enough")
+        require(not seats or holder in seats, "a set that the holder is in")
         return seats
 
+    def _seats_of(self, listed: list[bytes]) -> list[int]:
+        seats = [seat for seat, one in enumerate(self.fingerprints) if one in listed]
+        require(listed == [self.fingerprints[seat] for seat in seats], "seats, in order")
+        return seats
+
+    def verdict_digest(self, seats: list[int]) -> bytes:
+        """Digest of the verdict for a set, or with no seats for a closed plan."""
+        listed = [self.fingerprints[seat] for seat in seats]
+        return frames.digest_of_fields(frames.VERDICT, [self.plan_digest, listed])
+
+    def verdict_of(self, frame: bytes, seat: int) -> list[int]:
+        """Seats of the set in a verdict, which a seat signed; none where the plan is closed."""
+        plan, listed = read_frame(frame, frames.VERDICT, signer=self.identities[seat]).fields
+        require(plan == self.plan_digest, "on this plan")
+        return self._seats_of(listed)
+
+    def certified(self, frame: bytes) -> list[int]:
+        """Seats of the set that a certificate proves; none where it proves the plan closed."""
+        plan, listed, by, signatures = read_frame(frame, frames.CERTIFICATE).fields
+        require(plan == self.plan_digest, "on this plan")
+        seats, signers = self._seats_of(listed), self._seats_of(by)
+        require(not seats or len(seats) >= self.threshold, "enough in the set")
+        require(not seats or set(signers) <= set(seats), "signed by its own")
+        require(len(signers) >= self.threshold, "enough verdicts")
+        require(len(signatures) == len(signers), "a signature of each")
+        digest = self.verdict_digest(seats)
+        for seat, signature in list(zip(signers, signatures, strict=True))[: self.threshold]:
+            signer = self.identities[seat]
+            frames.require_signature(frames.VERDICT, digest, signature, signer=signer)
+        return seats
+
+    def require_agreed(self, frame: bytes, holder: int, *, agreed: list[int]) -> None:
+        """Check that a holder's MACs prove the verdict that it gave itself: enough gave the same.
+
+        Args:
+            frame: The MACs.
+            holder: Seat that reads them.
+            agreed: Seats of the set that it agreed to.
+        """
+        plan, macs = read_frame(frame, frames.VERDICT_MACS).fields
+        require(plan == self.plan_digest, "on this plan")
+        require(len(macs) == len(self._peers(holder)), "one of each peer, or none")
+        digest = self.verdict_digest(agreed)
+        by = [
+            peer
+            for peer, mac in zip(self._peers(holder), macs, strict=True)
+            if peer in agreed
+            and mac == sharing.verdict_mac(self._verdict_key(peer, holder), digest)
+        ]
+        require(len([holder, *by]) >= self.threshold, "enough verdicts")
+
+    def macs_of(self, frame: bytes, seat: int) -> list[bytes]:
+        """The MACs of a seat's verdict, one for each peer."""
+        plan, macs = read_frame(frame, frames.VERDICT_MACS).fields
+        require(plan == self.plan_digest, "on this plan")
+        require(len(macs) == len(self._peers(seat)) and b"" not in macs, "one for each peer")
+        return list(macs)
+
+    def _verdict_key(self, sender: int, receiver: int) -> bytes:
+        root = self.root(sender, receiver, epoch=self.epoch)
+        ends = self.fingerprints[sender], self.fingerprints[receiver]
+        return sharing.verdict_key(root, self.plan_digest, *ends)
+
     @cached_property
-    def _survivor_set(self) -> tuple[bytes, list[int], list[int]]:
-        """Digest, survivors, lost."""
-        frame = bytes.fromhex(self._batch["survivor_set"])
-        alive = self.survivors(frame)
+    def _opened_set(self) -> tuple[bytes, list[int], list[int]]:
+        """Digest of the verdict to open, survivors, lost."""
+        given = {int(seat): bytes.fromhex(text) for seat, text in self._batch["verdicts"].items()}
+        alive = self.verdict_of(*next((frame, seat) for seat, frame in given.items()))
+        for seat, frame in given.items():
+            require(self.verdict_of(frame, seat) == alive, "all say the same")
+            self.proposed(bytes.fromhex(self._batch["proposal"]), holder=seat)
+        require(len(given) >= self.threshold, "enough verdicts")
+        for seat, text in self._batch["macs_to"].items():
+            self.require_agreed(bytes.fromhex(text), int(seat), agreed=alive)
         lost = [seat for seat in range(len(self.identities)) if seat not in alive]
-        return read_frame(frame, frames.SURVIVORS).digest, alive, lost
+        return self.verdict_digest(alive), alive, lost
+
+    # Settlements ----------------------------------------------------------------------------------
+
+    def settled(
+        self, frame: bytes, holder: int, *, entries: list[bytes], agreed: list[int] | None = None
+    ) -> list[int] | None:
+        """Seats whose sum a settlement releases, or None where it is void.
+
+        Args:
+            frame: The settlement.
+            holder: Seat that reads it.
+            entries: What it may say of this seat: all that it signed, or all but its reveal.
+            agreed: Seats of the set to which this seat agreed; None or no seats for no set.
+        """
+        fields = self._of_coordinator(frames.SETTLEMENT, frame.hex()).fields
+        run, plan, state, words, listed, refusals, certificate, _ = fields
+        require([run, plan, words] == [self.run_id, self.plan_digest, self.words], "of the plan")
+        require(state in ("released", "void"), "released or void")
+        require(len(listed) == len(self.identities), "an entry for each seat")
+        present = [seat for seat, entry in enumerate(listed) if entry]
+        masked, released = self.form == "masked", state == "released"
+        require(not certificate or masked, "no certificate in the additive form")
+        proven = self.certified(certificate) if certificate else None
+        if released:
+            require(not refusals and len(present) >= self.threshold, "of enough, none refused")
+            require(not masked or present == proven, "a release is of the certified set")
+            require(not agreed or present == agreed, "a release is of the set it agreed to")
+        left_out = not listed[holder] and (masked or not released)
+        require(listed[holder] in entries or left_out, "what this seat signed")
+        return present if released else None
+
+    def head_after(self, frame: bytes) -> bytes:
+        """Head of the transcript after this plan and its settlement."""
+        settlement = self._of_coordinator(frames.SETTLEMENT, frame.hex())
+        head = frames.next_head(self.head, "plan", self.plan_digest)
+        if settlement.fields[6]:
+            verdict = self.verdict_digest(self.certified(settlement.fields[6]))
+            head = frames.next_head(head, "verdict", verdict)
+        return frames.next_head(head, "settlement", settlement.digest)
+
+    # Shares ---------------------------------------------------------------------------------------
 
     def dealing_in(self, frame: bytes, dealer: int) -> Dealing:
         """The dealing of a bundle to the coordinator."""
@@ -255,7 +365,7 @@ class RunReader:
     def columns_of(self, frame: bytes, holder: int) -> dict[int, bytes]:
         """The good columns of a bundle to a holder, by dealer."""
         plan, dealings, envelopes = read_frame(frame, frames.SHARES).fields
-        others = [seat for seat in self._survivor_set[1] if seat != holder]
+        others = [seat for seat in self._opened_set[1] if seat != holder]
         require(plan == self.plan_digest, "of this plan")
         require(len(dealings) == len(envelopes) == len(others), "one from each survivor")
         columns = {}
@@ -264,7 +374,7 @@ class RunReader:
             digest = read_frame(dealt, frames.DEALING).digest
             try:
                 column = sharing.open_column(self._column_key(dealer, holder), sealed, digest)
-                sharing.check_column(dealing, column, holder, self._survivor_set[2])
+                sharing.check_column(dealing, column, holder, self._opened_set[2])
             except Refused:
                 # Whose fault it is: the coordinator's, unless the dealer signed this.
                 self._dealing(dealt, dealer, signed=True)
@@ -289,7 +399,7 @@ class RunReader:
     @cached_property
     def opening_digest(self) -> bytes:
         """What every holder signs that it opens shares for."""
-        digest, survivors, _ = self._survivor_set
+        digest, survivors, _ = self._opened_set
         dealt = [self._dealing_digests[seat] for seat in survivors]
         return frames.digest_of_values("opening", [digest, dealt])
 
@@ -309,9 +419,9 @@ class RunReader:
         """The good shares that a holder reveals, by dealer and by seat of the secret."""
         signer = self.identities[holder]
         told, sender, disclosures = read_frame(frame, frames.REVEAL, signer=signer).fields
-        _, survivors, lost = self._survivor_set
+        _, survivors, lost = self._opened_set
         expected = [self.opening_digest, self.fingerprints[holder]]
-        require([told, sender] == expected, "for this survivor set and these dealings")
+        require([told, sender] == expected, "for this verdict and these dealings")
         require(len(disclosures) == len(survivors), "one of each survivor")
         opened = {}
         for dealer, disclosed in zip(survivors, disclosures, strict=True):

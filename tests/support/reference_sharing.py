@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,7 @@ from tests.support.reference_frames import Refused, require, sha256
 PRIME = 65537
 WORDS = 16
 SHARE_BYTES = 34
+MAC_BYTES = 16
 _DOMAIN = b"pate-fed/1/dealing\0"
 
 Element = list[int]
@@ -167,6 +170,16 @@ def read_disclosure(
 def column_key(root: bytes, plan: bytes, sender: bytes, receiver: bytes) -> bytes:
     info = b"pate-fed/1/pair\0envelope\0shares\0" + sender + receiver
     return hkdf(root, salt=plan, info=info)
+
+
+def verdict_key(root: bytes, plan: bytes, sender: bytes, receiver: bytes) -> bytes:
+    info = b"pate-fed/1/pair\0envelope\0verdict\0" + sender + receiver
+    return hkdf(root, salt=plan, info=info)
+
+
+def verdict_mac(key: bytes, digest: bytes) -> bytes:
+    """What authenticates a verdict, by its digest, from one party to another."""
+    return hmac.new(key, digest, hashlib.sha256).digest()[:MAC_BYTES]
 
 
 def seal_column(key: bytes, digest: bytes, column: bytes) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from party.journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
-from protocols.errors import KeyReuseError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
@@ -22,68 +22,40 @@ NOW = 1_000.0
 EXPIRES_AT = 10_000
 
 
-class ListJournal(RoundJournal):
+class ListJournal(MemoryJournal):
     """A journal in memory that keeps the order of what was written."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.steps: list[str] = []
-        self.counter_now = 0
-        self.peers: dict[bytes, int] = {}
-        self.halted_at = 0
-        self._frames: dict[bytes, bytes | None] = {}
-        self._survivors: dict[bytes, bytes] = {}
-        self._expiries: dict[bytes, int] = {}
 
     @property
-    def counter(self) -> int:
-        return self.counter_now
+    def halted_at(self) -> int:
+        return self._halted_at
 
-    def witness(self, counters: Mapping[bytes, int]) -> None:
-        self.peers.update(counters)
-
-    def witnessed(self, peer: bytes) -> int:
-        return self.peers.get(peer, 0)
-
-    def halt(self, counter: int) -> None:
-        self.halted_at = counter
+    @property
+    def peers(self) -> dict[bytes, int]:
+        return self._witnessed
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        if plan_digest in self._frames:
-            raise KeyReuseError("a plan must be begun once", "a second time")
-        self._frames[plan_digest] = None
+        super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
         self.steps.append("begin")
-        self.counter_now += 1
 
-    def abandon(self, plan_digest: bytes) -> None:
-        if self._frames.get(plan_digest) is not None or plan_digest in self._expiries:
-            raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
-        self._frames[plan_digest] = None
+    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
+        super().abandon(plan_digest, run_id=run_id)
         self.steps.append("abandon")
-        self.counter_now += 1
-
-    def sweep(self, *, now: float) -> None:
-        for plan_digest, expires_at in self._expiries.items():
-            if now >= expires_at and self._frames[plan_digest] is not None:
-                self.erase(plan_digest)
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
-        self._expiries[plan_digest] = expires_at
-        self._frames[plan_digest] = frames
+        super().keep(plan_digest, frames, expires_at=expires_at)
         self.steps.append("keep")
-        self.counter_now += 1
 
-    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
-        return self._frames.get(plan_digest)
-
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        if self._survivors.setdefault(plan_digest, survivors_digest) != survivors_digest:
-            raise KeyReuseError("a plan must have one survivor set", "another")
-        self.steps.append("fix survivors")
+    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
+        super().decide(plan_digest, verdict_digest, run_id=run_id)
+        self.steps.append("decide")
 
     def erase(self, plan_digest: bytes) -> None:
-        self._frames[plan_digest] = None
+        super().erase(plan_digest)
         self.steps.append("erase")
-        self.counter_now += 1
 
 
 class MemoryRun:
@@ -231,11 +203,28 @@ class MemoryRun:
         return self.coordinator.open_total()
 
     def reveal(self, *, mute: Collection[int] = ()) -> None:
-        """The second exchange of a form that survives drop-outs."""
-        for fp, frames in self.coordinator.fix_survivors().items():
-            if self.coordinator.seats.index(fp) not in mute:
+        """The two other exchanges of a form that survives drop-outs: verdicts, then shares."""
+        silent = {self.coordinator.seats[seat] for seat in mute}
+        self.agree(self.coordinator.propose(), mute=silent)
+        self.show(self.coordinator.certify(), mute=silent)
+
+    def agree(self, proposals: Mapping[bytes, bytes], *, mute: Collection[bytes] = ()) -> None:
+        """Hand out proposals and take the verdicts."""
+        for fp, frame in proposals.items():
+            if fp not in mute:
+                self.to_coordinator("verdict", fp, self.to_party("proposal", fp, frame))
+
+    def show(self, told: Mapping[bytes, list[bytes]], *, mute: Collection[bytes] = ()) -> None:
+        """Hand out the certificate and the shares, and take what is revealed."""
+        for fp, frames in told.items():
+            if fp not in mute:
                 for frame in frames:
-                    self.to_coordinator("reveal", fp, self.to_party("survivors", fp, frame))
+                    self.to_coordinator("reveal", fp, self.to_party("certificate", fp, frame))
+
+    def close_plan(self, *, mute: Collection[bytes] = ()) -> None:
+        """Have the open plan closed by enough parties."""
+        self.agree(self.coordinator.propose_closing(), mute=mute)
+        assert self.coordinator.certify() == {}
 
     def settle(self, *, released: bool = True, result: bytes = b"") -> None:
         frame = self.coordinator.settle(released=released, result=result)

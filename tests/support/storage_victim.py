@@ -14,13 +14,19 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import numpy as np
+
 from party.errors import JournalError, PartyError
+from party.journal import SketchedQueries
 from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
 from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+from pate_fed.query_sketches import sketch
+from protocols.rounds import PlanClaim
 
 RUN = b"r" * 32
 BUDGET = PrivacyLedger.for_life(50.0, 1e-6)
 CHARGE = GaussianMaxEvent(answers=1, sigma=400.0)
+SENT = PlanClaim.sent([b"a" * 32, b"b" * 32, b"c" * 32], survives_dropouts=False)
 NOBODY = 65534
 FILE_LIMIT = 400_000
 
@@ -33,6 +39,12 @@ def acknowledging(path: Path) -> Callable[[str], None]:
         os.write(file, f"{line}\n".encode())
 
     return tell
+
+
+def questions(*queries: bytes) -> SketchedQueries:
+    """Queries by their digests, none close to another."""
+    inputs = np.arange(1.0, 2.0 * len(queries) + 1).reshape(-1, 2)
+    return SketchedQueries(queries, sketch(inputs), np.zeros(len(queries), dtype=np.bool_))
 
 
 def plan_of(number: int) -> bytes:
@@ -52,7 +64,7 @@ def charge_for_ever(folder: Path) -> None:
             plan = plan_of(number)
             ledger.save(ledger.load().reserve(plan.hex(), CHARGE))
             say(f"charged {number}")
-            journal.claim([plan], plan_digest=plan)
+            journal.claim(questions(plan), plan_digest=plan, claim=SENT)
             journal.begin(run_id=RUN, epoch=number, plan_digest=plan)
             say(f"begun {number}")
             journal.keep(plan, (y_of(number),), expires_at=10_000)

@@ -131,10 +131,12 @@ class Walk:
         yield "named"
 
     def _reveal(self) -> Iterator[str]:
-        frames = self.run.coordinator.fix_survivors()
-        for fp, (survivors, _) in frames.items():
-            assert self.run.to_party("survivors", fp, survivors) == []
-        yield "survivors"
+        coordinator = self.run.coordinator
+        yield from self._exchange("proposal", coordinator.propose())
+        frames = coordinator.certify()
+        for fp, (certificate, _) in frames.items():
+            assert self.run.to_party("certificate", fp, certificate) == []
+        yield "certificate"
         shares = {fp: bundle for fp, (_, bundle) in frames.items()}
         yield from self._exchange("shares", shares)
 
@@ -162,7 +164,8 @@ STEPS = (
 
 
 MASKED_STEPS = (
-    *STEPS[: STEPS.index("settled")], "survivors", "shares", "shares in",
+    *STEPS[: STEPS.index("settled")],
+    "proposal", "proposal in", "certificate", "shares", "shares in",
     *STEPS[STEPS.index("settled") :],
 )  # fmt: skip
 

@@ -1,25 +1,14 @@
-"""A run of which a part was put back to what it was; hospitals whose journals were."""
+"""A run that is taken up with what is not its own; hospitals whose journals were put back."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
-from sqlalchemy import Table
 
-from coordinator.database.schema import (
-    AnswerRow,
-    RunBatchRow,
-    RunBudgetRow,
-    RunEntryRow,
-    RunStepRow,
-)
-from coordinator.errors import RunDamagedError, SetupError, VoidBatchError
+from coordinator.errors import RunDamagedError, SetupError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.stages import Stage
 from coordinator.store import MemoryStore
 from party.journal import MemoryJournal
 from protocols.additive import AdditiveSum
@@ -27,35 +16,9 @@ from protocols.errors import RestoredJournalError
 from tests.support.federation import Federation, kinds
 from tests.support.killing import MortalFederation
 
-TABLES: Mapping[str, tuple[Any, ...]] = {
-    "steps": (RunStepRow,),
-    "results": (RunBudgetRow, RunEntryRow, RunBatchRow, AnswerRow),
-}
-"""The two halves of a run in the database: what parties were told, and what came of it."""
 
-Kept: TypeAlias = list[tuple[Table, list[dict[str, Any]]]]
-
-
-def kept(federation: MortalFederation, half: str) -> Kept:
-    """Copy one half of the run."""
-    with federation.database.transaction() as session:
-        return [
-            (table, [dict(row) for row in session.execute(table.select()).mappings()])
-            for table in (kind.__table__ for kind in TABLES[half])
-        ]
-
-
-def put_back(federation: MortalFederation, copies: Kept) -> None:
-    """Put one half of the run in the place of what is there."""
-    with federation.database.transaction() as session:
-        for table, rows in copies:
-            session.execute(table.delete())
-            if rows:
-                session.execute(table.insert(), rows)
-
-
-class TestBackups:
-    """One half of a run put back to what it was: nobody may go on from that."""
+class TestTerms:
+    """Results and steps of one run, and no other's: nobody may go on from that."""
 
     @pytest.fixture
     def federation(self, tmp_path: Path) -> MortalFederation:
@@ -63,68 +26,14 @@ class TestBackups:
         federation.run.set_up()
         return federation
 
-    @pytest.mark.parametrize("half", TABLES)
-    @pytest.mark.parametrize("batches", [1, 2])
-    def test_a_half_of_an_earlier_batch_is_refused(
-        self, federation: MortalFederation, half: str, batches: int
-    ) -> None:
-        federation.ask(0)
-        copies = kept(federation, half)
-        for index in range(1, 1 + batches):
-            federation.ask(index)
-        put_back(federation, copies)
-        federation.bury()
-        packets = len(federation.transport.packets)
-        with pytest.raises(RunDamagedError) as caught:
-            federation.resume()
-        assert caught.value.code == "PF-417"
-        assert len(federation.transport.packets) == packets  # nobody was asked anything
-
-    def test_both_halves_as_they_are_go_on(self, federation: MortalFederation) -> None:
-        federation.ask(0)
-        for half in TABLES:
-            put_back(federation, kept(federation, half))
-        federation.bury()
-        federation.resume()
-        federation.run.finish()
-        federation.ask(2)
-
-    def test_results_of_another_run_are_refused(
-        self, federation: MortalFederation, tmp_path: Path
-    ) -> None:
-        (tmp_path / "other").mkdir()
-        other = MortalFederation(
-            tmp_path / "other", kind="noise at the coordinator", form="additive"
-        )
-        other.run.set_up()
-        other.ask(0)
-        put_back(federation, kept(other, "results"))
-        federation.bury()
-        with pytest.raises(RunDamagedError):
-            federation.resume()
-
     def test_other_terms_are_refused(self, federation: MortalFederation) -> None:
         federation.bury()
         federation.terms["sigma1"] = 21.0
         with pytest.raises(RunDamagedError):
             federation.resume()
 
-    def test_a_void_batch_that_the_journal_knows_cannot_be_open_again(
-        self, federation: MortalFederation
-    ) -> None:
-        """Else its queries, which are lost, would be asked once more."""
-        copies: list[Kept] = []
-
-        def note(number: int, stage: Stage) -> bool:
-            if stage is Stage.RESERVED:
-                copies.append(kept(federation, "results"))
-            return False
-
-        federation.is_fatal = note
-        federation.on_vectors_of(1, lambda answer: None)
-        with pytest.raises(VoidBatchError):
-            federation.ask(0)
-        put_back(federation, copies[0])
+    def test_results_of_another_run_are_refused(self, federation: MortalFederation) -> None:
+        federation.store.save_run_id(bytes(32))
         federation.bury()
         with pytest.raises(RunDamagedError):
             federation.resume()

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -33,7 +33,7 @@ from coordinator.database import (
     run_store,
 )
 from coordinator.database.engine import NEWEST
-from coordinator.database.schema import AnswerRow, RunEntryRow, RunStepRow
+from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
 from coordinator.database.upgrade import migrations
 from coordinator.errors import (
     CoordinatorError,
@@ -49,7 +49,15 @@ from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from protocols.rounds.contribution import Contribution
-from protocols.rounds.coordinator_journal import PlanOpened, RunClosed, SumOpened
+from protocols.rounds.coordinator_journal import (
+    PlanCertified,
+    PlanOpened,
+    PlanProposed,
+    PlanSettled,
+    RunClosed,
+    Step,
+    SumOpened,
+)
 from tests.support.database_victim import (
     MEMBERS,
     ONE,
@@ -63,11 +71,18 @@ from tests.support.database_victim import (
     store_of,
 )
 from tests.support.federation import Federation
-from tests.support.killing import NOON, MortalFederation
+from tests.support.killing import NOON, KilledError, MortalFederation, failing_commits
 from tests.test_coordinator.test_resume import check
 
 ROOT = Path(__file__).parents[2]
-STEPS = [PlanOpened(b"p" * 40), SumOpened((Contribution(b"d" * 32), None)), RunClosed(b"c" * 99)]
+SENT = (Contribution(b"d" * 32), None)
+STEPS = [
+    PlanOpened(b"p" * 40),
+    PlanProposed(b"s" * 50, SENT),
+    PlanCertified(b"v" * 60),
+    SumOpened(SENT),
+    RunClosed(b"c" * 99),
+]
 OpenDatabase = Callable[..., Database]
 
 
@@ -566,7 +581,7 @@ class TestFederation:
         self._live(open_database(url, is_new=True), tmp_path, stage)
 
     def test_a_coordinator_on_postgresql_goes_on(self, database: Database, tmp_path: Path) -> None:
-        self._live(database, tmp_path, Stage.RESERVED)
+        self._live(database, tmp_path, Stage.CERTIFIED)
 
     def _live(self, database: Database, folder: Path, stage: Stage) -> None:
         kind = "noise at the coordinator"
@@ -596,6 +611,156 @@ class TestFederation:
             )
             labels = [None if label == ABSTAIN else label for label in release.labels.tolist()]
             assert [answer.label for answer in found.values()] == labels
+
+
+class TestTogether:
+    """A charge and the step of the protocol that it is for are one transaction, or none."""
+
+    TABLES = (RunEntryRow, RunBatchRow, RunStepRow, AnswerRow)
+
+    @pytest.fixture
+    def federation(self, database: Database, tmp_path: Path) -> MortalFederation:
+        return self.begun(database, tmp_path, "noise at the coordinator")
+
+    def begun(self, database: Database, folder: Path, kind: str) -> MortalFederation:
+        url = database._engine.url.render_as_string(hide_password=False)
+        federation = MortalFederation(folder, kind=kind, form="additive", url=url)
+        federation.run.set_up()
+        federation.ask(0)
+        return federation
+
+    def rows(self, database: Database) -> list[list[tuple[Any, ...]]]:
+        """All that is stored of the run: charges, batches, steps, released answers."""
+        with database.transaction() as session:
+            tables = [kind.__table__ for kind in self.TABLES]
+            return [sorted(map(tuple, session.execute(each.select())), key=repr) for each in tables]
+
+    def fail_after(self, federation: MortalFederation, stage: Stage, indices: list[int]) -> None:
+        """Ask a batch; from a stage on nothing can be stored."""
+        with ExitStack() as stack:
+
+            def fill(number: int, passed: Stage) -> bool:
+                if passed is stage:
+                    stack.enter_context(failing_commits(federation.database))
+                return False
+
+            federation.is_fatal = fill
+            with pytest.raises(DatabaseError):
+                federation.ask(*indices)
+        federation.is_fatal = lambda number, passed: False
+
+    def go_on(self, federation: MortalFederation) -> NoisyRelease | None:
+        """What a process does that starts where the database can be written again."""
+        federation.bury()
+        federation.resume()
+        return federation.run.finish()
+
+    def steps_of(self, federation: MortalFederation) -> list[type[Step]]:
+        return [type(step) for step in federation.journal.steps()]
+
+    def test_a_charge_is_there_with_its_plan(
+        self, federation: MortalFederation, database: Database
+    ) -> None:
+        before = self.rows(database)
+        with failing_commits(federation.database), pytest.raises(DatabaseError):
+            federation.ask(2)
+        assert self.rows(database) == before
+        assert self.go_on(federation) is not None  # the batch before
+        assert federation.coordinator_states == ["committed"]
+        assert self.steps_of(federation)[-1] is PlanSettled
+        assert federation.ask(2).answered == 1
+        assert federation.coordinator_states == ["committed"] * 2
+        federation.bury()
+
+    def test_both_are_there_before_anybody_is_asked(self, federation: MortalFederation) -> None:
+        federation.is_fatal = lambda number, stage: stage is Stage.PLANNED
+        with pytest.raises(KilledError):
+            federation.ask(2)
+        federation.is_fatal = lambda number, stage: False
+        federation.bury()
+        federation.resume()
+        assert federation.coordinator_states == ["committed", "reserved"]
+        assert federation.run.round.open_plan.batch == 1
+        federation.run.finish()
+        federation.bury()
+
+    def test_a_release_is_there_with_its_settlement(
+        self, federation: MortalFederation, database: Database
+    ) -> None:
+        before = self.rows(database)
+        self.fail_after(federation, Stage.DECIDED, [2])
+        after = self.rows(database)
+        assert after[3] == before[3]  # no answer is there
+        assert list(federation.stored(federation_ledger(federation)).releases()) == [0]
+        release = self.go_on(federation)
+        assert release is not None
+        assert federation.coordinator_states == ["committed"] * 2
+        assert self.steps_of(federation).count(PlanSettled) == 2
+        assert [each.is_released for each in federation.run.round.settled] == [True, True]
+        federation.bury()
+
+    def test_a_release_that_was_not_stored_has_no_settlement(
+        self, federation: MortalFederation
+    ) -> None:
+        self.fail_after(federation, Stage.DECIDED, [2])
+        federation.bury()
+        federation.resume()
+        assert self.steps_of(federation)[-2:] == [PlanOpened, SumOpened]
+        assert federation.coordinator_states == ["committed", "reserved"]
+        assert [each.plan.batch for each in federation.run.round.settled] == [0]
+        federation.run.finish()
+        federation.bury()
+
+    def test_a_void_batch_is_there_with_its_settlement(self, federation: MortalFederation) -> None:
+        federation.on_vectors_of(1, lambda answer: None)
+        self.fail_after(federation, Stage.ANSWERED, [2])
+        federation.bury()
+        federation.transport.on_answer = lambda node, answer: answer
+        federation.resume()
+        assert self.steps_of(federation)[-1] is PlanOpened
+        assert federation.coordinator_states == ["committed", "reserved"]
+        release = federation.run.finish()  # nothing of it was void yet
+        assert release is not None
+        assert federation.coordinator_states == ["committed"] * 2
+        federation.bury()
+
+    def test_a_first_phase_is_there_with_its_settlement(
+        self, database: Database, tmp_path: Path
+    ) -> None:
+        federation = self.begun(database, tmp_path, "noise at the parties, two phases")
+        self.fail_after(federation, Stage.OPENED, [2])
+        federation.bury()
+        federation.resume()
+        assert self.steps_of(federation)[-2:] == [PlanOpened, SumOpened]
+        assert federation.store.first_phase(1) is None
+        assert self.steps_of(federation).count(PlanSettled) == 2  # of the batch before
+        assert federation.run.finish() is not None
+        assert self.steps_of(federation).count(PlanSettled) == 4
+        federation.bury()
+
+    def test_an_error_inside_takes_everything_back(
+        self, run: RunAttempt, store: SqlRunStore, runs: RunQueue
+    ) -> None:
+        journal, ledger = SqlCoordinatorJournal(run), store.ledger()
+        asked = AskedBatch(0, (0,), ledger.left)
+
+        def write_both() -> None:
+            with store.together():
+                store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
+                journal.append(STEPS[0])
+                raise RunLockedError("a step must fit", "none")
+
+        with pytest.raises(RunLockedError):
+            write_both()
+        later = runs.take_up("run")
+        again = store_of(later)
+        assert (again.asked(), again.ledger()) == ({}, ledger)
+        assert SqlCoordinatorJournal(later).steps() == ()
+
+
+def federation_ledger(federation: MortalFederation) -> RunLedger:
+    """The run's ledger, empty."""
+    return RunLedger.of(federation.run.terms)
 
 
 class TestRestored:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import httpx
 import pytest
 
-from coordinator.flower_runtime import stub
+from coordinator.flower_runtime import forget_delivered, stub
 from coordinator.long_polling import PULL_PATH, PUSH_PATHS
 from party.flower_runtime import STUB_DIGEST
 
@@ -91,3 +94,56 @@ def test_the_stub_is_the_one_that_hospitals_have_pinned() -> None:
 
 def test_the_stub_is_always_the_same_bytes() -> None:
     assert stub() == stub()
+
+
+MESSAGE = b"a message that Flower has delivered " * 300
+
+
+def database_of_flower(path: Path, *, secure_delete: str) -> sqlite3.Connection:
+    """One that deletes a message, and stays open as the SuperLink's does."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for pragma in ("journal_mode=WAL", f"secure_delete={secure_delete}"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("CREATE TABLE messages (body BLOB)")
+    connection.execute("INSERT INTO messages VALUES (?)", (MESSAGE,))
+    connection.execute("DELETE FROM messages")
+    return connection
+
+
+def bytes_of(path: Path) -> bytes:
+    return b"".join(one.read_bytes() for one in path.parent.glob(path.name + "*"))
+
+
+def test_a_delivered_message_is_in_no_file_of_flowers_once_it_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "superlink.db"
+    with closing(database_of_flower(path, secure_delete="ON")):
+        assert MESSAGE[:64] in bytes_of(path)  # the log still has it
+        assert forget_delivered(path)
+        assert MESSAGE[:64] not in bytes_of(path)
+
+
+def test_without_secure_delete_a_message_would_stay(tmp_path: Path) -> None:
+    path = tmp_path / "superlink.db"
+    with closing(database_of_flower(path, secure_delete="OFF")):
+        assert forget_delivered(path)
+        assert MESSAGE[:64] in bytes_of(path)
+
+
+def test_nothing_is_lost_while_somebody_reads_flowers_database(tmp_path: Path) -> None:
+    path = tmp_path / "superlink.db"
+    with (
+        closing(database_of_flower(path, secure_delete="ON")) as connection,
+        closing(sqlite3.connect(path, isolation_level=None)) as reader,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM messages").fetchone()
+        connection.execute("INSERT INTO messages VALUES (?)", (MESSAGE,))
+        assert not forget_delivered(path)
+        reader.execute("COMMIT")
+        assert forget_delivered(path)
+        assert connection.execute("SELECT count(*) FROM messages").fetchone() == (1,)
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    assert not forget_delivered(tmp_path / "superlink.db")
+    assert not list(tmp_path.iterdir())

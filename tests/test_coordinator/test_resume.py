@@ -18,16 +18,24 @@ from coordinator import stages
 from coordinator.database import Database, SqlRunStore
 from coordinator.errors import DatabaseError, SetupError, VoidBatchError
 from coordinator.stages import Stage
+from party.errors import Reason
 from pate_fed.charging import RunLedger
 from pate_fed.errors import InvalidParameterError
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.errors import UnfinishedSetupError
-from protocols.messages import Refusal, SurvivorSet
+from protocols.messages import Certificate, Proposal, Refusal, Verdict
 from protocols.rounds import CoordinatorState, PartyState
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import LyingNode, holds_vector, messages
-from tests.support.killing import BATCHES, KINDS, PARTIES, KilledError, MortalFederation
+from tests.support.killing import (
+    BATCHES,
+    KINDS,
+    PARTIES,
+    KilledError,
+    MortalFederation,
+    failing_commits,
+)
 from tests.support.marker import (
     MARKED_TEACHERS,
     MARKERS,
@@ -101,11 +109,11 @@ def places_of(stage: Stage, kind: str, form: str) -> list[int]:
     """Where a run passes a stage, counted in stages."""
     passed = enumerate(undisturbed(kind, form).passed, start=1)
     places = [number for number, each in passed if each is stage]
-    never = {Stage.VOID_STORED}
+    never = {Stage.VOID_STORED, Stage.CLOSING_PROPOSED}
     if "two phases" not in kind:
         never.add(Stage.FIRST_STORED)
     if form == "additive":
-        never.add(Stage.SURVIVORS_FIXED)
+        never |= {Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED}
     assert bool(places) != (stage in never)
     return places
 
@@ -194,11 +202,26 @@ def killed(
 class TestBatch:
     """What a restart does to the batch that was open."""
 
-    def test_a_batch_whose_plan_never_left_can_be_asked_again(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.RESERVED)
+    def test_a_batch_whose_plan_never_left_is_asked_as_it_was_planned(self, tmp_path: Path) -> None:
+        federation = killed(tmp_path, Stage.PLANNED)
+        federation.resume()
+        plan = federation.run.round.plan_digest
+        release = federation.run.finish()
+        assert release is not None
+        assert release.answered == 2
+        assert federation.coordinator_states == ["committed"]
+        assert {digest for digest, _ in federation.ys()} == {plan}
+
+    def test_a_batch_whose_plan_could_not_be_stored_was_never_asked(self, tmp_path: Path) -> None:
+        federation = started(tmp_path, NOISE_AT_COORDINATOR, "additive")
+        exchanges = federation.transport.traffic.exchanges
+        with failing_commits(federation.database), pytest.raises(DatabaseError):
+            federation.ask(*BATCHES[0])
+        assert federation.transport.traffic.exchanges == exchanges
+        federation.bury()
         federation.resume()
         assert federation.run.finish() is None
-        assert federation.coordinator_states == ["cancelled"]
+        assert federation.coordinator_states == []
         left = federation.store.ledger().left
         assert left == undisturbed(NOISE_AT_COORDINATOR, "additive").store.ledger().outcomes.caps
         assert federation.ask(*BATCHES[0]).answered == 2
@@ -242,9 +265,8 @@ class TestBatch:
     def test_a_void_batch_stays_void_and_keeps_its_charge(self, tmp_path: Path, form: str) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, form)
         federation.is_fatal = lambda number, stage: stage is Stage.VOID_STORED
-        federation.transport.on_answer = lambda node, answer: (
-            None if node < 3 and holds_vector(answer) else answer
-        )
+        # Nor do they say that they would never open it: masked queries stay closed, too.
+        federation.transport.on_answer = lambda node, answer: None if node < 3 else answer
         with pytest.raises(KilledError):
             federation.ask(0)
         federation.bury()
@@ -322,7 +344,7 @@ class TestBatch:
         assert len(set().union(*federation.ys().values())) == PARTIES
 
     def test_the_cost_on_the_votes_of_before_is_not_guessed(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.SETTLED)
+        federation = killed(tmp_path, Stage.STORED)
         federation.resume()
         federation.run.finish()
         assert federation.run.per_instance_cost is None
@@ -417,7 +439,7 @@ class TestParties:
         """Else two sums of one batch could be opened, and one party's votes from the two."""
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "masked")
         federation.transport.on_query = lambda node, packet: None if node == 2 else packet
-        federation.is_fatal = lambda number, stage: stage is Stage.SURVIVORS_FIXED
+        federation.is_fatal = lambda number, stage: stage is Stage.PROPOSED
         with pytest.raises(KilledError):
             federation.ask(0)
         federation.bury()
@@ -429,11 +451,143 @@ class TestParties:
             message.survivors
             for packet in federation.transport.packets
             for message in messages(packet)
-            if isinstance(message, SurvivorSet)
+            if isinstance(message, Proposal)
         }
         [chosen] = survivors
         assert federation.identities[2].fingerprint not in chosen
         assert federation.run.lost == (("hospital-2",),)
+
+
+class TestClosing:
+    """A masked batch that does not open, and a coordinator that dies over it (rule R3)."""
+
+    FREED = (Stage.PROPOSED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+    SET_AGREED = (Stage.AGREED, Stage.CERTIFIED)
+    """Here hospitals have agreed to open a set: nobody signs that the plan is closed."""
+
+    def killed(self, folder: Path, stage: Stage) -> MortalFederation:
+        """Let a coordinator die there; two hospitals' y's are lost, before it or after."""
+        federation = started(folder, NOISE_AT_COORDINATOR, "masked")
+        federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
+        if stage in (Stage.CLOSING_PROPOSED, Stage.VOID_STORED):
+            lose_ys(federation)
+        with pytest.raises(KilledError):
+            federation.ask(*BATCHES[0])
+        lose_ys(federation)
+        federation.bury()
+        federation.resume()
+        return federation
+
+    def finish(self, federation: MortalFederation, stage: Stage) -> bool:
+        """Bring the batch to its void end; tell whether its queries may be asked again."""
+        if stage is Stage.VOID_STORED:
+            assert federation.run.finish() is None
+            return federation.run.asked.isdisjoint(BATCHES[0])
+        with pytest.raises(VoidBatchError) as caught:
+            federation.run.finish()
+        assert caught.value.reservation == "forfeited"
+        assert caught.value.may_ask_again == federation.run.asked.isdisjoint(BATCHES[0])
+        return caught.value.may_ask_again
+
+    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in FREED])
+    def test_what_was_closed_is_asked_again(self, tmp_path: Path, stage: Stage) -> None:
+        federation = self.killed(tmp_path, stage)
+        assert self.finish(federation, stage)
+        [settled] = federation.run.round.settled
+        certificate = wire.expect(wire.decode(settled.settlement.certificate), Certificate)
+        assert certificate.survivors == ()
+        heal(federation)
+        assert federation.ask(*BATCHES[0]).answered == 2
+        federation.run.close()
+        for place in range(PARTIES):
+            assert federation.party_states(place) == ["forfeited", "committed"]
+            assert federation.nodes[place]._journal.count() == len(BATCHES[0])
+        assert federation.coordinator_states == ["forfeited", "committed"]
+        assert {node.state for node in federation.nodes} == {PartyState.DONE}
+        assert verify_transcript(federation.transcript).is_good
+        assert len(verdicts_of(federation)) == 2 * PARTIES  # one by each on each plan
+
+    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in SET_AGREED])
+    def test_what_hospitals_agreed_to_open_is_never_closed(
+        self, tmp_path: Path, stage: Stage
+    ) -> None:
+        federation = self.killed(tmp_path, stage)
+        assert not self.finish(federation, stage)
+        heal(federation)
+        with pytest.raises(InvalidParameterError, match="twice"):
+            federation.ask(*BATCHES[0])
+        federation.forget_asked()
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+            federation.ask(*BATCHES[0])
+        assert {chosen for _, chosen in verdicts_of(federation).values()} == {
+            federation.run.round.seats
+        }
+
+    @pytest.mark.parametrize("stage", EVERY_STAGE)
+    def test_a_coordinator_that_dies_over_a_batch_that_is_asked_again_goes_on(
+        self, tmp_path: Path, stage: Stage
+    ) -> None:
+        federation = started(tmp_path, NOISE_AT_COORDINATOR, "masked")
+        lose_ys(federation)
+        with pytest.raises(VoidBatchError) as caught:
+            federation.ask(*BATCHES[0])
+        assert caught.value.may_ask_again
+        heal(federation)
+        federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
+        federation.live(BATCHES[:1])
+        never = stage in (Stage.FIRST_STORED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+        assert federation.lives == (1 if never else 2)
+        assert list(federation.released) == [BATCHES[0]]
+        assert federation.coordinator_states == ["forfeited", "committed"]
+        for place in range(PARTIES):
+            assert federation.party_states(place) == ["forfeited", "committed"]
+        assert verify_transcript(federation.transcript).is_good
+
+    def test_a_batch_that_is_to_be_closed_is_never_opened_after_a_restart(
+        self, tmp_path: Path
+    ) -> None:
+        """All y's are there again, and nobody has signed anything: the proposal stands."""
+        federation = started(tmp_path, NOISE_AT_COORDINATOR, "masked")
+        federation.is_fatal = lambda number, each: each is Stage.CLOSING_PROPOSED
+        lose_ys(federation)
+        with pytest.raises(KilledError):
+            federation.ask(*BATCHES[0])
+        federation.bury()
+        heal(federation)
+        federation.is_fatal = lambda number, each: False
+        federation.resume()
+        with pytest.raises(VoidBatchError):
+            federation.run.finish()
+        proposals = {
+            message.survivors
+            for packet in federation.transport.packets
+            for message in messages(packet)
+            if isinstance(message, Proposal)
+        }
+        assert proposals == {()}
+
+
+def lose_ys(federation: MortalFederation) -> None:
+    """From here on two hospitals' y's do not arrive; all else of theirs does."""
+    federation.transport.on_answer = lambda node, answer: (
+        None if node < 2 and holds_vector(answer) else answer
+    )
+
+
+def heal(federation: MortalFederation) -> None:
+    federation.transport.on_answer = lambda node, answer: answer
+
+
+def verdicts_of(federation: MortalFederation) -> dict[bytes, tuple[bytes, tuple[bytes, ...]]]:
+    """Every verdict that a party gave: its plan and set, by its signature."""
+    found = {}
+    for _, answer in federation.transport.answers:
+        for frame in wire.unpack(answer, max_bytes=2**24):
+            signed = wire.decode(frame)
+            if isinstance(signed.message, Verdict):
+                verdict = signed.message
+                found[signed.signature] = verdict.plan_digest, verdict.survivors
+    return found
 
 
 def killed_process(folder: Path, kind: str, form: str, seed: int) -> int:
@@ -533,7 +687,7 @@ class TestSecrets:
         assert named == passes_it_on
         callers = [text for text in sources.values() if re.search(r"\b(serve|Service)\(", text)]
         given = [call for text in callers for call in re.findall(r"on_stage=([\w.]+)", text)]
-        assert set(given) <= {"on_stage", "world.on_stage"}
+        assert set(given) <= {"on_stage", "world.on_stage", "self._forgetting"}
         assert "environ" not in Path(stages.__file__).read_text(encoding="utf-8")
 
 

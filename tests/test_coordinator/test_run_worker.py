@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from coordinator.database import Database, ReleasedAnswers
-from coordinator.database.schema import AttemptRow
+from coordinator.database.schema import AnswerRow, AttemptRow
 from coordinator.enrollment import NodeInside
 from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
 from coordinator.labeling import deciding
@@ -202,7 +202,11 @@ class Door:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        pytest.param(lambda frame: frame[:1] + b"\x02" + frame[2:], "PF-2", id="another version"),
+        pytest.param(
+            lambda frame: frame[:1] + bytes([frame[1] + 1]) + frame[2:],
+            "PF-2",
+            id="another version",
+        ),
         pytest.param(lambda frame: frame[:-1], "PF-2", id="cut"),
     ],
 )
@@ -271,7 +275,7 @@ def pause_after_a_batch(federation: Worked, place: int) -> None:
     has_paused: list[bool] = []
 
     def pause(stage: Stage) -> None:
-        if stage is Stage.SETTLED and not has_paused:
+        if stage is Stage.STORED and not has_paused:
             has_paused.append(True)
             pause_hospital(federation, place, paused=True)
 
@@ -637,9 +641,13 @@ def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -
     assert all(len(one.asked) == 4 for one in federation.hospitals.values())
 
 
-def die_at(fatal: Stage) -> Callable[[Stage], None]:
+def die_at(fatal: Stage, *, passes: int = 1) -> Callable[[Stage], None]:
+    """Die where a stage is passed for the so many-th time."""
+    passed = Counter[Stage]()
+
     def die(stage: Stage) -> None:
-        if stage is fatal:
+        passed[stage] += 1
+        if stage is fatal and passed[stage] >= passes:
             raise KilledError
 
     return die
@@ -655,20 +663,17 @@ def test_inputs_keep_the_task_that_they_were_published_with(federation: Worked) 
 
 
 STAGES = (
-    *(Stage.RESERVED, Stage.PLANNED, Stage.HEARD, Stage.ANSWERED, Stage.REVEALED, Stage.OPENED),
-    *(Stage.DECIDED, Stage.STORED, Stage.SETTLED, Stage.CLOSING, Stage.COMPARING),
-    Stage.FINISHED,
+    *(Stage.PLANNED, Stage.HEARD, Stage.ANSWERED, Stage.REVEALED, Stage.OPENED, Stage.DECIDED),
+    *(Stage.STORED, Stage.CLOSING, Stage.COMPARING, Stage.FINISHED),
 )
+VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
 
 
 @pytest.mark.parametrize(
     ("form", "stage"),
     [
         *(pytest.param("additive", stage, id=f"additive, {stage}") for stage in STAGES),
-        *(
-            more("masked", stage, id=f"masked, {stage}")
-            for stage in (*STAGES, Stage.SURVIVORS_FIXED)
-        ),
+        *(more("masked", stage, id=f"masked, {stage}") for stage in (*STAGES, *VERDICTS)),
     ],
 )
 def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice(
@@ -677,15 +682,7 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     names = NAMES if form == "additive" else (*NAMES, "East", "Mid")
     federation = Worked(tmp_path, names=names)
     federation.ask(form=form)
-    passes = 5 if stage is Stage.HEARD else 1
-
-    def die(passed: Stage) -> None:
-        nonlocal passes
-        passes -= passed is stage
-        if passed is stage and not passes:
-            raise KilledError
-
-    federation.on_stage = die
+    federation.on_stage = die_at(stage, passes=5 if stage is Stage.HEARD else 1)
     with pytest.raises(KilledError):
         federation.work()
     before = charges(federation)
@@ -843,16 +840,22 @@ def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
     federation.ask()
 
     def take_over(stage: Stage) -> None:
-        if stage is Stage.RESERVED:
+        if stage is Stage.PLANNED:
             federation.coordinator.queue.take_up("first")
 
     federation.on_stage = take_over
     assert federation.work().state is RunState.RUNNING
-    assert not any(one.asked for one in federation.hospitals.values())
+    # The plan that was stored went out; the later one goes on with it, and nobody votes again.
+    before = [list(one.asked) for one in federation.hospitals.values()]
+    with federation.coordinator._database.transaction() as session:
+        assert session.query(AnswerRow).count() == 0
     federation.on_stage = lambda stage: None
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     require_sound(federation)
+    for one, asked in zip(federation.hospitals.values(), before, strict=True):
+        assert 0 < len(asked) < QUERIES
+        assert one.asked[: len(asked)] == asked
 
 
 def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
@@ -922,7 +925,7 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 @pytest.mark.parametrize("lasts", [True, False], ids=["for a while", "once"])
 @pytest.mark.parametrize(
     "stage",
-    [Stage.RESERVED, Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING],
+    [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING],
 )
 def test_a_database_that_does_not_store_voids_no_batch(
     federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
@@ -973,7 +976,8 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
 ) -> None:
     """Every hospital would refuse its batches, and be charged for what the others refused."""
     federation.ask()
-    federation.on_stage = die_at(Stage.SETTLED if batches else Stage.RESERVED)
+    # Three exchanges of the setup follow the offer, and the ninth answer ends it.
+    federation.on_stage = die_at(Stage.STORED) if batches else die_at(Stage.HEARD, passes=9)
     with pytest.raises(KilledError):
         federation.work()
     before = [list(one.asked) for one in federation.hospitals.values()]
@@ -993,6 +997,24 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
         folder = results_of(federation.coordinator.home, "first")
         warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
         assert any(line.startswith("The run ended before all was asked") for line in warnings)
+
+
+def test_a_plan_that_never_left_is_void_when_its_run_has_expired(federation: Worked) -> None:
+    """Its hospitals are charged nothing; the coordinator cannot know that, and keeps its charge."""
+    federation.ask()
+    federation.on_stage = die_at(Stage.PLANNED)
+    with pytest.raises(KilledError):
+        federation.work()
+    federation.on_stage = lambda stage: None
+    late = federation.now = federation.now + RUN_LIFETIME_S
+    for one in federation.hospitals.values():
+        assert one.node is not None
+        one.node._clock = lambda: late
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert (run.reason[:6], run.progress["void"]) == ("PF-447", 1)
+    assert charges(federation) == [[]] * 3
+    assert not any(one.asked for one in federation.hospitals.values())
 
 
 def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Path) -> None:
@@ -1019,7 +1041,7 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
 
     def copy_then_die(stage: Stage) -> None:
         passed[stage] += 1
-        if stage is Stage.SETTLED and passed[stage] == 1:
+        if stage is Stage.STORED and passed[stage] == 1:
             with sqlite3.connect(home.path("coordinator.db")) as connection:
                 connection.execute("VACUUM INTO ?", (str(home.path("copy.db")),))
             connection.close()

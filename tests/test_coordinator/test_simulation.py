@@ -102,7 +102,7 @@ class TestRepeatable:
                 used.append(suite)
                 super().__init__(suite)
 
-        monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
+        monkeypatch.setattr("protocols.rounds.setup.SealingKey", Watched)
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
 
@@ -129,7 +129,7 @@ class TestRepeatable:
                 used.append(suite)
                 super().__init__(suite)
 
-        monkeypatch.setattr("protocols.rounds.party.SealingKey", Watched)
+        monkeypatch.setattr("protocols.rounds.setup.SealingKey", Watched)
         run = tmp_path / "run"
         assert pate_fed(*small_run(table, run), "--suite", suite).code == 0
         assert used == [suite] * 3

@@ -19,7 +19,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import HeadStatement
+from protocols.messages import HeadStatement, Ready
 from tests.support import postgres
 from tests.support.federation import Federation
 
@@ -88,7 +88,7 @@ def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: 
 
 
 def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
-    for number, state in enumerate((BatchState.VOID, BatchState.WITHDRAWN)):
+    for number in range(2):
         ledger = store.ledger()
         believed = np.full((1, 3), 1 / 3)
         asked = AskedBatch(number, (number,), ledger.left, believed)
@@ -99,12 +99,27 @@ def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reope
             assert np.array_equal(kept.predictions, believed)  # type: ignore[arg-type]
             assert each.ledger().states[-1].value == "reserved"
         store = reopen(store)
-        settle = store.ledger().forfeit if state is BatchState.VOID else store.ledger().withdraw
-        store.save_failure(settle(asked.entry_id), batch=number, state=state)
+        settle = store.ledger().cancel if number else store.ledger().forfeit
+        store.save_void(settle(asked.entry_id), batch=number)
         for each in (store, reopen(store)):
-            assert (each.asked()[number].state, each.asked()[number].predictions) == (state, None)
+            kept = each.asked()[number]
+            assert (kept.state, kept.predictions) == (BatchState.VOID, None)
+            assert each.ledger().states[-1].value == ("cancelled" if number else "forfeited")
         store = reopen(store)
     assert store.releases() == {}
+
+
+def test_what_is_written_together_is_there_together(store: RunStore, reopen: Reopen) -> None:
+    reserved = store.ledger().reserve("batch 0", ONE)
+    with store.together():
+        store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
+        store.save_run_id(b"r" * 32)
+        with store.together():  # a part of the first
+            store.save_statements({b"a" * 32: b"one"})
+    for each in (store, reopen(store)):
+        assert each.ledger() == reserved
+        assert (list(each.asked()), each.run_id()) == ([0], b"r" * 32)
+        assert each.statements() == {b"a" * 32: b"one"}
 
 
 def test_a_run_keeps_its_name_among_parties_and_what_they_signed(
@@ -125,14 +140,19 @@ def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
     """Rule R4: a hospital's journal that was put back is found out by what it signed last."""
     party = SigningIdentity.generate()
 
-    def signed(counter: int) -> bytes:
-        head = HeadStatement(b"r" * 32, party.fingerprint, b"h" * 32, 1, counter)
-        return wire.sign(head, party).frame
+    def head(counter: int) -> bytes:
+        statement = HeadStatement(b"r" * 32, party.fingerprint, b"h" * 32, 1, counter)
+        return wire.sign(statement, party).frame
 
-    for counter in (10, 60, 10):
-        store.save_statements({party.fingerprint: signed(counter)})
-    for each in (store, reopen(store)):
-        assert each.statements() == {party.fingerprint: signed(60)}
+    def ready(counter: int) -> bytes:
+        statement = Ready(b"r" * 32, party.fingerprint, "setup", b"h" * 32, counter)
+        return wire.sign(statement, party).frame
+
+    for newest in (head(60), ready(70), head(80)):
+        for frame in (head(10), newest, ready(20), head(10)):
+            store.save_statements({party.fingerprint: frame})
+        for each in (store, reopen(store)):
+            assert each.statements() == {party.fingerprint: newest}
 
 
 def test_what_a_caller_does_to_its_copy_changes_nothing(store: RunStore) -> None:

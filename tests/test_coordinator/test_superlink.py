@@ -396,9 +396,10 @@ def test_flower_works_on_few_requests_at_once_and_waits_for_its_database() -> No
     with pytest.MonkeyPatch.context() as patch:
         before = dict(SQLITE_PRAGMAS)
         patch.setattr(sql_mixin, "SQLITE_PRAGMAS", SQLITE_PRAGMAS)
-        superlink_module._wait_for_writers()
+        superlink_module._set_pragmas()
         after = dict(vars(sql_mixin)["SQLITE_PRAGMAS"])
     assert int(before["busy_timeout"]) < int(after["busy_timeout"]) < 30_000
+    assert after.pop("secure_delete") == "ON"
     assert {**before, "busy_timeout": ""} == {**after, "busy_timeout": ""}
 
 

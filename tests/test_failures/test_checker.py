@@ -13,7 +13,7 @@ from pate_fed.accounting import EntryState
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import MaskedVector, Plan, Reveal, Settlement, SurvivorSet
+from protocols.messages import MaskedVector, Plan, Reveal, Settlement, ShareBundle, Verdict
 from tests.support.federation import messages
 from tests.support.invariants import Fault, Seen, violations
 from tests.support.process_federation import process_federation
@@ -127,6 +127,13 @@ def a_plan_has_two_vectors(seen: Seen) -> Seen:
     return told(seen, replace(vector, body=bytes(len(vector.body))), is_sent=True)
 
 
+def a_plan_has_two_verdicts(seen: Seen) -> Seen:
+    plan = wire.digest_of(heard(seen, Plan))
+    for survivors in ((b"a" * 32, b"b" * 32), ()):
+        seen = told(seen, Verdict(plan, survivors), is_sent=True)
+    return seen
+
+
 def a_plan_is_voted_on_twice(seen: Seen) -> Seen:
     voted = seen.hospitals[0].voted
     return with_hospital(seen, voted=(*voted, voted[0]))
@@ -167,11 +174,16 @@ def _moved(packet: bytes, plan: Plan) -> bytes:
     for message in messages(packet):
         if isinstance(message, Plan):
             moved.append(plan)
-        elif isinstance(message, MaskedVector | SurvivorSet):
+        elif isinstance(message, MaskedVector | ShareBundle):
             moved.append(replace(message, plan_digest=digest))
         elif isinstance(message, Reveal):
             moved.append(message)
-    return wire.pack([wire.sign(message, ANYBODY).frame for message in moved])
+    return wire.pack(
+        [
+            wire.sign(message, ANYBODY).frame if message.PURPOSE else wire.contain(message)
+            for message in moved
+        ]
+    )
 
 
 def a_label_is_another(seen: Seen) -> Seen:
@@ -234,6 +246,7 @@ BROKEN = [
     (a_run_says_that_it_cost_more, Fault.DOUBLED),
     (a_release_is_in_no_ledger, Fault.LOST),
     (a_plan_has_two_vectors, Fault.AGAIN),
+    (a_plan_has_two_verdicts, Fault.AGAIN),
     (a_plan_is_voted_on_twice, Fault.AGAIN),
     (a_plan_is_settled_twice, Fault.AGAIN),
     (a_query_is_released_for_two_plans, Fault.AGAIN),

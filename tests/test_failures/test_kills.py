@@ -94,11 +94,12 @@ def test_a_hospital_that_is_killed_before_it_reveals_is_done_without(tmp_path: P
         assert len(seen.said.releases()) == 3
 
 
+VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
 STAGES = {
-    "additive": [stage for stage in Stage if stage is not Stage.SURVIVORS_FIXED],
+    "additive": [stage for stage in Stage if stage not in VERDICTS],
     "masked": list(Stage),
 }
-ELSEWHERE = (Stage.FIRST_STORED, Stage.VOID_STORED)
+ELSEWHERE = (Stage.FIRST_STORED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
 """Of runs of two phases, see `test_resume`; and of void batches, below."""
 
 

@@ -282,7 +282,9 @@ class TestNode:
         federation.run.close()
         told = list(log.records())
         batch = [AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED]
-        assert [record.kind for record in told] == [AuditKind.RUN_ACCEPTED, *batch, *batch]
+        kinds = [AuditKind.RUN_ACCEPTED, *batch, *batch, AuditKind.RUN_CLOSED]
+        assert [record.kind for record in told] == kinds
+        assert told[-1].detail["head"] == federation.run.round.transcript.head
         entries = [entry.entry_id for entry in federation.nodes[0].ledger.entries]
         for kind in (AuditKind.CHARGED, AuditKind.SETTLED):
             assert [r.detail["charge"] for r in told if r.kind is kind] == entries
@@ -291,7 +293,7 @@ class TestNode:
         assert [detail["queries"] for detail in answered] == [2, 1]
         assert told[0].detail["run"] == federation.run.round.run_id
         used = federation.nodes[0].ledger.charged_epsilon()
-        assert float(str(told[-1].detail["lifetime_epsilon"])) == used > 0
+        assert float(str(told[-2].detail["lifetime_epsilon"])) == used > 0
         assert log.verify() == len(told)
 
     def test_a_refused_run_and_batch_are_told_with_their_codes(

@@ -15,12 +15,13 @@ from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.errors import OutcomeCapError
-from pate_fed.federation import BatchTerms
+from pate_fed.federation import BatchTerms, NoisePlace
+from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Plan, Refusal
-from protocols.rounds import PartyState
+from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from tests.support.federation import TEACHERS, Federation, messages
 
 OTHER_POOL = bytes(32)
@@ -259,7 +260,10 @@ class TestPeers:
     def test_an_operator_with_a_hospital_too_many_is_refused_in_a_whole_run(self) -> None:
         federation = Federation(parties=4, policies={0: {"operator_body": "hospital-1"}})
         federation.run.set_up()  # one colluder is what every run counts
-        federation = Federation(parties=5, policies={0: {"operator_body": "both"}})
+        # With noise at the parties a run counts no more than it pays for: here one.
+        federation = Federation(
+            parties=5, terms={"noise_place": "parties"}, policies={0: {"operator_body": "both"}}
+        )
         places = [identity.fingerprint for identity in federation.identities]
         bodies = dict(zip(places, ["ours", "both", "both", "one", "two"], strict=True))
         guard = federation.nodes[0]._guard
@@ -268,6 +272,40 @@ class TestPeers:
             federation.run.set_up()
         assert refusal.value.cause == Reason.FORM
         assert no_party_acted(federation)
+
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    @pytest.mark.parametrize("place", ["coordinator", "parties"])
+    def test_a_run_that_promises_fewer_colluders_than_a_policy_asks_for_is_refused(
+        self, form: str, place: NoisePlace
+    ) -> None:
+        """PF-312. Additive sums hide from n - 2, masked ones of 6 from 3."""
+        promised = {"additive": 4, "masked": 3}[form] if place == "coordinator" else 1
+        for least in (1, promised, promised + 1):
+            federation = Federation(
+                parties=6,
+                form=form,
+                terms={"noise_place": place},
+                policies={2: {"least_colluders": least}},
+            )
+            if least <= promised:
+                federation.run.set_up()
+                assert federation.run.round.run_record.colluders == promised
+                continue
+            with pytest.raises(PartyRefusedError) as refusal:
+                federation.run.set_up()
+            assert (refusal.value.party, refusal.value.cause) == ("hospital-2", Reason.FORM)
+            assert Reason.FORM == "PF-312"
+            assert no_party_acted(federation)
+
+    @pytest.mark.parametrize("least", [0, -1])
+    def test_no_policy_lets_a_run_count_no_colluder(self, least: int) -> None:
+        federation, record, seats = self.record_and_seats(4)
+        guard = federation.nodes[0]._guard
+        guard = replace(guard, policy=replace(guard.policy, least_colluders=least))
+        guard.review_run(record, seats=seats, me=seats[0])
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(replace(record, colluders=0), seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.FORM
 
     @pytest.mark.parametrize(
         "changed",
@@ -380,9 +418,13 @@ class TestBatch:
     @pytest.mark.parametrize("place", [0, 2])
     def test_party_remembers_queries_over_runs(self, place: int) -> None:
         federation = self.ready()
-        federation.nodes[place]._journal.claim(
-            federation.pool.ask((5,)).digests, plan_digest=bytes(32)
+        node, asked = federation.nodes[place], federation.pool.ask((5,))
+        seats = federation.run.round.seats
+        batch, _ = node._guard.review_queries(
+            asked, queries=node._journal, seats=seats, threshold=len(seats)
         )
+        claim = PlanClaim.sent(seats, survives_dropouts=False)
+        node._journal.claim(batch, plan_digest=bytes(32), claim=claim)
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
         assert void.value.reservation == "forfeited"
@@ -583,11 +625,11 @@ class TestNearQueries:
         federation = self.federation(self.variants(50, by=0.001), most_near_queries=49)
         assert len(federation.ask(*range(50))) == 50
 
-    def test_a_policy_that_does_not_look_keeps_sketches_for_one_that_does(self) -> None:
+    def test_a_policy_without_a_number_counts_for_one_with_a_number(self) -> None:
         federation = self.federation(self.variants(50, by=0.001), most_near_queries=None)
         assert len(federation.ask(*range(40))) == 40
         node = federation.nodes[0]
-        assert node._journal.count_near() == 0
+        assert node._journal.known_sketches().near == 39
         node._guard = replace(node._guard, policy=replace(node._guard.policy, most_near_queries=0))
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             federation.ask(40)
@@ -599,8 +641,17 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
-    def test_a_distance_that_makes_no_sense_is_a_refusal(self) -> None:
-        federation = self.federation(self.others(2), near_distance=-1.0)
+    @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
+    def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
+        policy = {"most_near_queries": 0, "near_distance": distance}
+        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
+            self.federation(self.variants(2, by=LEAST_NEAR_DISTANCE / 4), **policy).ask(0, 1)
+        far = self.variants(2, by=3 * LEAST_NEAR_DISTANCE)
+        assert len(self.federation(far, **policy).ask(0, 1)) == 2
+
+    @pytest.mark.parametrize("distance", [0.51, float("inf")])
+    def test_a_distance_that_makes_no_sense_is_a_refusal(self, distance: float) -> None:
+        federation = self.federation(self.others(2), near_distance=distance)
         with pytest.raises(VoidBatchError, match=Reason.FAULT):
             federation.ask(0)
 
@@ -608,5 +659,125 @@ class TestNearQueries:
         federation = self.federation(self.variants(3, by=0.001), most_near_queries=0)
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
-        assert not len(federation.nodes[0]._journal.sketches())
+        assert federation.nodes[0]._journal.known_sketches().queries == ()
         assert federation.ask(2).answered == 1
+
+
+class TestEarlierPlans:
+    """Which set may open for a query that was asked before, or for one close to it (rule R3)."""
+
+    RECORD = TestNearQueries.RECORD
+    INPUTS = np.array([RECORD, RECORD * 1.001, RECORD[::-1] * 2])
+    """Two that are close to each other, and another."""
+
+    def ready(self, **policy: Any) -> tuple[Guard, MemoryJournal, Federation]:
+        federation = Federation(parties=6, form="masked", pool_inputs=self.INPUTS, policy=policy)
+        federation.run.set_up()
+        return federation.nodes[0]._guard, MemoryJournal(), federation
+
+    def asked_before(
+        self, journal: MemoryJournal, federation: Federation, index: int, claim: PlanClaim
+    ) -> None:
+        """Note a plan of another run for one query, and what is known of it since."""
+        batch = federation.pool.ask((index,))
+        known = journal.near_to(batch.digests, sketch(batch.inputs), distance=0.02, most=10)
+        plan = bytes([index]) * 32
+        sent = PlanClaim.sent(federation.run.round.seats, survives_dropouts=claim.openable is None)
+        journal.claim(known.batch, plan_digest=plan, claim=sent)
+        journal.resolve(plan, claim)
+
+    def review(
+        self, guard: Guard, journal: MemoryJournal, federation: Federation, *indices: int
+    ) -> SetBound:
+        seats, batch = federation.run.round.seats, federation.pool.ask(indices)
+        before = journal.counter
+        _, bound = guard.review_queries(batch, queries=journal, seats=seats, threshold=5)
+        assert journal.counter == before
+        return bound
+
+    @pytest.mark.parametrize(
+        ("index", "reason"),
+        [
+            pytest.param(0, Reason.QUERIES, id="the same query"),
+            pytest.param(1, Reason.NEAR_QUERIES, id="a near query"),
+        ],
+    )
+    def test_a_query_whose_earlier_set_leaves_no_room_is_refused(
+        self, index: int, reason: Reason
+    ) -> None:
+        guard, journal, federation = self.ready()
+        seats = federation.run.round.seats
+        gone = PlanClaim.abandoned_by((seats[1], seats[2]), seats=seats[:4])
+        self.asked_before(journal, federation, 0, gone)  # at most 4 may open, this needs 5
+        with pytest.raises(RefusalError) as refusal:
+            self.review(guard, journal, federation, 2, index)
+        assert refusal.value.reason is reason
+        assert self.review(guard, journal, federation, 2) == ANY_SET
+
+    @pytest.mark.parametrize(
+        ("claim", "index", "reason"),
+        [
+            pytest.param(PlanClaim(None), 0, Reason.QUERIES, id="the same, open"),
+            pytest.param(PlanClaim(None), 1, Reason.NEAR_QUERIES, id="near, open"),
+            pytest.param(
+                PlanClaim.certified((b"a" * 32,)), 0, Reason.QUERIES, id="the same, a set opens"
+            ),
+            pytest.param(
+                PlanClaim.certified((b"a" * 32,)), 1, Reason.NEAR_QUERIES, id="near, others' set"
+            ),
+        ],
+    )
+    def test_a_query_that_may_be_open_to_others_is_refused(
+        self, claim: PlanClaim, index: int, reason: Reason
+    ) -> None:
+        guard, journal, federation = self.ready()
+        self.asked_before(journal, federation, 0, claim)
+        with pytest.raises(RefusalError) as refusal:
+            self.review(guard, journal, federation, index)
+        assert refusal.value.reason is reason
+
+    def test_near_queries_are_bound_to_the_set_of_their_neighbor(self) -> None:
+        guard, journal, federation = self.ready()
+        seats = federation.run.round.seats
+        self.asked_before(journal, federation, 0, PlanClaim.certified(seats[:5]))
+        assert self.review(guard, journal, federation, 1, 2) == SetBound.exactly(seats[:5])
+        assert self.review(guard, journal, federation, 2) == ANY_SET
+
+    def test_a_closed_plan_binds_neither_its_queries_nor_near_ones(self) -> None:
+        guard, journal, federation = self.ready()
+        self.asked_before(journal, federation, 0, PlanClaim.certified(()))
+        for index in (0, 1):
+            assert self.review(guard, journal, federation, index) == ANY_SET
+
+    @pytest.mark.parametrize(
+        "policy", [{"most_near_queries": None}, {"near_distance": 0.0}], ids=["number", "distance"]
+    )
+    def test_no_policy_takes_the_bound_off_near_queries(self, policy: dict[str, Any]) -> None:
+        guard, journal, federation = self.ready(**policy)
+        self.asked_before(journal, federation, 0, PlanClaim.certified((b"a" * 32,)))
+        for index, reason in ((0, Reason.QUERIES), (1, Reason.NEAR_QUERIES)):
+            with pytest.raises(RefusalError) as refusal:
+                self.review(guard, journal, federation, index)
+            assert refusal.value.reason is reason
+        assert self.review(guard, journal, federation, 2) == ANY_SET
+
+    @pytest.mark.parametrize("index", [0, 1], ids=["the same query", "a near query"])
+    def test_other_teachers_answer_no_earlier_query(self, index: int) -> None:
+        guard, journal, federation = self.ready()
+        self.asked_before(journal, federation, 0, PlanClaim.certified(()))
+        seats, batch = federation.run.round.seats, federation.pool.ask((index,))
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_queries(
+                batch, queries=journal, seats=seats, threshold=5, teachers=b"others"
+            )
+        assert refusal.value.reason is Reason.QUERIES
+        assert self.review(guard, journal, federation, index) == ANY_SET
+
+    def test_asking_again_what_was_freed_spends_no_quota(self) -> None:
+        """Else a batch that was void twice would be refused though nothing new is asked."""
+        guard, journal, federation = self.ready(most_near_queries=1, most_queries=2)
+        self.asked_before(journal, federation, 0, PlanClaim.certified(()))
+        self.asked_before(journal, federation, 1, PlanClaim.certified(()))
+        assert journal.known_sketches().near == 1
+        assert self.review(guard, journal, federation, 0, 1) == ANY_SET
+        assert (journal.count(), journal.count_new(federation.pool.ask((0, 1)).digests)) == (2, 0)

@@ -1,8 +1,8 @@
-"""What a party remembers: no plan and no query twice. One contract, in memory and in a database."""
+"""What a party remembers: plans, verdicts, queries, runs. One contract, in memory and on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,106 +12,607 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from party.journal import Journal, MemoryJournal, SketchedQueries
+from party.journal import Journal, MemoryJournal, NearQueries, SketchedQueries
 from party.storage import PartyDatabase, SqlJournal
 from pate_fed.queries import QueryPool
-from pate_fed.query_sketches import Sketches, sketch
+from pate_fed.query_sketches import sketch, to_bytes
+from protocols.additive import AdditiveSum
 from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
-from protocols.rounds import RetrySet
+from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.rounds import ANY_SET, PlanClaim, RunNote, SetBound
+from protocols.rounds.journal import MOST_UNSERVED
 
-ONE, TWO, THREE = b"1" * 32, b"2" * 32, b"3" * 32
-RUN, PLAN, OTHER_PLAN = b"r" * 32, b"1" * 32, b"2" * 32
+RUN, OTHER_RUN = b"r" * 32, b"s" * 32
+PLAN, OTHER_PLAN, THIRD_PLAN = b"1" * 32, b"2" * 32, b"3" * 32
+VERDICT, OTHER_VERDICT = b"v" * 32, b"w" * 32
+
+ONE, TWO, THREE, FAR = b"1" * 32, b"2" * 32, b"3" * 32, b"9" * 32
+INPUTS: Mapping[bytes, Sequence[float]] = {
+    ONE: (3.0, -1.0, 0.5, 2.0),
+    TWO: (3.002, -1.0, 0.5, 2.0),
+    THREE: (3.0, -1.002, 0.5, 2.0),
+    FAR: (-2.0, 4.0, 1.0, -3.0),
+}
+"""All but the last lie close to each other."""
+
+A, B, C, D, E = (name.encode() * 32 for name in "abcde")
+SEATS = frozenset({A, B, C, D, E})
+SENT = PlanClaim.sent(SEATS, survives_dropouts=False)
+SENT_MASKED = PlanClaim.sent(SEATS, survives_dropouts=True)
+OPENED = PlanClaim.certified((A, B, C, D))
+CLOSED = PlanClaim.certified(())
+
+
+def refused_by(*refusers: bytes) -> PlanClaim:
+    return PlanClaim.abandoned_by(refusers, seats=SEATS)
+
+
+def sketched(*queries: bytes, near: tuple[bool, ...] = ()) -> SketchedQueries:
+    inputs = np.array([INPUTS[query] for query in queries]).reshape(-1, 4)
+    marked = np.array(near or (False,) * len(queries), dtype=np.bool_)
+    return SketchedQueries(queries, sketch(inputs), marked)
+
+
+def look(journal: Journal, *queries: bytes, most: int = 10) -> NearQueries:
+    """What the guard asks before a batch is served."""
+    return journal.near_to(queries, sketched(*queries).sketches, distance=0.02, most=most)
+
+
+def ask(
+    journal: Journal, *queries: bytes, plan: bytes = PLAN, claim: PlanClaim = SENT
+) -> NearQueries:
+    """Look at a batch and claim it, as a node does."""
+    near = look(journal, *queries)
+    journal.claim(near.batch, plan_digest=plan, claim=claim)
+    return near
+
+
+def serve(journal: Journal, *, plan: bytes = PLAN, epoch: int = 1) -> None:
+    """Begin a plan and keep its y."""
+    journal.begin(run_id=RUN, epoch=epoch, plan_digest=plan)
+    journal.keep(plan, (b"y",), expires_at=10_000)
+
+
+class JournalContract:
+    """What every journal of a party keeps."""
+
+    # Queries ----------------------------------------------------------------------------------
+
+    def test_a_query_is_claimed_once(self, journal: Journal) -> None:
+        ask(journal, ONE, TWO)
+        counter = journal.counter
+        with pytest.raises(KeyReuseError):
+            ask(journal, FAR, TWO, plan=OTHER_PLAN)
+        assert (journal.count(), journal.counter) == (2, counter)  # FAR was not noted
+        assert journal.count_new([FAR, TWO]) == 1
+
+    def test_the_same_query_twice_in_one_claim_is_refused(self, journal: Journal) -> None:
+        with pytest.raises(KeyReuseError):
+            journal.bound_on([ONE, ONE])
+        with pytest.raises(KeyReuseError):
+            ask(journal, ONE, ONE)
+        assert journal.count() == 0
+
+    def test_a_plan_claims_once(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        with pytest.raises(KeyReuseError):
+            ask(journal, FAR)
+        journal.resolve(PLAN, CLOSED)
+        with pytest.raises(KeyReuseError):
+            ask(journal, FAR)
+        assert journal.count() == 1
+
+    def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(
+        self, journal: Journal
+    ) -> None:
+        here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]])).ask((0, 1))
+        there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
+        batch = SketchedQueries(here.digests, sketch(here.inputs), np.zeros(2, dtype=np.bool_))
+        journal.claim(batch, plan_digest=PLAN, claim=SENT)
+        with pytest.raises(KeyReuseError):
+            journal.bound_on(there.ask((2,)).digests)
+        assert journal.bound_on(there.ask((0, 1)).digests) == ANY_SET
+
+    def test_a_query_that_is_asked_again_is_counted_once(self, journal: Journal) -> None:
+        ask(journal, ONE, FAR)
+        journal.resolve(PLAN, CLOSED)
+        assert journal.count() == 2  # it was sent, whatever opens
+        ask(journal, ONE, TWO, plan=OTHER_PLAN)
+        assert journal.count() == 3
+        assert journal.count_new([ONE, TWO, THREE, FAR]) == 1
+
+    # Bounds (rule R3) -------------------------------------------------------------------------
+
+    def test_nothing_binds_a_query_that_nobody_asked(self, journal: Journal) -> None:
+        ask(journal, FAR)
+        assert journal.claims_of([ONE]) == []
+        assert journal.claims_of([]) == []
+        assert journal.bound_on([ONE]) == ANY_SET
+
+    @pytest.mark.parametrize(
+        ("claim", "proven"),
+        [
+            pytest.param(SENT, None, id="additive, not settled or released"),
+            pytest.param(SENT_MASKED, None, id="masked, not settled"),
+            pytest.param(SENT_MASKED, OPENED, id="masked, a set opens"),
+        ],
+    )
+    def test_a_query_that_may_have_opened_is_never_asked_again(
+        self, journal: Journal, claim: PlanClaim, proven: PlanClaim | None
+    ) -> None:
+        ask(journal, ONE, FAR, claim=claim)
+        serve(journal)
+        if proven is not None:
+            journal.resolve(PLAN, proven)
+        journal.erase(PLAN)
+        for query in (ONE, FAR):
+            with pytest.raises(KeyReuseError):
+                journal.bound_on([TWO, query])
+            with pytest.raises(KeyReuseError):
+                ask(journal, query, plan=OTHER_PLAN)
+
+    def test_a_refused_plan_frees_its_queries_for_who_was_left(self, journal: Journal) -> None:
+        ask(journal, ONE, FAR)
+        serve(journal)
+        journal.resolve(PLAN, refused_by(C))
+        bound = journal.bound_on([ONE, TWO])
+        assert bound == SetBound(SEATS - {C}, SEATS)
+        for chosen in (SEATS, SEATS - {C}):
+            assert bound.allows(chosen)
+        for others in (SEATS - {A}, SEATS | {b"f" * 32}, frozenset[bytes]()):
+            assert not bound.allows(others)
+
+    def test_a_closed_plan_frees_its_queries_for_anybody(self, journal: Journal) -> None:
+        ask(journal, ONE, FAR, claim=SENT_MASKED)
+        serve(journal)
+        journal.resolve(PLAN, CLOSED)
+        assert journal.bound_on([ONE, FAR]) == ANY_SET
+        ask(journal, FAR, plan=OTHER_PLAN, claim=SENT_MASKED)
+        assert journal.bound_on([ONE]) == ANY_SET
+        with pytest.raises(KeyReuseError):
+            journal.bound_on([FAR])  # the second plan binds now
+
+    def test_all_earlier_plans_of_a_query_bind_together(self, journal: Journal) -> None:
+        ask(journal, ONE, FAR)
+        journal.resolve(PLAN, refused_by(C))
+        ask(journal, ONE, plan=OTHER_PLAN)
+        journal.resolve(OTHER_PLAN, refused_by(B, D))
+        assert journal.bound_on([ONE]) == SetBound(SEATS, SEATS)
+        assert journal.bound_on([FAR]) == SetBound(SEATS - {C}, SEATS)
+        ask(journal, ONE, plan=THIRD_PLAN, claim=SENT_MASKED)
+        journal.resolve(THIRD_PLAN, CLOSED)  # which takes nothing back
+        assert journal.bound_on([ONE]) == SetBound(SEATS, SEATS)
+
+    def test_plans_of_two_queries_of_a_batch_bind_together(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        journal.resolve(PLAN, refused_by(C))
+        ask(journal, FAR, plan=OTHER_PLAN)
+        journal.resolve(OTHER_PLAN, refused_by(B))
+        assert journal.bound_on([ONE, FAR]) == SetBound(SEATS, SEATS)
+        assert not journal.bound_on([ONE, FAR]).leaves_room(SEATS - {B}, threshold=4)
+
+    def test_plans_that_no_set_can_satisfy_leave_no_room(self, journal: Journal) -> None:
+        fewer = SEATS - {E}
+        ask(journal, ONE)
+        journal.resolve(PLAN, refused_by(C))  # E has to be in it
+        ask(journal, FAR, plan=OTHER_PLAN, claim=PlanClaim.sent(fewer, survives_dropouts=False))
+        journal.resolve(OTHER_PLAN, PlanClaim.abandoned_by((A,), seats=fewer))  # E may not
+        bound = journal.bound_on([ONE, FAR])
+        assert not bound.leaves_room(SEATS, threshold=3)
+        assert not any(bound.allows(chosen) for chosen in (SEATS, fewer))
+
+    # What a settlement proves -----------------------------------------------------------------
+
+    def test_what_is_free_stays_free(self, journal: Journal) -> None:
+        ask(journal, ONE, claim=SENT_MASKED)
+        journal.resolve(PLAN, CLOSED)
+        counter = journal.counter
+        for claim in (CLOSED, OPENED, refused_by(A)):
+            journal.resolve(PLAN, claim)
+        assert journal.claims_of([ONE]) == [CLOSED]
+        assert journal.counter == counter
+
+    def test_a_plan_that_claimed_nothing_frees_nothing(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        serve(journal, plan=OTHER_PLAN)
+        counter = journal.counter
+        for plan in (OTHER_PLAN, THIRD_PLAN):
+            journal.resolve(plan, CLOSED)
+        assert (journal.claims_of([ONE]), journal.counter) == ([SENT], counter)
+
+    def test_nothing_is_begun_kept_or_claimed_for_a_freed_plan(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        serve(journal)
+        journal.resolve(PLAN, CLOSED)
+        for act in (
+            lambda: journal.begin(run_id=OTHER_RUN, epoch=5, plan_digest=PLAN),
+            lambda: journal.keep(PLAN, (b"another y",), expires_at=10_000),
+            lambda: ask(journal, FAR),
+        ):
+            with pytest.raises(KeyReuseError):
+                act()
+
+    def test_a_halted_journal_frees_nothing(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        journal.halt(90)
+        with pytest.raises(RestoredJournalError):
+            journal.resolve(PLAN, CLOSED)
+        assert journal.claims_of([ONE]) == [SENT]
+
+    # Near queries -----------------------------------------------------------------------------
+
+    def test_a_query_close_to_an_earlier_one_is_counted_and_the_earlier_one_named(
+        self, journal: Journal
+    ) -> None:
+        ask(journal, ONE, FAR)
+        near = look(journal, TWO)
+        assert (near.known, near.total) == (frozenset({ONE}), 1)
+        assert near.batch.near.tolist() == [True]
+        assert journal.known_sketches().near == 0  # looking notes nothing
+        ask(journal, TWO, plan=OTHER_PLAN)
+        near = look(journal, THREE)
+        assert (near.known, near.total) == (frozenset({ONE, TWO}), 2)
+
+    def test_neighbors_in_one_batch_are_counted_and_bind_nothing(self, journal: Journal) -> None:
+        near = look(journal, ONE, TWO, FAR, THREE)
+        assert near.batch.near.tolist() == [False, True, False, True]
+        assert (near.known, near.total) == (frozenset(), 2)
+
+    def test_beyond_the_quota_no_neighbor_is_named(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        near = look(journal, TWO, most=0)
+        assert (near.known, near.total) == (frozenset(), 1)
+
+    @pytest.mark.parametrize(
+        "freed",
+        [
+            pytest.param(None, id="answered"),
+            pytest.param(CLOSED, id="closed"),
+            pytest.param(refused_by(C), id="refused"),
+        ],
+    )
+    def test_a_neighbor_counts_once_and_for_ever_also_when_it_is_freed(
+        self, journal: Journal, freed: PlanClaim | None
+    ) -> None:
+        ask(journal, ONE)
+        ask(journal, TWO, plan=OTHER_PLAN)
+        for plan in (PLAN, OTHER_PLAN):
+            if freed is not None:
+                journal.resolve(plan, freed)
+        assert journal.known_sketches().near == 1
+        assert look(journal, FAR).total == 1
+        assert look(journal, THREE).total == 2
+
+    def test_a_query_that_is_asked_again_is_no_new_neighbor(self, journal: Journal) -> None:
+        ask(journal, ONE, TWO)
+        journal.resolve(PLAN, CLOSED)
+        again = ask(journal, TWO, ONE, plan=OTHER_PLAN)
+        assert again.batch.near.tolist() == [False, False]
+        assert (again.known, again.total) == (frozenset(), 1)
+        kept = journal.known_sketches()
+        assert (kept.queries, kept.near) == ((ONE, TWO), 1)  # what was noted first stays
+
+    def test_a_query_that_is_asked_again_is_bound_by_its_neighbors(self, journal: Journal) -> None:
+        ask(journal, ONE, claim=SENT_MASKED)
+        ask(journal, TWO, plan=OTHER_PLAN)
+        journal.resolve(PLAN, CLOSED)
+        again = look(journal, ONE)
+        assert (again.known, again.total) == (frozenset({TWO}), 1)
+        assert journal.bound_on([ONE], near=again.known) == SetBound.exactly(SEATS)
+
+    @pytest.mark.parametrize(
+        ("claim", "proven", "bound"),
+        [
+            pytest.param(SENT, None, SetBound.exactly(SEATS), id="additive, sent"),
+            pytest.param(
+                SENT, refused_by(C), SetBound(SEATS - {C}, SEATS), id="additive, refused by one"
+            ),
+            pytest.param(
+                SENT_MASKED, OPENED, SetBound.exactly((A, B, C, D)), id="masked, a set opens"
+            ),
+            pytest.param(SENT_MASKED, CLOSED, ANY_SET, id="masked, closed"),
+        ],
+    )
+    def test_a_near_query_is_bound_to_the_set_of_the_query_that_it_lies_close_to(
+        self, journal: Journal, claim: PlanClaim, proven: PlanClaim | None, bound: SetBound
+    ) -> None:
+        ask(journal, ONE, claim=claim)
+        if proven is not None:
+            journal.resolve(PLAN, proven)
+        assert journal.bound_on([TWO], near=look(journal, TWO).known) == bound
+
+    def test_a_near_query_waits_while_nobody_knows_what_opens(self, journal: Journal) -> None:
+        ask(journal, ONE, claim=SENT_MASKED)
+        with pytest.raises(KeyReuseError):
+            journal.bound_on([TWO], near=look(journal, TWO).known)
+        assert journal.bound_on([FAR], near=look(journal, FAR).known) == ANY_SET
+
+    def test_same_and_near_queries_bind_together(self, journal: Journal) -> None:
+        ask(journal, FAR)
+        journal.resolve(PLAN, refused_by(E))
+        ask(journal, ONE, plan=OTHER_PLAN, claim=SENT_MASKED)
+        journal.resolve(OTHER_PLAN, OPENED)
+        near = look(journal, FAR, TWO)
+        assert near.known == {ONE}
+        bound = journal.bound_on([FAR, TWO], near=near.known)
+        assert bound == SetBound.exactly((A, B, C, D))
+
+    def test_sketches_come_back_as_they_were_noted(self, journal: Journal) -> None:
+        first, second = sketched(TWO, ONE, near=(False, True)), sketched(FAR)
+        journal.claim(first, plan_digest=PLAN, claim=SENT)
+        journal.claim(second, plan_digest=OTHER_PLAN, claim=SENT)
+        kept = journal.known_sketches()
+        assert (kept.queries, kept.near) == ((TWO, ONE, FAR), 1)
+        assert to_bytes(kept.sketches) == to_bytes(first.sketches) + to_bytes(second.sketches)
+
+    # Plans ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("run_id", "epoch", "plan"),
+        [
+            pytest.param(RUN, 5, PLAN, id="same plan"),
+            pytest.param(OTHER_RUN, 5, PLAN, id="same plan of another run"),
+            pytest.param(RUN, 4, OTHER_PLAN, id="same epoch"),
+            pytest.param(RUN, 3, OTHER_PLAN, id="older epoch"),
+        ],
+    )
+    def test_a_plan_is_begun_once_and_epochs_go_forward(
+        self, journal: Journal, run_id: bytes, epoch: int, plan: bytes
+    ) -> None:
+        journal.begin(run_id=RUN, epoch=4, plan_digest=PLAN)
+        counter = journal.counter
+        with pytest.raises(KeyReuseError):
+            journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
+        assert journal.counter == counter
+
+    def test_another_run_has_epochs_of_its_own(self, journal: Journal) -> None:
+        journal.begin(run_id=RUN, epoch=4, plan_digest=PLAN)
+        journal.begin(run_id=OTHER_RUN, epoch=1, plan_digest=OTHER_PLAN)
+        journal.keep(OTHER_PLAN, (b"frame",), expires_at=10_000)
+        assert journal.find(OTHER_PLAN) == (b"frame",)
+
+    def test_a_frame_is_kept_once_and_only_for_a_plan_that_was_begun(
+        self, journal: Journal
+    ) -> None:
+        serve(journal)
+        ask(journal, ONE, plan=OTHER_PLAN)  # a claim begins nothing
+        for plan in (PLAN, OTHER_PLAN, THIRD_PLAN):
+            with pytest.raises(KeyReuseError):
+                journal.keep(plan, (b"another y",), expires_at=10_000)
+        assert journal.find(PLAN) == (b"y",)
+
+    def test_an_erased_plan_is_never_begun_nor_answered_again(self, journal: Journal) -> None:
+        serve(journal)
+        journal.erase(PLAN)
+        with pytest.raises(KeyReuseError):
+            journal.begin(run_id=RUN, epoch=9, plan_digest=PLAN)
+        with pytest.raises(KeyReuseError):
+            journal.keep(PLAN, (b"another y",), expires_at=10_000)
+        assert journal.find(PLAN) is None
+
+    def test_a_sweep_erases_what_has_expired_and_nothing_else(self, journal: Journal) -> None:
+        for place, plan in enumerate((PLAN, OTHER_PLAN), start=1):
+            journal.begin(run_id=RUN, epoch=place, plan_digest=plan)
+            journal.keep(plan, (b"y of " + plan,), expires_at=100 * place)
+        journal.sweep(now=99.9)
+        assert journal.find(PLAN) is not None
+        for _ in range(2):
+            journal.sweep(now=100.0)
+            assert journal.find(PLAN) is None
+            assert journal.find(OTHER_PLAN) == (b"y of " + OTHER_PLAN,)
+        assert journal.counter == 5
+        with pytest.raises(KeyReuseError):
+            journal.keep(PLAN, (b"y",), expires_at=500)
+
+    # Promises never to send -------------------------------------------------------------------
+
+    def test_an_abandoned_plan_is_never_begun(self, journal: Journal) -> None:
+        journal.abandon(PLAN, run_id=RUN)
+        with pytest.raises(KeyReuseError):
+            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        journal.begin(run_id=RUN, epoch=1, plan_digest=OTHER_PLAN)
+
+    def test_an_abandoned_plan_that_was_begun_is_never_answered(self, journal: Journal) -> None:
+        journal.begin(run_id=RUN, epoch=4, plan_digest=PLAN)
+        journal.abandon(PLAN, run_id=RUN)
+        with pytest.raises(KeyReuseError):
+            journal.keep(PLAN, (b"y",), expires_at=10_000)
+        assert journal.find(PLAN) is None
+
+    @pytest.mark.parametrize("erased", [False, True])
+    def test_a_plan_whose_y_was_kept_is_never_abandoned(
+        self, journal: Journal, *, erased: bool
+    ) -> None:
+        ask(journal, ONE)
+        serve(journal)
+        if erased:
+            journal.erase(PLAN)
+        counter = journal.counter
+        with pytest.raises(KeyReuseError):
+            journal.abandon(PLAN, run_id=RUN)
+        assert (journal.counter, journal.count()) == (counter, 1)
+
+    def test_an_abandoned_plan_leaves_its_queries_and_sketches_as_if_never_asked(
+        self, journal: Journal
+    ) -> None:
+        """Only this party could have answered them, and it did not."""
+        ask(journal, ONE, TWO)
+        journal.abandon(PLAN, run_id=RUN)
+        assert journal.count() == journal.known_sketches().near == 0
+        assert journal.bound_on([ONE, TWO]) == ANY_SET
+        assert look(journal, THREE).total == 0
+        with pytest.raises(KeyReuseError):
+            ask(journal, FAR)  # the plan itself is over
+        ask(journal, TWO, plan=OTHER_PLAN)
+        kept = journal.known_sketches()
+        assert (kept.queries, kept.near) == ((TWO,), 0)
+
+    def test_an_abandoned_plan_takes_no_other_plans_claim_along(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        journal.resolve(PLAN, refused_by(C))
+        ask(journal, ONE, plan=OTHER_PLAN)
+        journal.abandon(OTHER_PLAN, run_id=RUN)
+        assert journal.bound_on([ONE]) == SetBound(SEATS - {C}, SEATS)
+        assert journal.count() == 1
+
+    def test_a_plan_is_abandoned_once(self, journal: Journal) -> None:
+        for _ in range(3):
+            journal.abandon(PLAN, run_id=RUN)
+        assert journal.counter == 1
+
+    # Verdicts ---------------------------------------------------------------------------------
+
+    def test_a_plan_has_one_verdict(self, journal: Journal) -> None:
+        assert journal.verdict_on(PLAN) == b""
+        serve(journal)
+        journal.decide(PLAN, VERDICT, run_id=RUN)
+        counter = journal.counter
+        journal.decide(PLAN, VERDICT, run_id=RUN)
+        journal.erase(PLAN)
+        with pytest.raises(KeyReuseError):  # nor after it is settled
+            journal.decide(PLAN, OTHER_VERDICT, run_id=RUN)
+        assert journal.verdict_on(PLAN) == VERDICT
+        assert journal.counter == counter + 1  # the erasure
+
+    def test_a_plan_that_never_came_can_be_decided_and_is_never_served_then(
+        self, journal: Journal
+    ) -> None:
+        journal.decide(PLAN, VERDICT, run_id=RUN)
+        assert journal.verdict_on(PLAN) == VERDICT
+        with pytest.raises(KeyReuseError):
+            ask(journal, ONE)
+        with pytest.raises(KeyReuseError):
+            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        assert journal.count() == 0
+
+    def test_a_plan_that_was_begun_is_never_answered_after_its_verdict(
+        self, journal: Journal
+    ) -> None:
+        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
+        journal.decide(PLAN, VERDICT, run_id=RUN)
+        with pytest.raises(KeyReuseError):
+            journal.keep(PLAN, (b"y",), expires_at=10_000)
+
+    def test_a_plan_that_was_abandoned_can_be_decided(self, journal: Journal) -> None:
+        journal.abandon(PLAN, run_id=RUN)
+        journal.decide(PLAN, VERDICT, run_id=RUN)
+        assert journal.verdict_on(PLAN) == VERDICT
+
+    def test_a_run_has_only_so_many_plans_that_were_never_begun(self, journal: Journal) -> None:
+        plans = [number.to_bytes(32, "big") for number in range(MOST_UNSERVED + 1)]
+        for number, plan in enumerate(plans[:-1]):
+            if number % 2:
+                journal.abandon(plan, run_id=RUN)
+            else:
+                journal.decide(plan, VERDICT, run_id=RUN)
+        counter = journal.counter
+        with pytest.raises(KeyReuseError):
+            journal.abandon(plans[-1], run_id=RUN)
+        with pytest.raises(KeyReuseError):
+            journal.decide(plans[-1], VERDICT, run_id=RUN)
+        assert (journal.counter, journal.verdict_on(plans[-1])) == (counter, b"")
+        journal.abandon(plans[0], run_id=RUN)  # it is one of them already
+        journal.decide(plans[1], VERDICT, run_id=RUN)
+        journal.begin(run_id=RUN, epoch=1, plan_digest=plans[-1])  # which was not refused
+        journal.abandon(plans[-1], run_id=RUN)
+        journal.abandon(b"x" * 32, run_id=OTHER_RUN)
+
+    # Runs -------------------------------------------------------------------------------------
+
+    def test_a_run_is_known_for_ever_once_it_was_agreed_to(self, journal: Journal) -> None:
+        keys = tuple(SigningIdentity.generate().public.key for _ in range(5))
+        masked, additive = (
+            RunNote(RUN, ONE, "masked", keys),
+            RunNote(OTHER_RUN, ONE, "additive", keys[:3]),
+        )
+        assert journal.run(RUN) is None
+        for _ in range(2):
+            journal.enter(masked)
+            journal.enter(additive)
+        assert journal.counter == 2
+        assert (journal.run(RUN), journal.run(OTHER_RUN)) == (masked, additive)
+        note = journal.run(RUN)
+        assert note is not None
+        assert note.sum_form is MaskedSum
+        assert tuple(identity.key for identity in note.identities.values()) == keys
+        assert journal.run(PLAN) is None
+        other = journal.run(OTHER_RUN)
+        assert other is not None
+        assert other.sum_form is AdditiveSum
+
+    # The counter (rule R4) --------------------------------------------------------------------
+
+    def test_every_write_counts_and_nothing_else_does(self, journal: Journal) -> None:
+        run = RunNote(RUN, ONE, "masked", (SigningIdentity.generate().public.key,))
+        seen = [journal.counter]
+        for write in (
+            lambda: journal.enter(run),
+            lambda: ask(journal, ONE, claim=SENT_MASKED),
+            lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
+            lambda: journal.keep(PLAN, (b"y",), expires_at=10_000),
+            lambda: journal.decide(PLAN, VERDICT, run_id=RUN),
+            lambda: journal.resolve(PLAN, OPENED),
+            lambda: journal.abandon(OTHER_PLAN, run_id=RUN),
+            lambda: journal.witness({b"peer": 7, b"other": 1}),
+            lambda: journal.erase(PLAN),
+            lambda: journal.halt(50),
+        ):
+            write()
+            seen.append(journal.counter)
+        assert seen == list(range(11))
+        journal.enter(run)
+        journal.erase(PLAN)
+        journal.witness({b"peer": 7})
+        journal.halt(49)
+        journal.find(PLAN)
+        journal.run(RUN)
+        journal.verdict_on(PLAN)
+        journal.bound_on([FAR])
+        look(journal, TWO)
+        assert journal.counter == 10
+
+    def test_the_highest_counter_of_a_peer_is_kept(self, journal: Journal) -> None:
+        assert journal.witnessed(b"peer") == 0
+        journal.witness({b"peer": 7, b"other": 3})
+        journal.witness({b"peer": 6, b"other": 4})
+        assert (journal.witnessed(b"peer"), journal.witnessed(b"other")) == (7, 4)
+
+    def test_a_halted_journal_begins_and_promises_nothing(self, journal: Journal) -> None:
+        ask(journal, ONE)
+        journal.halt(9)
+        for act in (
+            lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
+            lambda: journal.abandon(PLAN, run_id=RUN),
+            lambda: journal.decide(PLAN, VERDICT, run_id=RUN),
+        ):
+            with pytest.raises(RestoredJournalError) as caught:
+                act()
+            assert caught.value.shown == 9
+        assert (journal.verdict_on(PLAN), journal.count()) == (b"", 1)
 
 
 Opens = Callable[[], AbstractContextManager[Journal]]
 
 
-class ForgetfulParty(Journal):
+def forgetful(opens: Opens) -> Journal:
     """A journal whose process ends after every call: all that counts is on disk."""
 
-    def __init__(self, opens: Opens) -> None:
-        self._opens = opens
+    def reopening(name: str) -> Callable[..., Any]:
+        def call(_: Journal, *arguments: Any, **named: Any) -> Any:
+            with opens() as journal:
+                return getattr(journal, name)(*arguments, **named)
 
-    @property
-    def counter(self) -> int:
-        with self._opens() as journal:
+        return call
+
+    def counter(_: Journal) -> int:
+        with opens() as journal:
             return journal.counter
 
-    def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        with self._opens() as journal:
-            journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)
-
-    def abandon(self, plan_digest: bytes) -> None:
-        with self._opens() as journal:
-            journal.abandon(plan_digest)
-
-    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
-        with self._opens() as journal:
-            journal.keep(plan_digest, frames, expires_at=expires_at)
-
-    def sweep(self, *, now: float) -> None:
-        with self._opens() as journal:
-            journal.sweep(now=now)
-
-    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
-        with self._opens() as journal:
-            return journal.find(plan_digest)
-
-    def fix_survivors(self, plan_digest: bytes, survivors_digest: bytes) -> None:
-        with self._opens() as journal:
-            journal.fix_survivors(plan_digest, survivors_digest)
-
-    def erase(self, plan_digest: bytes) -> None:
-        with self._opens() as journal:
-            journal.erase(plan_digest)
-
-    def witness(self, counters: Mapping[bytes, int]) -> None:
-        with self._opens() as journal:
-            journal.witness(counters)
-
-    def witnessed(self, peer: bytes) -> int:
-        with self._opens() as journal:
-            return journal.witnessed(peer)
-
-    def halt(self, counter: int) -> None:
-        with self._opens() as journal:
-            journal.halt(counter)
-
-    def claim(
-        self,
-        queries: Sequence[bytes],
-        *,
-        plan_digest: bytes,
-        seats: Collection[bytes] | None = None,
-    ) -> None:
-        with self._opens() as journal:
-            journal.claim(queries, plan_digest=plan_digest, seats=seats)
-
-    def release(self, plan_digest: bytes, retry: RetrySet) -> None:
-        with self._opens() as journal:
-            journal.release(plan_digest, retry)
-
-    def any_answered(
-        self, queries: Sequence[bytes], *, seats: Collection[bytes] | None = None
-    ) -> bool:
-        with self._opens() as journal:
-            return journal.any_answered(queries, seats=seats)
-
-    def count(self) -> int:
-        with self._opens() as journal:
-            return journal.count()
-
-    def keep_sketches(self, batch: SketchedQueries) -> None:
-        with self._opens() as journal:
-            journal.keep_sketches(batch)
-
-    def sketches(self) -> Sketches:
-        with self._opens() as journal:
-            return journal.sketches()
-
-    def count_near(self) -> int:
-        with self._opens() as journal:
-            return journal.count_near()
+    calls: dict[str, Any] = {name: reopening(name) for name in Journal.__abstractmethods__}
+    made = type("ForgetfulParty", (Journal,), {**calls, "counter": property(counter)})
+    journal: Journal = made()
+    return journal
 
 
 @contextmanager
@@ -121,223 +622,144 @@ def in_database(path: Path) -> Iterator[SqlJournal]:
         yield SqlJournal(database)
 
 
-@pytest.fixture(params=["in memory", "in a database", "in a database, reopened"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
-    file = tmp_path / "party.db"
-    match request.param:
-        case "in memory":
-            yield MemoryJournal()
-        case "in a database":
-            with in_database(file) as stored:
-                yield stored
-        case _:
-            yield ForgetfulParty(lambda: in_database(file))
+class TestMemoryJournal(JournalContract):
+    @pytest.fixture
+    def journal(self) -> Journal:
+        return MemoryJournal()
 
-
-@pytest.fixture
-def begun(journal: Journal) -> Journal:
-    journal.begin(run_id=RUN, epoch=4, plan_digest=PLAN)
-    return journal
-
-
-class TestQueries:
-    def test_query_can_be_claimed_once(self, journal: Journal) -> None:
-        journal.claim([ONE, TWO], plan_digest=PLAN)
-        with pytest.raises(KeyReuseError):
-            journal.claim([THREE, TWO], plan_digest=OTHER_PLAN)
-        assert journal.count() == 2  # THREE was not noted
-
-    def test_the_same_query_twice_in_one_claim_is_refused(self, journal: Journal) -> None:
-        assert journal.any_answered([ONE, ONE])
-        with pytest.raises(KeyReuseError):
-            journal.claim([ONE, ONE], plan_digest=PLAN)
-        assert journal.count() == 0
-
-    def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(
-        self, journal: Journal
-    ) -> None:
-        here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]]))
-        there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
-        journal.claim(here.ask((0, 1)).digests, plan_digest=PLAN)
-        assert journal.any_answered(there.ask((2,)).digests)
-        assert not journal.any_answered(there.ask((0, 1)).digests)
-
-    def test_minus_zero_is_zero(self) -> None:
-        plus, minus = QueryPool(np.array([[0.0]])), QueryPool(np.array([[-0.0]]))
-        assert plus.ask((0,)).digests == minus.ask((0,)).digests
-
-
-def sketched(*queries: bytes, near: tuple[bool, ...]) -> SketchedQueries:
-    inputs = np.array([[float(query[0]), 1.0] for query in queries])
-    return SketchedQueries(queries, sketch(inputs), np.array(near))
-
-
-class TestSketches:
-    def test_sketches_count_once_their_queries_are_claimed(self, journal: Journal) -> None:
-        batch = sketched(ONE, TWO, near=(False, True))
-        journal.keep_sketches(batch)
-        assert len(journal.sketches()) == journal.count_near() == 0
-        journal.claim([ONE, TWO], plan_digest=PLAN)
-        assert np.array_equal(journal.sketches(), batch.sketches)
-        assert journal.count_near() == 1
-
-    def test_what_was_noted_of_an_answered_query_stays(self, journal: Journal) -> None:
-        journal.keep_sketches(sketched(ONE, near=(True,)))
-        journal.claim([ONE], plan_digest=PLAN)
-        journal.keep_sketches(sketched(ONE, TWO, near=(False, False)))
-        journal.claim([TWO], plan_digest=bytes(32))
-        assert journal.count_near() == 1
-
-    def test_a_query_that_was_never_claimed_may_be_sketched_again(self, journal: Journal) -> None:
-        journal.keep_sketches(sketched(ONE, near=(True,)))
-        journal.keep_sketches(sketched(ONE, near=(False,)))
-        journal.claim([ONE], plan_digest=PLAN)
-        assert journal.count_near() == 0
-        assert len(journal.sketches()) == 1
-
-    def test_sketches_of_many_queries_fit_a_journal(self, tmp_path: Path) -> None:
-        queries = tuple(place.to_bytes(32, "big") for place in range(25_000))
-        batch = SketchedQueries(
-            queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=bool)
-        )
-        with in_database(tmp_path / "party.db") as journal:
-            journal.keep_sketches(batch)
-            journal.claim(queries, plan_digest=PLAN)
-        with in_database(tmp_path / "party.db") as journal:
-            assert np.array_equal(journal.sketches(), batch.sketches)
-
-    def test_sketches_print_no_input(self) -> None:
-        assert repr(sketched(ONE, near=(False,))) == "SketchedQueries(queries=1)"
-
-
-class TestPlans:
-    @pytest.mark.parametrize(
-        "again",
-        [
-            pytest.param(
-                lambda journal: journal.begin(run_id=RUN, epoch=5, plan_digest=PLAN), id="same plan"
-            ),
-            pytest.param(
-                lambda journal: journal.begin(run_id=RUN, epoch=4, plan_digest=OTHER_PLAN),
-                id="same epoch",
-            ),
-            pytest.param(
-                lambda journal: journal.begin(run_id=RUN, epoch=3, plan_digest=OTHER_PLAN),
-                id="older epoch",
-            ),
-        ],
-    )
-    def test_a_plan_is_begun_once_and_epochs_go_forward(
-        self, begun: Journal, again: Callable[[Journal], None]
-    ) -> None:
-        counter = begun.counter
-        with pytest.raises(KeyReuseError):
-            again(begun)
-        assert begun.counter == counter
-
-    def test_another_run_has_epochs_of_its_own(self, begun: Journal) -> None:
-        journal = begun
-        journal.begin(run_id=b"s" * 32, epoch=1, plan_digest=OTHER_PLAN)
-        journal.keep(OTHER_PLAN, (b"frame",), expires_at=10_000)
-        assert journal.find(OTHER_PLAN) == (b"frame",)
-
-    def test_a_frame_is_kept_once_and_only_for_a_plan_that_was_begun(self, begun: Journal) -> None:
-        journal = begun
-        journal.keep(PLAN, (b"y",), expires_at=10_000)
-        with pytest.raises(KeyReuseError):
-            journal.keep(PLAN, (b"another y",), expires_at=10_000)
-        with pytest.raises(KeyReuseError):
-            journal.keep(OTHER_PLAN, (b"y",), expires_at=10_000)
-        assert journal.find(PLAN) == (b"y",)
-
-    def test_a_plan_has_one_survivor_set_noted_once(self, begun: Journal) -> None:
-        journal = begun
-        with pytest.raises(KeyReuseError):  # nothing was begun for it
-            journal.fix_survivors(OTHER_PLAN, b"1" * 32)
-        journal.fix_survivors(PLAN, b"1" * 32)
-        counter = journal.counter
-        journal.fix_survivors(PLAN, b"1" * 32)
-        with pytest.raises(KeyReuseError):
-            journal.fix_survivors(PLAN, b"2" * 32)
-        assert journal.counter == counter == 2
-        journal.keep(PLAN, (b"y",), expires_at=10_000)
-        journal.erase(PLAN)
-        with pytest.raises(KeyReuseError):  # nor after it is settled
-            journal.fix_survivors(PLAN, b"2" * 32)
-
-    def test_an_erased_plan_is_never_begun_again(self, begun: Journal) -> None:
-        journal = begun
-        journal.keep(PLAN, (b"y",), expires_at=10_000)
-        journal.erase(PLAN)
-        assert journal.find(PLAN) is None
-        with pytest.raises(KeyReuseError):
-            journal.begin(run_id=RUN, epoch=9, plan_digest=PLAN)
-
-    def test_an_erased_plan_is_never_answered_again(self, begun: Journal) -> None:
-        begun.keep(PLAN, (b"y",), expires_at=10_000)
-        begun.erase(PLAN)
-        with pytest.raises(KeyReuseError):
-            begun.keep(PLAN, (b"another y",), expires_at=10_000)
-        assert begun.find(PLAN) is None
-
-    def test_journal_prints_no_frame(self) -> None:
+    def test_it_prints_no_frame(self) -> None:
         journal = MemoryJournal()
-        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, (b"y",), expires_at=10_000)
+        serve(journal)
         assert repr(journal) == "MemoryJournal(plans=1)"
 
 
-_name = st.sampled_from([bytes([number]) * 32 for number in range(4)])
+class TestSqlJournal(JournalContract):
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Iterator[Journal]:
+        with in_database(tmp_path / "party.db") as journal:
+            yield journal
+
+    def test_many_queries_and_their_sketches_fit_it(self, tmp_path: Path) -> None:
+        queries = tuple(place.to_bytes(32, "big") for place in range(25_000))
+        batch = SketchedQueries(
+            queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=np.bool_)
+        )
+        with in_database(tmp_path / "large.db") as journal:
+            journal.claim(batch, plan_digest=PLAN, claim=SENT_MASKED)
+        with in_database(tmp_path / "large.db") as journal:
+            kept = journal.known_sketches()
+            assert kept.queries == queries
+            assert np.array_equal(kept.sketches, batch.sketches)
+            assert journal.claims_of(queries) == [SENT_MASKED]
+            assert (journal.count(), journal.count_new(queries)) == (25_000, 0)
+
+
+class TestReopenedSqlJournal(JournalContract):
+    """The process ends after every call."""
+
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Journal:
+        return forgetful(lambda: in_database(tmp_path / "party.db"))
+
+
+# Minus zero, sketches, and the law that both journals are one ---------------------------------
+
+
+def test_minus_zero_is_zero() -> None:
+    plus, minus = QueryPool(np.array([[0.0]])), QueryPool(np.array([[-0.0]]))
+    assert plus.ask((0,)).digests == minus.ask((0,)).digests
+
+
+def test_sketches_print_no_input() -> None:
+    assert repr(sketched(ONE)) == "SketchedQueries(queries=1)"
+
+
+_name = st.sampled_from([PLAN, OTHER_PLAN, THIRD_PLAN, FAR])
+_queries = st.lists(st.sampled_from([ONE, TWO, THREE, FAR]), max_size=3)
 _seats = st.frozensets(_name, max_size=4)
+_claims = st.one_of(
+    st.just(SENT_MASKED),
+    st.builds(lambda seats: PlanClaim.sent(seats, survives_dropouts=False), _seats),
+    st.builds(lambda away, seats: PlanClaim.abandoned_by(away, seats=seats), _seats, _seats),
+    st.builds(PlanClaim.certified, _seats),
+)
 _calls = st.one_of(
+    st.tuples(st.just("enter"), _name, st.sampled_from(["additive", "masked"])),
+    st.tuples(st.just("run"), _name),
     st.tuples(st.just("begin"), _name, st.integers(1, 6), _name),
     st.tuples(st.just("keep"), _name, st.binary(max_size=40), st.integers(1, 4)),
-    st.tuples(st.just("abandon"), _name),
-    st.tuples(st.just("fix_survivors"), _name, _name),
+    st.tuples(st.just("abandon"), _name, _name),
+    st.tuples(st.just("decide"), _name, _name, _name),
+    st.tuples(st.just("verdict_on"), _name),
     st.tuples(st.just("sweep"), st.integers(1, 4)),
     st.tuples(st.just("find"), _name),
     st.tuples(st.just("erase"), _name),
-    st.tuples(st.just("claim"), st.lists(_name, max_size=3), _name, _seats),
-    st.tuples(st.just("release"), _name, _seats, _seats),
-    st.tuples(st.just("any_answered"), st.lists(_name, max_size=3), _seats),
+    st.tuples(st.just("claim"), _queries, _name, _claims),
+    st.tuples(st.just("resolve"), _name, _claims),
+    st.tuples(st.just("claims_of"), _queries),
+    st.tuples(st.just("bound_on"), _queries, _queries),
+    st.tuples(st.just("near_to"), _queries, st.integers(0, 3)),
+    st.tuples(st.just("known_sketches")),
     st.tuples(st.just("witness"), st.dictionaries(_name, st.integers(0, 5), max_size=3)),
     st.tuples(st.just("witnessed"), _name),
     st.tuples(st.just("halt"), st.integers(40, 60)),
     st.tuples(st.just("count")),
+    st.tuples(st.just("count_new"), st.lists(_name, max_size=3, unique=True)),
 )
+
+
+def value_of(journal: Journal, name: str, arguments: Sequence[Any]) -> object:
+    """What a call gives, in a form that can be compared."""
+    match name, arguments:
+        case "enter", (run_id, form):
+            journal.enter(RunNote(run_id, ONE, form, (ONE, TWO)))
+            return None
+        case "begin", (run_id, epoch, plan):
+            journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
+            return None
+        case "keep", (plan, frame, expires_at):
+            journal.keep(plan, (frame, frame), expires_at=expires_at)
+            return None
+        case "abandon", (plan, run_id):
+            journal.abandon(plan, run_id=run_id)
+            return None
+        case "decide", (plan, verdict, run_id):
+            journal.decide(plan, verdict, run_id=run_id)
+            return None
+        case "sweep", (now,):
+            journal.sweep(now=now)
+            return None
+        case "claim", (queries, plan, claim):
+            ask(journal, *queries, plan=plan, claim=claim)
+            return None
+        case "claims_of", (queries,):
+            return frozenset(journal.claims_of(queries))
+        case "bound_on", (queries, near):
+            return journal.bound_on(queries, near=near)
+        case "near_to", (queries, most):
+            near = look(journal, *queries, most=most)
+            return near.batch.near.tolist(), near.known, near.total
+        case "known_sketches", ():
+            kept = journal.known_sketches()
+            return kept.queries, to_bytes(kept.sketches), kept.near
+        case _:
+            return getattr(journal, name)(*arguments)
 
 
 def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
     """What a call gives: its value, or its error's code; and the counter then."""
     name, *arguments = call
     try:
-        if name == "begin":
-            run_id, epoch, plan = arguments
-            value: object = journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
-        elif name == "keep":
-            plan, frame, expires_at = arguments
-            value = journal.keep(plan, (frame, frame), expires_at=expires_at)
-        elif name == "sweep":
-            value = journal.sweep(now=arguments[0])
-        elif name == "claim":
-            queries, plan, seats = arguments
-            value = journal.claim(queries, plan_digest=plan, seats=seats)
-        elif name == "release":
-            plan, needed, others = arguments
-            value = journal.release(plan, RetrySet(needed, needed | others))
-        elif name == "any_answered":
-            value = journal.any_answered(arguments[0], seats=arguments[1])
-        else:
-            value = getattr(journal, name)(*arguments)
+        value = value_of(journal, name, arguments)
     except ProtocolError as error:
         value = error.code
     return value, journal.counter
 
 
-@settings(max_examples=60)
-@given(calls=st.lists(_calls, max_size=20), halts=st.booleans())
+@settings(max_examples=100)
+@given(calls=st.lists(_calls, max_size=25), halts=st.booleans())
 def test_a_journal_in_a_database_answers_as_one_in_memory(
-    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], halts: bool
+    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], *, halts: bool
 ) -> None:
     memory = MemoryJournal()
     with in_database(tmp_path_factory.mktemp("law") / "party.db") as stored:
@@ -345,164 +767,3 @@ def test_a_journal_in_a_database_answers_as_one_in_memory(
             if call[0] == "halt" and not halts:
                 continue
             assert outcome(stored, call) == outcome(memory, call), (place, call)
-
-
-class TestCounter:
-    """Rule R4: a journal's counter goes up with every write, and peers' counters are kept."""
-
-    def test_every_write_counts_and_nothing_else_does(self, journal: Journal) -> None:
-        seen = [journal.counter]
-        for write in (
-            lambda: journal.claim([ONE], plan_digest=PLAN),
-            lambda: journal.keep_sketches(sketched(TWO, near=(False,))),
-            lambda: journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN),
-            lambda: journal.keep(PLAN, (b"y",), expires_at=10_000),
-            lambda: journal.witness({b"peer": 7, b"other": 1}),
-            lambda: journal.erase(PLAN),
-            lambda: journal.halt(50),
-        ):
-            write()
-            seen.append(journal.counter)
-        assert seen == list(range(8))
-        journal.erase(PLAN)
-        journal.witness({b"peer": 7})
-        journal.halt(49)
-        journal.find(PLAN)
-        journal.any_answered([TWO])
-        assert journal.counter == 7
-
-    def test_the_highest_counter_of_a_peer_is_kept(self, journal: Journal) -> None:
-        assert journal.witnessed(b"peer") == 0
-        journal.witness({b"peer": 7, b"other": 3})
-        journal.witness({b"peer": 6, b"other": 4})
-        assert (journal.witnessed(b"peer"), journal.witnessed(b"other")) == (7, 4)
-
-    def test_a_halted_journal_begins_nothing(self, journal: Journal) -> None:
-        journal.halt(9)
-        with pytest.raises(RestoredJournalError) as caught:
-            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        assert caught.value.shown == 9
-
-
-SEATS = frozenset({b"a" * 32, b"b" * 32, b"c" * 32})
-RETRY = RetrySet(SEATS - {b"c" * 32}, SEATS)
-"""Of a plan that the third party refused."""
-
-
-class TestAbandoning:
-    """Rule R3: a promise never to send for a plan."""
-
-    def test_an_abandoned_plan_is_never_begun(self, journal: Journal) -> None:
-        journal.abandon(PLAN)
-        with pytest.raises(KeyReuseError):
-            journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.begin(run_id=RUN, epoch=1, plan_digest=OTHER_PLAN)
-
-    def test_a_plan_that_was_begun_is_never_answered_nor_revealed_for(self, begun: Journal) -> None:
-        begun.abandon(PLAN)
-        with pytest.raises(KeyReuseError):
-            begun.keep(PLAN, (b"y",), expires_at=10_000)
-        with pytest.raises(KeyReuseError):
-            begun.fix_survivors(PLAN, OTHER_PLAN)
-        assert begun.find(PLAN) is None
-
-    @pytest.mark.parametrize("erased", [False, True])
-    def test_a_plan_whose_y_was_kept_is_never_abandoned(self, begun: Journal, erased: bool) -> None:
-        begun.keep(PLAN, (b"y",), expires_at=10_000)
-        if erased:
-            begun.erase(PLAN)
-        counter = begun.counter
-        with pytest.raises(KeyReuseError):
-            begun.abandon(PLAN)
-        assert begun.counter == counter
-
-    def test_its_queries_are_free_for_anybody(self, journal: Journal) -> None:
-        journal.claim([ONE, TWO], plan_digest=PLAN)
-        journal.abandon(PLAN)
-        assert journal.count() == 0
-        assert not journal.any_answered([ONE, TWO])
-        with pytest.raises(KeyReuseError):
-            journal.claim([THREE], plan_digest=PLAN)
-
-    def test_it_counts_once(self, journal: Journal) -> None:
-        for _ in range(3):
-            journal.abandon(PLAN)
-        assert journal.counter == 1
-
-    def test_a_halted_journal_promises_nothing(self, journal: Journal) -> None:
-        journal.halt(9)
-        with pytest.raises(RestoredJournalError):
-            journal.abandon(PLAN)
-
-
-class TestRelease:
-    def claimed(self, journal: Journal) -> Journal:
-        journal.claim([ONE, TWO], plan_digest=PLAN, seats=SEATS)
-        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.keep(PLAN, (b"y",), expires_at=10_000)
-        return journal
-
-    def test_queries_are_free_for_who_was_left(self, journal: Journal) -> None:
-        self.claimed(journal).release(PLAN, RETRY)
-        assert journal.count() == 0
-        for seats in (SEATS, RETRY.needed):
-            assert not journal.any_answered([ONE, TWO], seats=seats)
-        for others in (SEATS - {b"a" * 32}, SEATS | {b"d" * 32}, frozenset[bytes](), None):
-            assert journal.any_answered([ONE], seats=others)
-            with pytest.raises(KeyReuseError):
-                journal.claim([ONE], plan_digest=OTHER_PLAN, seats=others)
-        journal.claim([ONE], plan_digest=OTHER_PLAN, seats=RETRY.needed)
-        assert journal.any_answered([ONE], seats=SEATS)
-        assert not journal.any_answered([TWO], seats=SEATS)
-
-    def test_every_void_plan_of_a_query_has_a_say(self, journal: Journal) -> None:
-        self.claimed(journal).release(PLAN, RETRY)
-        journal.claim([ONE], plan_digest=OTHER_PLAN, seats=SEATS)
-        journal.release(OTHER_PLAN, RetrySet(SEATS - {b"b" * 32}, SEATS))
-        assert not journal.any_answered([ONE], seats=SEATS)
-        assert journal.any_answered([ONE], seats=RETRY.needed)
-        assert not journal.any_answered([TWO], seats=RETRY.needed)
-
-    def test_nothing_is_begun_kept_or_revealed_for_the_plan(self, journal: Journal) -> None:
-        journal.claim([ONE], plan_digest=PLAN)
-        journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        journal.release(PLAN, RETRY)
-        for act in (
-            lambda: journal.begin(run_id=b"another" * 4, epoch=5, plan_digest=PLAN),
-            lambda: journal.keep(PLAN, (b"y",), expires_at=10_000),
-            lambda: journal.fix_survivors(PLAN, OTHER_PLAN),
-            lambda: journal.claim([THREE], plan_digest=PLAN),
-        ):
-            with pytest.raises(KeyReuseError):
-                act()
-
-    def test_queries_stay_closed_once_a_survivor_set_is_fixed(self, journal: Journal) -> None:
-        self.claimed(journal).fix_survivors(PLAN, OTHER_PLAN)
-        with pytest.raises(KeyReuseError):
-            journal.release(PLAN, RETRY)
-        assert journal.count() == 2
-
-    def test_a_halted_journal_frees_nothing(self, journal: Journal) -> None:
-        self.claimed(journal).halt(90)
-        with pytest.raises(RestoredJournalError):
-            journal.release(PLAN, RETRY)
-        assert journal.count() == 2
-
-    def test_a_plan_that_claimed_nothing_frees_nothing(self, journal: Journal) -> None:
-        self.claimed(journal).release(OTHER_PLAN, RETRY)
-        assert (journal.count(), journal.counter) == (2, 3)
-
-
-def test_a_sweep_erases_what_has_expired_and_nothing_else(journal: Journal) -> None:
-    for place, plan in enumerate((PLAN, OTHER_PLAN), start=1):
-        journal.begin(run_id=RUN, epoch=place, plan_digest=plan)
-        journal.keep(plan, (b"y of " + plan,), expires_at=100 * place)
-    journal.sweep(now=99.9)
-    assert journal.find(PLAN) is not None
-    for _ in range(2):
-        journal.sweep(now=100.0)
-        assert journal.find(PLAN) is None
-        assert journal.find(OTHER_PLAN) == (b"y of " + OTHER_PLAN,)
-    assert journal.counter == 5
-    with pytest.raises(KeyReuseError):
-        journal.keep(PLAN, (b"y",), expires_at=500)

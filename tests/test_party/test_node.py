@@ -207,6 +207,7 @@ class TestSettlement:
             honest.words,
             honest.contributions,
             (),
+            b"",
             result,
         )
         return federation.nodes[0].receive(wire.pack([wire.sign(lie, federation.identity).frame]))
@@ -311,7 +312,7 @@ class TestSettlement:
         federation = ready()
         federation.ask(0, 1, 2)
         federation.settle_otherwise(
-            Settlement(federation.run.round.run_id, bytes(32), "released", 9, (b"",), (), b"")
+            Settlement(federation.run.round.run_id, bytes(32), "released", 9, (b"",), (), b"", b"")
         )
         with pytest.raises(VoidBatchError):
             federation.ask(3)
@@ -590,7 +591,7 @@ class TestTasks:
         federation.ask(0, 1)
         federation.run.close()
         assert [type(one).__name__ for one in told] == [
-            *("RunAccepted", "BatchAccepted"),
+            *("RunAccepted", "BatchAccepted", "RunClosed"),
         ]
         other = Federation(votes={0: lambda batch: np.full((TEACHERS, len(batch)), 2)})
         others: list[Decision] = []
@@ -601,3 +602,4 @@ class TestTasks:
         assert isinstance(others[1], BatchAccepted)
         assert told[1].queries == others[1].queries
         assert record_of(told[1])[1].keys() == {"run", "plan", "queries", "phase"}
+        assert record_of(told[2])[1].keys() == {"run", "head", "parties"}

@@ -144,7 +144,11 @@ class TestRun:
                 *(AuditKind.PIN_ADDED, AuditKind.PIN_ADDED, AuditKind.ASKED, AuditKind.APPROVED),
                 *(AuditKind.SETTINGS_CHANGED, AuditKind.DATA_CHANGED, AuditKind.RUN_ACCEPTED),
                 *(AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED),
+                AuditKind.RUN_CLOSED,
             ]
+        ends = [audit_of(site)[-1].detail for site in running.hospitals.sites]
+        head = run.round.transcript.head
+        assert all(end["head"] == head and end["parties"] == 3 for end in ends)
 
     def test_trained_teachers_are_ready_before_the_first_message(
         self, tmp_path: Path, stack: ExitStack
@@ -908,7 +912,8 @@ class TestNothingLeaks:
             "federations",
         }
         assert set(status["federations"][SLUG]) == {
-            *("state", "run", "round_state", "last_message_at", "last_refusal"),
+            *("state", "run", "round_state", "transcript_head", "last_message_at"),
+            "last_refusal",
             *("last_refusal_at", "runs_accepted", "batches_answered", "batches_refused"),
             *("last_fault", "last_fault_at", "membership", "heard_at", "supernode_starts"),
         }

@@ -37,7 +37,7 @@ from pate_fed.accounting import PrivacyLedger
 from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
 from tests.support.federation import Federation, holds_vector
 from tests.support.rounds import NOW, MemoryRun
-from tests.support.storage_victim import BUDGET, CHARGE, RUN, plan_of, y_of
+from tests.support.storage_victim import BUDGET, CHARGE, RUN, SENT, plan_of, questions, y_of
 
 ROOT = Path(__file__).parents[2]
 PLAN, OTHER_PLAN = b"1" * 32, b"2" * 32
@@ -161,7 +161,9 @@ class TestOpening:
 
     def test_damage_is_found_when_it_is_opened(self, path: Path) -> None:
         with PartyDatabase.create(path) as opened:
-            SqlJournal(opened).claim([plan_of(n) for n in range(2_000)], plan_digest=PLAN)
+            SqlJournal(opened).claim(
+                questions(*(plan_of(n) for n in range(2_000))), plan_digest=PLAN, claim=SENT
+            )
         content = bytearray(path.read_bytes())
         middle = len(content) // 2 // 4096 * 4096
         content[middle : middle + 4096] = os.urandom(4096)
@@ -420,9 +422,9 @@ class TestKilled:
             federation.restart(0)
             answer = federation.nodes[0].receive(plans[0])
             with again.transaction() as session:
-                begun = {row.plan_digest for row in session.query(PlanRow) if row.run_id}
+                begun = {row.plan_digest for row in session.query(PlanRow) if row.epoch}
                 kept = {row.plan_digest for row in session.query(VectorRow)}
-                claims = {row.plan_digest for row in session.query(PlanRow) if row.is_claiming}
+                claims = {row.plan_digest for row in session.query(PlanRow) if row.claim}
             charged = {
                 bytes.fromhex(entry.entry_id)
                 for entry in federation.nodes[0].ledger.entries
@@ -456,7 +458,7 @@ class TestKilled:
                 if word == "kept":
                     assert journal.find(plan) == (y_of(int(number)),)
                 if word != "charged":
-                    assert journal.any_answered([plan])
+                    assert journal.claims_of([plan]) == [SENT]
                     with pytest.raises(KeyReuseError):
                         journal.begin(run_id=RUN, epoch=10**6, plan_digest=plan)
             # What the last step had not been told of is whole or not there.

@@ -41,6 +41,17 @@ def test_an_error_takes_its_senders_name(kind: type[RemoteProtocolError]) -> Non
     assert (type(named), named.peer, str(named)) == (kind, "ab" * 32, str(error))
 
 
+@pytest.mark.parametrize(
+    "kind", [k for k in ALL if issubclass(k, RemoteProtocolError) and k is not RefusedError]
+)
+def test_an_error_may_name_two_of_whom_one_is_at_fault(kind: type[RemoteProtocolError]) -> None:
+    error = kind("must", "got", pair=("ab" * 32, "coordinator"))
+    assert (error.peer, error.pair) == ("", ("ab" * 32, "coordinator"))
+    assert kind("must", "got").pair == ()
+    # Who handed it on does not take the pair away.
+    assert error.from_peer("cd" * 32).pair == error.pair
+
+
 def test_facts_are_attributes() -> None:
     assert RefusedError("PF-301", peer="ab").reason == "PF-301"
     few = TooFewPartiesError(received=2, threshold=3)

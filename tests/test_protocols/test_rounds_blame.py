@@ -22,10 +22,12 @@ from protocols.errors import (
 )
 from protocols.masked import MaskedSum
 from protocols.messages import BlameRequest, Refusal, StreamSums
+from protocols.pair_keys import PairRoots
 from protocols.prg import expand
 from protocols.ring import Ring
 from protocols.rounds import Blame, PartyRound, PartyState
 from protocols.rounds.blame import BlameCase, RowWitness
+from protocols.rounds.opening import ShareHolder
 from protocols.secure_sum import SecureSum
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 
@@ -149,12 +151,18 @@ class TestWhoIsNamed:
         run = spoiled(form, parties, {1: plus_one})
         assert seats_of(run, named(run, {1: {1: 1}})) == ([1], [], [])
 
-    def test_a_party_that_shares_another_mask_than_it_adds_is_named(self) -> None:
+    def test_a_party_that_shares_another_mask_than_it_adds_is_named(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         run = MemoryRun(5, form=MaskedSum)
         run.set_up()
-        cheat: Any = party_at(run, 1)
-        deal = cheat._deal
-        cheat._deal = lambda digest, keys, self_key: deal(digest, keys, bytes(32))
+        liar, honest = run.coordinator.seats[1], ShareHolder.deal
+
+        def deal(holder: ShareHolder, keys: Any, *, self_key: bytes, **arguments: Any) -> bytes:
+            shared = bytes(32) if holder._me == liar else self_key
+            return honest(holder, keys, self_key=shared, **arguments)
+
+        monkeypatch.setattr(ShareHolder, "deal", deal)
         run.sum([votes(seat).ravel() for seat in range(5)], row_words=CLASSES)
         run.settle(released=False)
         assert seats_of(run, named(run)) == ([1], [], [])
@@ -247,9 +255,12 @@ class TestWhatMayBeAsked:
         return wire.sign(BlameRequest(**{**fields, **changed}), run.coordinator_identity).frame
 
     def digest(self, run: MemoryRun) -> bytes:
-        plan = party_at(run, 0)._plan
-        assert plan is not None
-        return plan.digest
+        coordinator = run.coordinator
+        return (
+            coordinator.plan_digest
+            if coordinator.has_open_plan
+            else coordinator.settled[-1].plan_digest
+        )
 
     def refused(self, run: MemoryRun, request: bytes, *, now: float = NOW) -> None:
         party = party_at(run, 0)
@@ -354,20 +365,20 @@ class TestWhatMayBeAsked:
         plan = run.open_plan(6, batch=1)
         for fp in run.parties:
             run.to_party("plan", fp, plan)
-        assert party_at(run, 0)._witness is None
+        assert party_at(run, 0)._void_witness is None
         self.refused(run, request)
 
     def test_keys_are_gone_with_the_expiry(self) -> None:
         run = spoiled(MaskedSum, 5, {})
         self.refused(run, self.ask(run, 0), now=float(EXPIRES_AT))
-        assert party_at(run, 0)._witness is None
+        assert party_at(run, 0)._void_witness is None
         self.refused(run, self.ask(run, 0))
 
     def test_keys_are_gone_with_the_closing(self) -> None:
         run = spoiled(MaskedSum, 5, {})
         request = self.ask(run, 0)
         run.close()
-        assert party_at(run, 0)._witness is None
+        assert party_at(run, 0)._void_witness is None
         self.refused(run, request)
 
     def test_a_party_that_was_restarted_cannot_answer(self) -> None:
@@ -410,7 +421,7 @@ class TestWhatAStatementTells:
         self, form: type[SecureSum], parties: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = spoiled(form, parties, {})
-        witness = party_at(run, 0)._witness
+        witness = party_at(run, 0)._void_witness
         assert witness is not None
         keys = dict(witness._keys)
         request = TestWhatMayBeAsked().ask(run, BAD_ROW)
@@ -429,9 +440,10 @@ class TestWhatAStatementTells:
         def key(one: int, two: int) -> bytes:
             return bytes([min(one, two), max(one, two)]) * 16
 
-        def keys(party: PartyRound, phase_digest: bytes) -> dict[int, bytes]:
-            me = party._seat()
-            return {seat: key(me, seat) for seat in range(parties) if seat != me}
+        def keys(roots: PairRoots, phase_digest: bytes) -> dict[bytes, bytes]:
+            seats = sorted((roots._me, *roots._roots))
+            me = seats.index(roots._me)
+            return {peer: key(me, seat) for seat, peer in enumerate(seats) if seat != me}
 
         def statements(shift: int) -> list[tuple[int, ...]]:
             run = MemoryRun(parties, form=form)
@@ -444,7 +456,7 @@ class TestWhatAStatementTells:
             request = run.coordinator.ask_for_sums(BAD_ROW)
             return [stated(run, seat, request).sums for seat in range(parties)]
 
-        monkeypatch.setattr(PartyRound, "_keys_by_seat", keys)
+        monkeypatch.setattr(PairRoots, "keys_for", keys)
         assert statements(0) == statements(1) == statements(2)
 
     def test_beside_a_rows_sum_every_vote_is_as_likely_as_before(self) -> None:

@@ -103,15 +103,9 @@ def test_a_repeated_y_is_added_once() -> None:
         frames = list(run.parties[seat].contribute(vector()))
         for _ in range(3):
             run.to_coordinator("y", seat, frames)
-    (again,) = run.parties[liar].receive(_open_plan(run), now=NOW).replies
+    (again,) = run.parties[liar].receive(run.coordinator.plan_frame, now=NOW).replies
     assert run.coordinator.receive(again, peer=liar) == liar  # after the stage is over, too
     assert np.array_equal(run.coordinator.open_total(), 3 * vector())
-
-
-def _open_plan(run: MemoryRun) -> bytes:
-    plan = run.coordinator._plan
-    assert plan is not None
-    return plan.frame
 
 
 def test_a_second_y_with_other_bytes_is_a_conflict_that_names_its_sender() -> None:

@@ -1,11 +1,11 @@
-"""The second exchange: sums that open though parties drop out, and attackers who get nothing."""
+"""Sums that open though parties drop out, and attackers who get nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Sequence
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
     HistoryError,
-    KeyReuseError,
     MalformedMessageError,
     ProtocolError,
+    RefusedError,
     TooFewSharesError,
     UnexpectedMessageError,
     UnknownPeerError,
+    VerdictError,
     WrongShareError,
     WrongStateError,
 )
@@ -31,13 +32,14 @@ from protocols.masked import MaskedSum
 from protocols.messages import (
     Dealing,
     MaskedVector,
+    Proposal,
     Reveal,
     Settlement,
     ShareBundle,
-    SurvivorSet,
+    Verdict,
 )
-from protocols.rounds import CoordinatorState, PartyState, holding
-from protocols.rounds.opening import ShareFault
+from protocols.rounds import CoordinatorState, PartyRound, PartyState, opening
+from protocols.rounds.opening import ShareFault, ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.rounds import NOW, MemoryRun
@@ -149,10 +151,16 @@ def test_one_dropout_too_many_before_y_opens_nothing(lost: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [2, 5])
-def test_one_dropout_too_many_after_y_opens_nothing(lost: int) -> None:
+@pytest.mark.parametrize("agreed", [False, True], ids=["before a verdict", "after a verdict"])
+def test_one_dropout_too_many_after_y_opens_nothing(lost: int, agreed: bool) -> None:
     run, vectors = ready(), vectors_of(N)
+    collect(run, vectors)
+    silent = run.coordinator.seats[:lost]
+    run.agree(run.coordinator.propose(), mute=() if agreed else silent)
+    if agreed:
+        run.show(run.coordinator.certify(), mute=silent)
     with pytest.raises(TooFewSharesError) as caught:
-        run.sum(vectors, mute=range(lost))
+        run.coordinator.open_total() if agreed else run.coordinator.certify()
     assert (caught.value.received, caught.value.threshold) == (N - lost, 4)
     with pytest.raises(WrongStateError):
         run.coordinator.settle(released=True, result=b"labels")
@@ -217,14 +225,18 @@ def test_shares_and_keys_of_a_plan_are_gone_when_it_is_settled() -> None:
     run, vectors = ready(), vectors_of(N)
     run.sum(vectors)
     for party in run.parties.values():
-        assert party._holder is None  # what was opened is not held any longer
+        assert shares_of(party) is None  # what was opened is not held any longer
     run.settle()
     run.sum(vectors, batch=1, mute=[1])
     mute = run.parties[run.coordinator.seats[1]]
-    assert mute._holder is not None
+    assert shares_of(mute) is not None
     run.settle()
-    assert mute._holder is None
-    assert run.coordinator._opening is None
+    assert shares_of(mute) is None
+    assert run.coordinator._tally is None
+
+
+def shares_of(party: PartyRound) -> ShareHolder | None:
+    return None if party._open is None else party._open.holder
 
 
 def test_the_transcript_of_a_released_sum_says_whose_vectors_it_holds() -> None:
@@ -234,33 +246,37 @@ def test_the_transcript_of_a_released_sum_says_whose_vectors_it_holds() -> None:
         run.sum(vectors_of(N), absent=absent)
         run.settle()
         kinds = [entry.kind for entry in run.coordinator.transcript.entries]
-        assert kinds == ["run record", "setup", "plan", "survivor set", "settlement"]
+        assert kinds == ["run record", "setup", "plan", "verdict", "settlement"]
         heads.add(run.coordinator.transcript.entries[3].digest)
         assert {p.transcript for p in run.parties.values()} == {run.coordinator.transcript}
     assert len(heads) == 3
     run = ready()
     run.open_plan(6)
     run.settle(released=False)
-    assert "survivor set" not in [entry.kind for entry in run.coordinator.transcript.entries]
+    assert "verdict" not in [entry.kind for entry in run.coordinator.transcript.entries]
 
 
-def test_a_written_transcript_with_survivor_sets_is_good_and_an_edited_one_is_not() -> None:
+def test_a_written_transcript_with_verdicts_is_good_and_an_edited_one_is_not() -> None:
     run, vectors = ready(), vectors_of(N)
     for batch, absent in enumerate(([], [1], [4])):
         run.sum(vectors, batch=batch, absent=absent)
         run.settle()
     run.open_plan(6, batch=3)
     run.settle(released=False)
+    run.open_plan(6, batch=4)
+    run.close_plan()
+    run.settle(released=False)
     run.close()
     lines = [json.dumps(line, sort_keys=True) for line in run.coordinator.signed_transcript()]
     assert verify_transcript("\n".join(lines) + "\n").is_good
-    sets = [place for place, line in enumerate(lines) if '"survivor set"' in line]
-    assert len(sets) == 3
-    swapped = list(lines)
-    swapped[sets[0]], swapped[sets[1]] = lines[sets[1]], lines[sets[0]]
-    dropped = [*lines[: sets[0]], *lines[sets[0] + 1 :]]
-    for changed in (swapped, dropped):
-        assert verify_transcript("\n".join(changed) + "\n").line == sets[0] + 1
+    found = [place for place, line in enumerate(lines) if '"kind": "verdict"' in line]
+    assert [len(json.loads(lines[place])["survivors"]) for place in found] == [5, 4, 4, 0]
+    for place, other in pairwise(found):
+        swapped = list(lines)
+        swapped[place], swapped[other] = lines[other], lines[place]
+        dropped = [*lines[:place], *lines[place + 1 :]]
+        for changed in (swapped, dropped):
+            assert verify_transcript("\n".join(changed) + "\n").line == place + 1
 
 
 def test_a_restarted_party_sends_the_same_shares_and_y_and_reveals_nothing() -> None:
@@ -275,55 +291,58 @@ def test_a_restarted_party_sends_the_same_shares_and_y_and_reveals_nothing() -> 
             party = run.restart(me)
             assert party.receive(plan, now=NOW).replies == sent
         run.to_coordinator("y", fp, list(sent))
-    frames = run.coordinator.fix_survivors()
+    proposals = run.coordinator.propose()
+    with pytest.raises(RefusedError) as caught:  # it cannot check a set any more
+        run.to_coordinator("verdict", me, run.to_party("proposal", me, proposals[me]))
+    assert (caught.value.reason, caught.value.peer) == ("PF-242", me.hex())
+    run.agree(proposals, mute=[me])
+    frames = run.coordinator.certify()
     for frame in frames[me]:
         with pytest.raises(UnexpectedMessageError):
             run.parties[me].receive(frame, now=NOW)
-    for fp in but_one(run.coordinator.seats, me):
-        for frame in frames[fp]:
-            run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
+    run.show(frames, mute=[me])
     assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
-
-
-def but_one(seats: Sequence[bytes], lost: bytes) -> list[bytes]:
-    return [seat for seat in seats if seat != lost]
 
 
 # What a holder reveals -------------------------------------------------------------------------
 
 
-def test_the_survivor_set_is_journalled_before_anything_is_revealed() -> None:
+def test_a_verdict_is_journalled_before_it_leaves() -> None:
     cheat = Cheat(vectors_of(N))
     journal = cheat.run.journals[cheat.fingerprint(0)]
     assert journal.steps == ["begin", "keep"]
-    cheat.parties[0].receive(cheat.survivor_set(ALL), now=NOW)
-    assert journal.steps == ["begin", "keep", "fix survivors"]
+    verdict = cheat.ask(0, ALL)
+    assert journal.steps == ["begin", "keep", "decide"]
+    assert journal.verdict_on(cheat.plan_digest) == wire.digest_of(verdict)
 
 
-def test_nothing_is_revealed_when_the_journal_knows_another_survivor_set() -> None:
+def test_no_verdict_leaves_when_the_journal_knows_another() -> None:
     """A party that was restarted, or a second one on the same journal."""
     cheat = Cheat(vectors_of(N))
     party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
-    journal.fix_survivors(cheat.plan_digest, bytes(32))
-    with pytest.raises(KeyReuseError):
-        party.receive(cheat.survivor_set(ALL), now=NOW)
-    assert party.state is PartyState.STOPPED
-    with pytest.raises(ProtocolError):
+    journal.decide(cheat.plan_digest, bytes(32), run_id=cheat.run.coordinator.run_id)
+    with pytest.raises(VerdictError):
+        party.receive(cheat.proposal(ALL), now=NOW)
+    assert party.state is PartyState.SENT
+    with pytest.raises(UnexpectedMessageError):
         party.receive(cheat.bundle(ALL, 0), now=NOW)
 
 
-def test_nothing_is_revealed_when_the_journal_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_verdict_leaves_when_the_journal_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     cheat = Cheat(vectors_of(N))
     party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
 
-    def fail(*_: bytes) -> None:
+    def fail(*_: bytes, **__: bytes) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(journal, "fix_survivors", fail)
+    monkeypatch.setattr(journal, "decide", fail)
     with pytest.raises(OSError, match="disk full"):
-        party.receive(cheat.survivor_set(ALL), now=NOW)
+        party.receive(cheat.proposal(ALL), now=NOW)
+    assert party.state is PartyState.SENT
     with pytest.raises(UnexpectedMessageError):
         party.receive(cheat.bundle(ALL, 0), now=NOW)
+    monkeypatch.undo()
+    assert party.receive(cheat.proposal(ALL), now=NOW).replies
 
 
 @pytest.mark.parametrize("dropped", [[], [0], [2], [4]], ids=str)
@@ -332,8 +351,7 @@ def test_of_a_survivor_only_the_self_mask_and_keys_with_who_dropped_out_are_reve
 ) -> None:
     cheat = Cheat(vectors_of(N))
     survivors = but(ALL, *dropped)
-    for holder in survivors:
-        cheat.tell(holder, survivors)
+    cheat.open(survivors)
     for dealer, place in product(ALL, ALL):
         opens = dealer in survivors and (place == dealer or place in dropped)
         assert cheat.held(dealer, place) == (len(survivors) if opens else 0)
@@ -348,6 +366,7 @@ def test_a_reveal_holds_no_share_that_stays_closed() -> None:
         for dealer, holder in product(ALL, survivors)
         if dealer != holder
     }
+    cheat.agree(survivors)
     for holder in survivors:
         said = b"".join(cheat.tell(holder, survivors).disclosures)
         for dealer in but(ALL, holder):
@@ -358,27 +377,36 @@ def test_a_reveal_holds_no_share_that_stays_closed() -> None:
                 assert (share[:16] in said) == opens
 
 
-def test_the_same_survivor_set_and_shares_again_get_the_same_bytes() -> None:
+def test_the_same_proposal_certificate_and_shares_again_get_the_same_bytes() -> None:
     cheat = Cheat(vectors_of(N))
     party = cheat.parties[0]
+    cheat.agree(ALL)
     once = cheat.tell(0, ALL)
     for _ in range(3):
-        assert party.receive(cheat.survivor_set(ALL), now=NOW).replies == ()
+        assert cheat.ask(0, ALL) == Verdict(cheat.plan_digest, cheat.chosen(ALL))
+        assert party.receive(cheat.certificate(ALL), now=NOW).replies == ()
         (again,) = party.receive(cheat.bundle(ALL, 0), now=NOW).replies
         assert wire.decode(again).message == once
+    assert party.state is PartyState.REVEALED
 
 
-def test_nothing_is_revealed_after_the_plan_expired() -> None:
+def test_nothing_is_agreed_to_or_revealed_after_the_plan_expired() -> None:
     cheat = Cheat(vectors_of(N))
     party = cheat.parties[0]
     with pytest.raises(UnexpectedMessageError):
-        party.receive(cheat.survivor_set(ALL), now=EXPIRED)
-    party.receive(cheat.survivor_set(ALL), now=NOW)
+        party.receive(cheat.proposal(ALL), now=EXPIRED)
+    assert party.state is PartyState.SENT
+    cheat.agree(ALL)
+    with pytest.raises(UnexpectedMessageError):
+        party.receive(cheat.certificate(ALL), now=EXPIRED)
+    assert party.state is PartyState.JUDGED
+    party.receive(cheat.certificate(ALL), now=NOW)
     with pytest.raises(UnexpectedMessageError):
         party.receive(cheat.bundle(ALL, 0), now=EXPIRED)
-    assert party.state is PartyState.OPENING
+    assert party.state is PartyState.CERTIFIED
     assert party.receive(cheat.bundle(ALL, 0), now=NOW).replies
-    # And what was revealed in time is not said again.
+    # And what was said in time is not said again.
+    assert party.receive(cheat.proposal(ALL), now=EXPIRED).replies == ()
     assert party.receive(cheat.bundle(ALL, 0), now=EXPIRED).replies == ()
 
 
@@ -387,7 +415,7 @@ def test_what_was_revealed_is_not_said_again_once_it_is_settled() -> None:
     told: list[bytes] = []
 
     def listen(stage: str, to: bytes | None, frame: bytes) -> bytes:
-        if stage == "survivors" and to == run.coordinator.seats[0]:
+        if stage == "certificate" and to == run.coordinator.seats[0]:
             told.append(frame)
         return frame
 
@@ -412,18 +440,19 @@ def test_what_was_revealed_is_not_said_again_once_it_is_settled() -> None:
         pytest.param(lambda fps: (*fps[:4], b"\xff" * 32), UnexpectedMessageError, id="a stranger"),
     ],
 )
-def test_a_survivor_set_that_cannot_be_stops_the_party(
+def test_a_set_that_cannot_be_gets_no_verdict(
     survivors: Callable[[tuple[bytes, ...]], tuple[bytes, ...]], error: type[ProtocolError]
 ) -> None:
     cheat = Cheat(vectors_of(N))
     party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
     chosen = survivors(cheat.run.coordinator.seats)
-    message = SurvivorSet(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
+    message = Proposal(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
     with pytest.raises(error):
         party.receive(cheat.signed(message), now=NOW)
-    assert party.state is PartyState.STOPPED
+    # It signed nothing, so it may agree to a good set yet.
+    assert party.state is PartyState.SENT
     assert journal.steps == ["begin", "keep"]
-    assert not party._roots.keys_for(bytes(32))
+    cheat.open(ALL)
 
 
 def test_a_party_does_not_go_below_its_own_floor() -> None:
@@ -431,36 +460,38 @@ def test_a_party_does_not_go_below_its_own_floor() -> None:
     cheat = Cheat(vectors_of(N))
     cheat.parties[0]._floor = 5
     with pytest.raises(TooFewSharesError) as caught:
-        cheat.parties[0].receive(cheat.survivor_set(but(ALL, 3)), now=NOW)
+        cheat.ask(0, but(ALL, 3))
     assert (caught.value.received, caught.value.threshold) == (4, 5)
     with pytest.raises(ProtocolError):
         cheat.parties[0].receive(cheat.bundle(but(ALL, 3), 0), now=NOW)
-    cheat.tell(1, but(ALL, 3))
+    cheat.ask(1, but(ALL, 3))
 
 
 @pytest.mark.parametrize(
     "changed", [{"plan_digest": bytes(32)}, {"run_id": bytes(32)}], ids=lambda c: next(iter(c))
 )
-def test_a_survivor_set_of_another_plan_or_run_changes_nothing(changed: dict[str, Any]) -> None:
+def test_a_proposal_of_another_plan_or_run_changes_nothing(changed: dict[str, Any]) -> None:
     cheat = Cheat(vectors_of(N))
-    party = cheat.parties[0]
-    frame = altered(cheat.survivor_set(ALL), cheat.run.coordinator_identity, **changed)
-    with pytest.raises(UnexpectedMessageError):
-        party.receive(frame, now=NOW)
-    assert party.state is PartyState.SENT
-    cheat.tell(0, ALL)
+    party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
+    for survivors in (ALL, ()):
+        frame = altered(cheat.proposal(survivors), cheat.run.coordinator_identity, **changed)
+        with pytest.raises(UnexpectedMessageError):
+            party.receive(frame, now=NOW)
+        assert party.state is PartyState.SENT
+        assert journal.steps == ["begin", "keep"]
+    cheat.open(ALL)
 
 
-def test_a_survivor_set_that_the_coordinator_did_not_sign_changes_nothing() -> None:
+def test_a_proposal_that_the_coordinator_did_not_sign_changes_nothing() -> None:
     cheat = Cheat(vectors_of(N))
-    message = wire.decode(cheat.survivor_set(ALL)).message
+    message = wire.decode(cheat.proposal(ALL)).message
     for liar in (SigningIdentity.generate(), cheat.run.identities[cheat.fingerprint(1)]):
         with pytest.raises(BadSignatureError):
             cheat.parties[0].receive(wire.sign(message, liar).frame, now=NOW)
-    cheat.tell(0, ALL)
+    cheat.open(ALL)
 
 
-def test_an_additive_run_has_no_second_exchange() -> None:
+def test_an_additive_run_has_one_exchange() -> None:
     run = MemoryRun(3)
     run.set_up()
     plan = run.open_plan(2)
@@ -468,22 +499,25 @@ def test_an_additive_run_has_no_second_exchange() -> None:
     run.to_party("plan", fp, plan)
     run.parties[fp].contribute(np.zeros(2, dtype=np.int64))
     digest = wire.decode(plan).digest
-    message = SurvivorSet(run.coordinator.run_id, digest, run.coordinator.seats)
-    with pytest.raises(UnexpectedMessageError):
-        run.to_party("survivors", fp, wire.sign(message, run.coordinator_identity).frame)
+    for survivors in (run.coordinator.seats, ()):
+        message = Proposal(run.coordinator.run_id, digest, survivors)
+        with pytest.raises(UnexpectedMessageError):
+            run.to_party("proposal", fp, wire.sign(message, run.coordinator_identity).frame)
     bundle = wire.decode(wire.contain(ShareBundle(digest, (b"x",), (b"x",))))
     with pytest.raises(UnexpectedMessageError):
         run.coordinator.receive(bundle.frame, peer=fp)
-    with pytest.raises(WrongStateError):
-        run.coordinator.fix_survivors()
+    for call in (run.coordinator.propose, run.coordinator.propose_closing):
+        with pytest.raises(WrongStateError):
+            call()
+    assert run.journals[fp].steps == ["begin", "keep"]
 
 
-# Two survivor sets -----------------------------------------------------------------------------
+# Two sets ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", [list(ALL), but(ALL, 1)], ids=str)
 @pytest.mark.parametrize("second", [list(ALL), but(ALL, 1), but(ALL, 4)], ids=str)
-def test_a_second_survivor_set_stops_the_party_and_opens_nothing(
+def test_a_second_set_stops_the_party_and_opens_nothing(
     first: list[int], second: list[int]
 ) -> None:
     """Claims a drop-out and asks again: before or after the shares of the first were shown."""
@@ -491,15 +525,17 @@ def test_a_second_survivor_set_stops_the_party_and_opens_nothing(
         return
     for revealed in (False, True):
         cheat = Cheat(vectors_of(N))
-        party = cheat.parties[0]
+        party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
         if revealed:
-            cheat.tell(0, first)
+            cheat.open(first)
         else:
-            party.receive(cheat.survivor_set(first), now=NOW)
+            cheat.ask(0, first)
+        given = journal.verdict_on(cheat.plan_digest)
         with pytest.raises(ConflictingMessageError) as caught:
-            party.receive(cheat.survivor_set(second), now=NOW)
+            party.receive(cheat.proposal(second), now=NOW)
         assert caught.value.peer == "coordinator"
         assert party.state is PartyState.STOPPED
+        assert journal.verdict_on(cheat.plan_digest) == given
         for survivors in (first, second):
             try:
                 replies = party.receive(cheat.bundle(survivors, 0), now=NOW).replies
@@ -508,11 +544,12 @@ def test_a_second_survivor_set_stops_the_party_and_opens_nothing(
             assert replies == ()
 
 
-def test_shares_of_another_set_than_the_one_fixed_are_not_opened() -> None:
+def test_shares_of_another_set_than_the_certified_one_are_not_opened() -> None:
     """The set leaves one out; the bundle has all, in the hope for a key between survivors."""
     cheat = Cheat(vectors_of(N))
     party = cheat.parties[0]
-    party.receive(cheat.survivor_set(but(ALL, 2)), now=NOW)
+    cheat.agree(but(ALL, 2))
+    party.receive(cheat.certificate(but(ALL, 2)), now=NOW)
     with pytest.raises(UnexpectedMessageError):
         party.receive(cheat.bundle(ALL, 0), now=NOW)
     assert party.state is PartyState.STOPPED
@@ -526,70 +563,86 @@ def groupings(honest: Sequence[int]) -> list[dict[int, bool]]:
     ]
 
 
-def two_stories(cheat: Cheat, victim: int, stories: dict[int, bool]) -> None:
-    for holder, survived in stories.items():
-        cheat.tell(holder, ALL if survived else but(ALL, victim))
+BOTH_PROOFS = pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 
 
+@BOTH_PROOFS
 @pytest.mark.parametrize("victim", [0, 2, 4])
-def test_two_survivor_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int) -> None:
+def test_two_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int, by_macs: bool) -> None:
     """n = 5, t = 4, c = 2. Lists the victim as survivor to some, as drop-out to the others."""
     colluders = but(ALL, victim)[:2]
+    counts = set()
     for stories in groupings(but(ALL, *colluders)):
         cheat = Cheat(vectors_of(N), colluders=colluders)
-        two_stories(cheat, victim, stories)
+        cheat.by_macs = by_macs
+        opened = cheat.tell_two_stories(victim, stories)
+        counts.add(len(opened))
         assert cheat.closed(victim), stories
         assert not np.array_equal(
             cheat.run.form.ring.decode(cheat.residual(victim)), vectors_of(N)[victim]
         )
+    assert counts == {0, 1}  # never both
 
 
+@BOTH_PROOFS
 @pytest.mark.parametrize("victim", [0, 2, 4])
-def test_one_colluder_more_than_c_breaks_it(victim: int) -> None:
+def test_one_colluder_more_than_c_breaks_it(victim: int, by_macs: bool) -> None:
     """So that the test above could fail: with three of five the victim's vector is read."""
     colluders = but(ALL, victim)[:3]
     (other,) = but(ALL, victim, *colluders)
     vectors = vectors_of(N)
     cheat = Cheat(vectors, colluders=colluders)
-    two_stories(cheat, victim, {victim: True, other: False})
+    cheat.by_macs = by_macs
+    assert len(cheat.tell_two_stories(victim, {victim: True, other: False})) == 2
     assert not cheat.closed(victim)
     assert np.array_equal(cheat.run.form.ring.decode(cheat.residual(victim)), vectors[victim])
 
 
-def test_parties_that_were_told_two_sets_cannot_go_on_together() -> None:
-    cheat = Cheat(vectors_of(N))
-    two_stories(cheat, 1, {0: True, 1: True, 2: True, 3: False, 4: False})
-    digests = tuple(map(cheat.entry, ALL))
-    frame = cheat.signed(
-        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, digests, (), b"")
-    )
-    for seat in (0, 1, 2):
+@pytest.mark.parametrize("state", ["released", "void"])
+def test_parties_that_were_told_two_sets_cannot_go_on_together(state: str) -> None:
+    """What one of them agreed to is no certificate, or contradicts what the other one opened."""
+    colluders = [0, 1]
+    cheat = Cheat(vectors_of(N), colluders=colluders)
+    for seat in (2, 3):
+        cheat.ask(seat, ALL)
+    cheat.ask(4, but(ALL, 1))
+    for seat in (2, 3):
+        cheat.tell(seat, ALL)
+    frame = settlement_of(cheat, ALL, state=state)
+    for seat in (2, 3):
         cheat.parties[seat].receive(frame, now=NOW)
-    for seat in (3, 4):
-        with pytest.raises(HistoryError) as caught:
-            cheat.parties[seat].receive(frame, now=NOW)
-        assert caught.value.peer == "coordinator"
-        assert cheat.parties[seat].state is PartyState.STOPPED
+        assert cheat.parties[seat].state is PartyState.READY
+    # Of a void plan there is nothing to contradict: the certificate says what may open.
+    if state == "void":
+        cheat.parties[4].receive(frame, now=NOW)
+        assert cheat.parties[4].transcript.head == cheat.parties[3].transcript.head
+        return
+    with pytest.raises(HistoryError) as caught:
+        cheat.parties[4].receive(frame, now=NOW)
+    assert caught.value.peer == "coordinator"
+    assert cheat.parties[4].state is PartyState.STOPPED
 
 
-def test_a_void_batch_does_not_hide_two_sets_either() -> None:
-    cheat = Cheat(vectors_of(N))
-    two_stories(cheat, 1, {0: True, 3: False})
-    digests = tuple(map(cheat.entry, ALL))
-    frame = cheat.signed(
-        Settlement(cheat.run.coordinator.run_id, cheat.plan_digest, "void", 6, digests, (), b"")
-    )
-    cheat.parties[0].receive(frame, now=NOW)
-    with pytest.raises(HistoryError):
-        cheat.parties[3].receive(frame, now=NOW)
+def settlement_of(cheat: Cheat, survivors: Collection[int], **changed: Any) -> bytes:
+    """A settlement with the certificate for a set."""
+    entries = tuple(cheat.entry(seat) if seat in survivors else b"" for seat in ALL)
+    run_id = cheat.run.coordinator.run_id
+    fields = {
+        "state": "released",
+        "words": 6,
+        "contributions": entries,
+        "refusals": (),
+        "certificate": cheat.certificate(survivors),
+        "result": b"",
+    }
+    return cheat.signed(Settlement(run_id, cheat.plan_digest, **{**fields, **changed}))
 
 
 def test_a_late_y_of_who_was_counted_out_stays_masked() -> None:
     """All keys of the victim are opened; its y comes after all: its self mask hides it."""
     vectors = vectors_of(N)
     cheat = Cheat(vectors)
-    for holder in but(ALL, 2):
-        cheat.tell(holder, but(ALL, 2))
+    cheat.open(but(ALL, 2))
     assert cheat.closed(2) == {2}
     opened = cheat.run.form.ring.decode(cheat.residual(2))
     # 6 words of 32 bits: that even one is right by chance happens once in 2^29.
@@ -608,14 +661,13 @@ def test_a_late_y_is_refused_and_does_not_spoil_the_sum() -> None:
         else:
             run.to_coordinator("y", fp, frames)
     victim = run.coordinator.seats[1]
-    frames_by_survivor = run.coordinator.fix_survivors()
-    assert victim not in frames_by_survivor
+    proposals = run.coordinator.propose()
+    assert victim not in proposals
     for frame in late:
         with pytest.raises(UnexpectedMessageError):
             run.coordinator.receive(frame, peer=victim)
-    for fp, frames in frames_by_survivor.items():
-        for frame in frames:
-            run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
+    run.agree(proposals)
+    run.show(run.coordinator.certify())
     assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 1)))
     run.settle()
     # It sent, and was left out: it goes on with the others.
@@ -623,35 +675,32 @@ def test_a_late_y_is_refused_and_does_not_spoil_the_sum() -> None:
     assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
 
 
-def test_survivors_are_fixed_once() -> None:
+def test_a_set_is_certified_once_and_stays() -> None:
     run = ready()
     run.sum(vectors_of(N))
-    with pytest.raises(WrongStateError):
-        run.coordinator.fix_survivors()
+    for call in ("propose", "certify", "propose_closing"):
+        with pytest.raises(WrongStateError):
+            getattr(run.coordinator, call)()
 
 
 def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
     cheat = Cheat(vectors_of(N))
+    cheat.open(ALL)
     digests = list(map(cheat.entry, ALL))
     few = (*digests[:3], b"", b"")
-    message = Settlement(
-        cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, few, (), b""
-    )
     for seat in (0, 4):
         with pytest.raises(HistoryError):
-            cheat.parties[seat].receive(cheat.signed(message), now=NOW)
+            cheat.parties[seat].receive(settlement_of(cheat, ALL, contributions=few), now=NOW)
         assert cheat.parties[seat].state is PartyState.STOPPED
 
 
 def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
     cheat = Cheat(vectors_of(N))
+    cheat.open(ALL)
     digests = list(map(cheat.entry, ALL))
     forged = (bytes(32), *digests[1:])
-    message = Settlement(
-        cheat.run.coordinator.run_id, cheat.plan_digest, "released", 6, forged, (), b""
-    )
     with pytest.raises(HistoryError):
-        cheat.parties[0].receive(cheat.signed(message), now=NOW)
+        cheat.parties[0].receive(settlement_of(cheat, ALL, contributions=forged), now=NOW)
 
 
 # Shares on their way ---------------------------------------------------------------------------
@@ -675,7 +724,7 @@ def on_bundle_to(
     """Change what one holder is handed of the others' shares."""
 
     def tamper(stage: str, to: bytes | None, frame: bytes) -> bytes:
-        if stage != "survivors" or to != holder:
+        if stage != "certificate" or to != holder:
             return frame
         message = wire.decode(frame).message
         if not isinstance(message, ShareBundle):
@@ -700,7 +749,7 @@ def test_swapped_envelopes_open_nowhere_and_the_sum_opens_from_the_others() -> N
     seats = run.coordinator.seats
     assert run.parties[holder].wrong_dealers == seats[1:3]
     assert run.coordinator.share_faults == tuple(
-        ShareFault(dealer, holder, named=dealer) for dealer in seats[1:3]
+        ShareFault(dealer, holder, named=(dealer, holder)) for dealer in seats[1:3]
     )
     assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
     run.settle()
@@ -709,13 +758,13 @@ def test_swapped_envelopes_open_nowhere_and_the_sum_opens_from_the_others() -> N
 def test_swapped_envelopes_to_two_holders_are_too_few_good_shares() -> None:
     run, vectors = ready(), vectors_of(N)
     collect(run, vectors)
-    for fp, frames in run.coordinator.fix_survivors().items():
-        if run.coordinator.seats.index(fp) < 2:
-            bundle = wire.expect(wire.decode(frames[1]), ShareBundle)
-            swapped = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
-            frames[1] = wire.contain(swapped)
-        for frame in frames:
-            run.to_coordinator("reveal", fp, run.to_party("survivors", fp, frame))
+    run.agree(run.coordinator.propose())
+    told = run.coordinator.certify()
+    for fp in run.coordinator.seats[:2]:
+        bundle = wire.expect(wire.decode(told[fp][1]), ShareBundle)
+        swapped = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
+        told[fp][1] = wire.contain(swapped)
+    run.show(told)
     with pytest.raises(TooFewSharesError):
         run.coordinator.open_total()
     run.settle(released=False)
@@ -821,17 +870,17 @@ def cheating_dealer(
     run: MemoryRun, seat: int, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
 ) -> bytes:
     """Let one party deal something else, properly sealed and signed."""
-    fp, honest = run.coordinator.seats[seat], holding.deal
+    fp, honest = run.coordinator.seats[seat], opening.deal
 
     def deal(secrets: Sequence[bytes], **arguments: Any) -> Any:
         dealt = honest(secrets, **arguments)
         return change(dealt) if arguments["seat"] == seat else dealt
 
-    monkeypatch.setattr(holding, "deal", deal)
+    monkeypatch.setattr(opening, "deal", deal)
     return fp
 
 
-def test_a_dealer_that_sends_one_holder_a_wrong_share_is_named_and_the_sum_opens(
+def test_a_dealer_that_sends_a_holder_a_wrong_share_is_named_with_it_and_the_sum_opens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, vectors = ready(), vectors_of(N)
@@ -842,7 +891,9 @@ def test_a_dealer_that_sends_one_holder_a_wrong_share_is_named_and_the_sum_opens
     dealer = cheating_dealer(run, 3, monkeypatch, change)
     assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
     holder = run.coordinator.seats[0]
-    assert run.coordinator.share_faults == (ShareFault(dealer, holder, named=dealer),)
+    # The holder says that the share is wrong: its word against the dealer's.
+    fault = ShareFault(dealer, holder, named=(dealer, holder))
+    assert run.coordinator.share_faults == (fault,)
     assert run.parties[holder].wrong_dealers == (dealer,)
 
 
@@ -856,7 +907,7 @@ def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
 
 @pytest.mark.parametrize("absent", [(), (1,)], ids=["all there", "seat 1 lost"])
 @pytest.mark.parametrize("secret", [1, 2], ids=["key with the lost", "key with a survivor"])
-def test_a_dealer_that_sends_a_wrong_share_of_a_key_is_named_once_a_share_is_needed(
+def test_a_wrong_share_of_a_key_names_its_pair_once_a_share_is_needed(
     monkeypatch: pytest.MonkeyPatch, secret: int, absent: tuple[int, ...]
 ) -> None:
     """Until then it is opened by nobody; and the sum is right in any case."""
@@ -868,8 +919,8 @@ def test_a_dealer_that_sends_a_wrong_share_of_a_key_is_named_once_a_share_is_nee
     dealer = cheating_dealer(run, 3, monkeypatch, change)
     assert np.array_equal(run.sum(vectors, absent=absent), sum_of(vectors, but(range(7), *absent)))
     holder = run.coordinator.seats[0]
-    named = (ShareFault(dealer, holder, named=dealer),) if absent else ()
-    assert run.coordinator.share_faults == named
+    faults = (ShareFault(dealer, holder, named=(dealer, holder)),) if absent else ()
+    assert run.coordinator.share_faults == faults
     assert run.parties[holder].wrong_dealers == ((dealer,) if absent else ())
 
 
@@ -930,9 +981,10 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
 
 def signed_instead(run: MemoryRun, liar: bytes, reveal: bytes) -> bytes:
     """A liar remembers the reveal that it made in the place of an honest one."""
-    party = run.parties[liar]
-    assert party._sent is not None
-    party._sent = dataclasses.replace(party._sent, reveal=wire.decode(reveal).digest)
+    plan = run.parties[liar]._open
+    assert plan is not None
+    assert plan.sent is not None
+    plan.sent = dataclasses.replace(plan.sent, reveal=wire.decode(reveal).digest)
     return reveal
 
 
@@ -967,7 +1019,7 @@ def test_a_holder_that_shows_another_share_is_named_and_the_sum_opens(
         },
     )
     assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
-    assert run.coordinator.share_faults == (ShareFault(dealer, liar, named=liar),)
+    assert run.coordinator.share_faults == (ShareFault(dealer, liar, named=(liar,)),)
 
 
 def test_a_holder_that_shows_one_dealers_shares_as_anothers_is_named() -> None:
@@ -975,7 +1027,7 @@ def test_a_holder_that_shows_one_dealers_shares_as_anothers_is_named() -> None:
     liar = run.coordinator.seats[2]
     on_reveal_of(run, liar, lambda r: {"disclosures": r.disclosures[::-1]})
     assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
-    assert {fault.named for fault in run.coordinator.share_faults} == {liar}
+    assert {fault.named for fault in run.coordinator.share_faults} == {(liar,)}
     assert len(run.coordinator.share_faults) == 4  # the middle one is its own place
 
 
@@ -996,6 +1048,9 @@ def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void()
 
     run.tamper = tamper_of(2)
     assert np.array_equal(run.sum(vectors), sum_of(vectors, range(7)))
+    # What they say of each dealer, itself too, is their word against its own.
+    named = [fault.named for fault in run.coordinator.share_faults]
+    assert named == [(dealer, liar) for liar in liars[:2] for dealer in run.coordinator.seats]
     run.settle()
     run.tamper = tamper_of(3)
     with pytest.raises(TooFewSharesError) as caught:
@@ -1040,12 +1095,13 @@ def test_a_reveal_by_another_key_or_of_who_dropped_out_is_refused() -> None:
     coordinator = cheat.run.coordinator
     for seat in but(ALL, 1):
         cheat.run.to_coordinator("y", cheat.fingerprint(seat), cheat.frames[seat])
-    frames = coordinator.fix_survivors()
-    survivors = wire.decode(frames[cheat.fingerprint(0)][0])
-    stranger = Reveal(survivors.digest, cheat.fingerprint(1), (b"",) * 4)
+    cheat.run.agree(coordinator.propose())
+    coordinator.certify()
+    opening_of = coordinator._tally.shares._opening_digest  # type: ignore[union-attr]
+    stranger = Reveal(opening_of, cheat.fingerprint(1), (b"",) * 4)
     with pytest.raises(UnexpectedMessageError):
         coordinator.receive(wire.sign(stranger, cheat.run.identities[cheat.fingerprint(1)]).frame)
-    forged = Reveal(survivors.digest, cheat.fingerprint(0), (b"",) * 4)
+    forged = Reveal(opening_of, cheat.fingerprint(0), (b"",) * 4)
     with pytest.raises(BadSignatureError):
         coordinator.receive(wire.sign(forged, cheat.run.identities[cheat.fingerprint(1)]).frame)
     assert coordinator.missing == tuple(cheat.fingerprint(seat) for seat in but(ALL, 1))
@@ -1055,8 +1111,8 @@ def test_two_reveals_of_one_holder_are_a_conflict() -> None:
     run, vectors = ready(), vectors_of(N)
     liar = run.coordinator.seats[0]
     run.sum(vectors, mute=[4])
-    opening = run.coordinator._opening._opening_digest  # type: ignore[union-attr]
-    other = Reveal(opening, liar, (b"",) * N)
+    digest = run.coordinator._tally.shares._opening_digest  # type: ignore[union-attr]
+    other = Reveal(digest, liar, (b"",) * N)
     with pytest.raises(ConflictingMessageError) as caught:
         run.coordinator.receive(wire.sign(other, run.identities[liar]).frame, peer=liar)
     assert caught.value.peer == liar.hex()
@@ -1156,10 +1212,8 @@ def test_spoiled_shares_are_refused_and_their_sender_stays_out(
     with pytest.raises(UnexpectedMessageError):  # no y without shares
         run.coordinator.receive(y, peer=liar)
     assert run.coordinator.survivors == ()
-    plan = run.coordinator._plan
-    assert plan is not None
     for fp, vector in list(zip(run.coordinator.seats, vectors, strict=True))[1:]:
-        run.to_party("plan", fp, plan.frame)
+        run.to_party("plan", fp, run.coordinator.plan_frame)
         run.to_coordinator("y", fp, list(run.parties[fp].contribute(vector)))
     run.reveal()
     assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 0)))
@@ -1207,10 +1261,8 @@ def test_a_repeated_plan_is_answered_with_the_stored_shares_and_y() -> None:
     run = ready()
     fp = run.coordinator.seats[0]
     _, frame, y = _bundle_and_y(run, fp)
-    plan = run.coordinator._plan
-    assert plan is not None
     for _ in range(3):
-        assert run.parties[fp].receive(plan.frame, now=NOW).replies == (frame, y)
+        assert run.parties[fp].receive(run.coordinator.plan_frame, now=NOW).replies == (frame, y)
 
 
 def test_self_masks_and_salts_are_fresh_for_every_plan() -> None:
@@ -1238,8 +1290,7 @@ def test_every_self_mask_is_another_one() -> None:
     seen = []
     for _ in range(2):
         cheat = Cheat(vectors_of(N))
-        for holder in ALL:
-            cheat.tell(holder, ALL)
+        cheat.open(ALL)
         masks = [cheat.secret(seat, seat) for seat in ALL]
         assert all(mask is not None and len(mask) == 32 for mask in masks)
         seen += masks
@@ -1258,6 +1309,8 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
         )
     ]
     seen = b"".join(frame for frames in cheat.frames for frame in frames)
+    cheat.agree(but(ALL, 1))
+    seen += cheat.certificate(but(ALL, 1))
     for holder in but(ALL, 1):
         seen += wire.sign(
             cheat.tell(holder, but(ALL, 1)), cheat.run.identities[cheat.fingerprint(holder)]
@@ -1266,4 +1319,4 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
     for dtype in ("<u4", ">u4", "<i8"):
         assert np.array([1_234_567_891], dtype=dtype).tobytes() not in seen
     for party in cheat.parties:
-        assert "1234567891" not in f"{party!r} {party._holder!r}"
+        assert "1234567891" not in f"{party!r} {party._open!r} {shares_of(party)!r}"

@@ -38,18 +38,22 @@ from protocols.messages import (
     HeadStatement,
     KeyStatement,
     MaskedVector,
+    Message,
     Plan,
+    Proposal,
     Refusal,
     RunRecord,
     Settlement,
     SetupClosing,
+    Verdict,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
-from protocols.rounds import PartyRound, PartyState, RoundJournal
+from protocols.rounds import PartyRound, PartyState, Received, RoundJournal
 from protocols.secure_sum import SecureSum
 from tests.support.rounds import EXPIRES_AT, NOW, ListJournal, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector
 
+OPENING_STATES = (PartyState.JUDGED, PartyState.CERTIFIED, PartyState.REVEALED)
 Spoil = Callable[[Walk, bytes], bytes]
 STRANGE_KEY = SealingKey().public_bytes
 """A usable key of the suite, whose private half no party of a run has."""
@@ -495,11 +499,25 @@ def test_a_bad_closing_of_the_setup_stops_the_party(
     walk, party = at(PartyState.CONFIRMED)
     frame = next_frame(walk, "closing setup")
     closing = wire.expect(wire.decode(frame), SetupClosing)
-    confirmations = party._confirmations
+    confirmations = party._setup._confirmations
     assert confirmations is not None
     own = list(confirmations.message.macs)  # type: ignore[attr-defined]
     bad = altered(frame, walk.run.coordinator_identity, **spoil(closing, own))
     refuses(walk, bad, error, stops=True)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_wrong_mac_names_its_peer_and_the_coordinator_neither_alone(place: int) -> None:
+    """It came by the coordinator's hand: nobody else can tell who spoiled it."""
+    walk, _ = at(PartyState.CONFIRMED)
+    frame = next_frame(walk, "closing setup")
+    macs = list(wire.expect(wire.decode(frame), SetupClosing).macs)
+    macs[place] = bytes([macs[place][0] ^ 1]) + macs[place][1:]
+    bad = altered(frame, walk.run.coordinator_identity, macs=tuple(macs))
+    caught = refuses(walk, bad, KeyConfirmationError, stops=True)
+    assert isinstance(caught, RemoteProtocolError)
+    peer = walk.run.coordinator.seats[1 + place]
+    assert (caught.peer, caught.pair) == ("", (peer.hex(), "coordinator"))
 
 
 def test_confirmations_told_differently_to_one_party_make_its_plans_foreign() -> None:
@@ -569,9 +587,11 @@ def test_a_second_plan_for_one_epoch_stops_the_party(state: PartyState) -> None:
 
 
 def _open_plan(walk: Walk) -> bytes:
-    plan = walk.run.parties[walk.me]._plan
-    assert plan is not None
-    return plan.frame
+    """The plan that is open, or else the last one."""
+    coordinator = walk.run.coordinator
+    if coordinator.has_open_plan:
+        return coordinator.plan_frame
+    return wire.sign(coordinator.settled[-1].plan, walk.run.coordinator_identity).frame
 
 
 def test_a_stopped_party_does_not_send_its_y_again() -> None:
@@ -615,11 +635,13 @@ OLD_MESSAGES = [
         for form in (AdditiveSum, MaskedSum)
         for state in PartyState
         if state is not PartyState.STOPPED
-        and (form.survives_dropouts or state not in (PartyState.OPENING, PartyState.REVEALED))
+        and (form.survives_dropouts or state not in OPENING_STATES)
     ],
 )
-def test_messages_of_an_older_run_change_nothing(form: type[SecureSum], state: PartyState) -> None:
-    """Everything that the same coordinator truly signed in a run before, sent again."""
+def test_messages_of_an_unknown_run_change_nothing(
+    form: type[SecureSum], state: PartyState
+) -> None:
+    """Everything that the same coordinator truly signed in a run of other parties."""
     walk = Walk(form=form)
     old: list[tuple[str, bytes]] = []
     older = Walk(form=form)
@@ -627,22 +649,72 @@ def test_messages_of_an_older_run_change_nothing(form: type[SecureSum], state: P
     _listen(older, old)
     older.finish()
     replayed = [(stage, _signed_by(frame, walk.run.coordinator_identity)) for stage, frame in old]
-    second = {"survivors", "shares"} if form.survives_dropouts else set()
+    second = {"proposal", "certificate", "shares"} if form.survives_dropouts else set()
     assert {stage for stage, _ in replayed} == set(OLD_MESSAGES) | second | {"row"}
     walk.to(state)
-    party = walk.run.parties[walk.me]
+    party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
     for stage, frame in replayed:
         if (state, stage) == (PartyState.NEW, "offer"):
             continue  # to a new party any offer is an offer
-        if stage in ("plan", "settlement"):
-            # It has no keys for them: it promises never to send, and that is all.
-            before = (party.state, party.epoch, party.transcript)
-            kinds = [type(wire.decode(f).message) for f in party.receive(frame, now=NOW).replies]
-            assert kinds == ([Refusal] if stage == "plan" else [])
-            assert (party.state, party.epoch, party.transcript) == before
+        if stage == "settlement":
+            # There is nothing to object to: a plan of this run may come behind it.
+            before = (party.state, party.epoch, party.transcript, journal.counter)
+            assert party.receive(frame, now=NOW) == Received()
+            assert (party.state, party.epoch, party.transcript, journal.counter) == before
             continue
         refuses(walk, frame, UnexpectedMessageError, stops=False)
     walk.finish()
+
+
+@pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
+@pytest.mark.parametrize(
+    "state", [PartyState.NEW, PartyState.STATED, PartyState.READY, PartyState.SENT, PartyState.DONE]
+)
+def test_messages_of_an_earlier_run_change_nothing_in_this_one(
+    form: type[SecureSum], state: PartyState
+) -> None:
+    """Everything that a party heard in a run before: it has no keys for that run any more."""
+    walk = Walk(form=form)
+    old: list[tuple[str, bytes]] = []
+    _listen(walk, old)
+    walk.finish()
+    run = walk.run
+    run.tamper = lambda stage, to, frame: frame
+    run.new_run()
+    _go_to(run, walk.me, state)
+    party = run.parties[walk.me]
+    answers: dict[str, set[type[Message]]] = {}
+    for stage, frame in old:
+        if (state, stage) == (PartyState.NEW, "offer"):
+            continue  # to a new party any offer is an offer
+        before = (party.state, party.epoch, party.transcript, party.run_id)
+        kind = type(wire.decode(frame).message)
+        if kind in (Plan, Proposal, Settlement):
+            replies = party.receive(frame, now=NOW).replies
+            kinds = {type(wire.decode(reply).message) for reply in replies}
+            answers.setdefault(kind.__name__, set()).update(kinds)
+        else:
+            refuses(walk, frame, UnexpectedMessageError, stops=False)
+        assert (party.state, party.epoch, party.transcript, party.run_id) == before
+    # Of a plan that it refused it says so again; for one that it served it has no y any more. What
+    # it signed about a set it may sign again: the same bytes.
+    proposed = {"Proposal": {Verdict}} if form.survives_dropouts else {}
+    assert answers == {"Plan": {Refusal}, "Settlement": set(), **proposed}
+
+
+def _go_to(run: MemoryRun, me: bytes, state: PartyState) -> None:
+    """Bring a new run of three batches, as `Walk` has it, to a state of one party."""
+    if state is PartyState.NEW:
+        return
+    if state is PartyState.STATED:
+        run.broadcast("offer", run.coordinator.offer())
+        return
+    run.set_up()
+    if state is PartyState.SENT:
+        run.to_party("plan", me, run.open_plan(WORDS))
+        run.parties[me].contribute(vector())
+    if state is PartyState.DONE:
+        run.close()
 
 
 def _listen(walk: Walk, heard: list[tuple[str, bytes]]) -> None:
@@ -997,6 +1069,18 @@ def test_heads_that_do_not_agree_stop_the_party(
     refuses(walk, frame, error, stops=True)
 
 
+@pytest.mark.parametrize("place", [1, 2])
+def test_two_histories_name_a_peer_and_the_coordinator_neither_alone(place: int) -> None:
+    """An honest peer was told another story; a lying one signed another head."""
+    walk, _ = at(PartyState.CLOSED)
+    run_id, heads = _heads(walk)
+    heads[place] = _head(walk, heads[place], head=bytes(32))
+    caught = refuses(walk, wire.contain(HeadBundle(run_id, tuple(heads))), HistoryError, stops=True)
+    assert isinstance(caught, RemoteProtocolError)
+    peer = walk.run.coordinator.seats[place]
+    assert (caught.peer, caught.pair) == ("", (peer.hex(), "coordinator"))
+
+
 def test_nothing_is_left_to_derive_keys_from_when_the_run_is_over_or_stopped() -> None:
     for state in (PartyState.CLOSED, PartyState.DONE):
         _, party = at(state)
@@ -1010,7 +1094,7 @@ def test_nothing_is_left_to_derive_keys_from_when_the_run_is_over_or_stopped() -
 
 def test_halves_and_sealing_key_are_gone_once_the_roots_are_made() -> None:
     _, party = at(PartyState.CONFIRMED)
-    assert not party._halves
-    assert party._sealing_key is None
+    assert not party._setup._halves
+    assert party._setup._sealing_key is None
     _, party = at(PartyState.READY)
-    assert not party._unconfirmed
+    assert not party._setup._unconfirmed

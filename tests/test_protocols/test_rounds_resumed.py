@@ -23,13 +23,14 @@ from protocols.errors import (
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
+    Certificate,
     Closing,
     MaskedVector,
     Plan,
+    Proposal,
     Refusal,
     Settlement,
     ShareBundle,
-    SurvivorSet,
 )
 from protocols.rounds import (
     CoordinatorRound,
@@ -39,17 +40,19 @@ from protocols.rounds import (
 )
 from protocols.rounds.coordinator_journal import (
     HeadsCollected,
+    PlanCertified,
     PlanOpened,
+    PlanProposed,
     PlanSettled,
     RunClosed,
     RunFinished,
     SetupFinished,
     Step,
     SumOpened,
-    SurvivorsFixed,
     step_from_record,
     step_to_record,
 )
+from protocols.rounds.history import RunHistory
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -108,23 +111,34 @@ def send_ys(
     return sent
 
 
-def fixed(run: MemoryRun) -> dict[bytes, list[bytes]]:
-    """Fix the survivors, and hand everybody what is theirs."""
-    frames = run.coordinator.fix_survivors()
-    for party, items in frames.items():
-        for frame in items:
-            run.to_coordinator("reveal", party, run.to_party("survivors", party, frame))
-    return frames
+def agreed(run: MemoryRun, *, mute: tuple[int, ...] = ()) -> dict[bytes, list[bytes]]:
+    """Have the set agreed to by all but some seats; what each party of it is told next."""
+    run.agree(run.coordinator.propose(), mute=[run.coordinator.seats[seat] for seat in mute])
+    return run.coordinator.certify()
+
+
+def shown(run: MemoryRun) -> dict[bytes, list[bytes]]:
+    """Go on to the shares."""
+    told = agreed(run)
+    run.show(told)
+    return told
 
 
 def whole_run(form: Any) -> MemoryRun:
-    """Two released batches and a void one, closed."""
+    """Two released batches and two void ones, of which one is closed where that can be; closed."""
     run = ready(form)
     serve(run, 0)
     plan = run.open_plan(WORDS, batch=1)
     send_ys(run, plan)
+    if form is MaskedSum:
+        agreed(run)
     run.settle(released=False)
-    serve(run, 2)
+    plan = run.open_plan(WORDS, batch=2)
+    send_ys(run, plan, absent=(0, 1))
+    if form is MaskedSum:
+        run.close_plan()
+    run.settle(released=False)
+    serve(run, 3)
     run.close()
     return run
 
@@ -135,7 +149,7 @@ class TestGoingOn:
         run = whole_run(form)
         steps = steps_of(run)
         kinds = {type(step) for step in steps}
-        assert len(kinds) == (8 if form is MaskedSum else 7)
+        assert len(kinds) == (9 if form is MaskedSum else 7)
         states = [resumed(run, steps[: number + 1]).state for number in range(len(steps))]
         assert states[0] is CoordinatorState.READY
         assert states[-3:] == [
@@ -159,18 +173,20 @@ class TestGoingOn:
         assert run.coordinator.missing == run.coordinator.seats
         assert send_ys(run, plan) == first
         if form is MaskedSum:
-            fixed(run)
+            shown(run)
         assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
         run.settle()
         serve(run, 2)
         run.close()
         assert {party.state for party in run.parties.values()} == {PartyState.DONE}
 
-    def test_a_survivor_set_stays_and_so_does_every_bundle(self) -> None:
+    @pytest.mark.parametrize("certified", [False, True], ids=["proposed", "certified"])
+    def test_a_proposed_set_stays_and_so_does_every_bundle(self, certified: bool) -> None:
         run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan, absent=(2,))
-        first = run.coordinator.fix_survivors()
+        proposals = run.coordinator.propose()
+        first = agreed(run) if certified else {}
         crash(run)
         absent = run.coordinator.seats[2]
         assert absent not in run.coordinator.missing
@@ -181,18 +197,20 @@ class TestGoingOn:
             run.to_coordinator("late", absent, list(late))
         assert caught.value.peer == absent.hex()
         send_ys(run, plan, absent=(2,))
-        assert fixed(run) == first
+        assert run.coordinator.propose() == proposals
+        told = shown(run)
+        assert told == (first or told)
         assert np.array_equal(run.coordinator.open_total(), (PARTIES - 1) * ONES)
 
     def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self) -> None:
         run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        run.coordinator.fix_survivors()
+        agreed(run)
         crash(run)
         send_ys(run, plan, absent=(1,))
         with pytest.raises(TooFewSharesError):
-            run.coordinator.fix_survivors()
+            run.coordinator.propose()
         with pytest.raises(WrongStateError):
             run.coordinator.open_total()
         run.settle(released=False)
@@ -201,10 +219,10 @@ class TestGoingOn:
         run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        first = fixed(run)
+        first = shown(run)
         crash(run)
         send_ys(run, plan)
-        assert fixed(run) == first
+        assert shown(run) == first
         assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
 
     @pytest.mark.parametrize("changed", ["dealing", "y"])
@@ -215,10 +233,10 @@ class TestGoingOn:
         run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        first = run.coordinator.fix_survivors()
+        first = agreed(run)
         holder, liar = run.coordinator.seats[:2]
         for frame in first[holder]:
-            run.to_party("survivors", holder, frame)  # what it reveals is lost with the process
+            run.to_party("certificate", holder, frame)  # what it reveals is lost with the process
         crash(run)
         shares, y = run.parties[liar].receive(plan, now=NOW).replies
         if changed == "y":
@@ -234,7 +252,7 @@ class TestGoingOn:
         assert (caught.value.code, caught.value.peer) == ("PF-223", liar.hex())
         # What it said at first is still welcome, and every holder gets what it got.
         send_ys(run, plan)
-        assert fixed(run) == first
+        assert shown(run) == first
         assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
 
     @pytest.mark.parametrize("form", FORMS)
@@ -243,7 +261,7 @@ class TestGoingOn:
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         if form is MaskedSum:
-            fixed(run)
+            shown(run)
         run.coordinator.open_total()
         crash(run)
         assert run.coordinator.was_opened
@@ -257,7 +275,7 @@ class TestGoingOn:
         # The true one is still welcome, and the sum is what it was.
         send_ys(run, plan)
         if form is MaskedSum:
-            fixed(run)
+            shown(run)
         assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
         assert sum(type(step) is SumOpened for step in steps_of(run)) == 1
 
@@ -267,7 +285,7 @@ class TestGoingOn:
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         if form is MaskedSum:
-            fixed(run)
+            shown(run)
         run.coordinator.open_total()
         crash(run)
         run.settle(result=b"result")
@@ -301,7 +319,7 @@ class TestGoingOn:
         for batch in (1, 2):  # lost in both, and hears of neither
             plan = run.open_plan(WORDS, batch=batch)
             send_ys(run, plan, absent=(0,))
-            fixed(run)
+            shown(run)
             run.coordinator.open_total()
             frame = run.coordinator.settle(released=True, result=b"")
             for party in run.coordinator.seats[1:]:
@@ -366,23 +384,144 @@ class TestGoingOn:
         refused(lambda: run.open_plan(WORDS))
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        refused(run.coordinator.fix_survivors)
-        fixed(run)
+        refused(run.coordinator.propose)
+        run.agree(run.coordinator.propose())
+        refused(run.coordinator.certify)
+        run.show(run.coordinator.certify())
         refused(run.coordinator.open_total)
         assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
         refused(lambda: run.coordinator.settle(released=True, result=b""))
         run.settle()
+        run.open_plan(WORDS, batch=1)
+        refused(run.coordinator.propose_closing)
+        run.agree(run.coordinator.propose_closing())
+        refused(run.coordinator.certify)
+        assert run.coordinator.certify() == {}
+        run.settle(released=False)
         refused(run.coordinator.close)
         run.broadcast("closing", run.coordinator.close())
         run.broadcast("heads", run.coordinator.compare())
         assert run.coordinator.state is CoordinatorState.DONE
 
     @pytest.mark.parametrize("form", FORMS)
+    def test_a_live_run_is_what_its_journal_says_after_every_step(
+        self, form: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        honest, compared = CoordinatorRound._do, 0
+
+        def do(coordinator: CoordinatorRound, step: Step) -> None:
+            nonlocal compared
+            honest(coordinator, step)
+            read = coordinator._rules.replay(coordinator._journal.steps())
+            assert read == coordinator._run
+            assert _signatures(read) == _signatures(coordinator._run)
+            compared += 1
+
+        monkeypatch.setattr(CoordinatorRound, "_do", do)
+        run = whole_run(form)
+        assert compared == len(steps_of(run)) > 10
+
+    @pytest.mark.parametrize("verdicts", range(PARTIES + 1))
+    def test_verdicts_come_again_whoever_gave_them_before(self, verdicts: int) -> None:
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        proposals = run.coordinator.propose()
+        said = {}
+        for party in run.coordinator.seats[:verdicts]:
+            said[party] = run.to_party("proposal", party, proposals[party])
+            run.to_coordinator("verdict", party, said[party])
+        crash(run)
+        send_ys(run, plan)
+        assert run.coordinator.propose() == proposals
+        for party, frames in said.items():
+            assert run.to_party("proposal", party, proposals[party]) == frames
+        shown(run)
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        run.settle()
+        run.close()
+
+    @pytest.mark.parametrize("again", [(), (4,)], ids=["all answer", "one is silent now"])
+    def test_a_certificate_stays_as_it_was(self, again: tuple[int, ...]) -> None:
+        """A party that was shown one proof may be shown another: both prove the same."""
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        told = agreed(run)
+        for party in run.coordinator.seats[:2]:
+            run.show({party: told[party]})
+        frames = [step.certificate for step in steps_of(run) if isinstance(step, PlanCertified)]
+        crash(run)
+        assert run.coordinator.is_certified
+        with pytest.raises(WrongStateError):
+            run.coordinator.propose_closing()  # whoever heard of it may show its shares
+        send_ys(run, plan)
+        told = agreed(run, mute=again)
+        run.show(told)
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        settlement = wire.expect(
+            wire.decode(run.coordinator.settle(released=True, result=b"")), Settlement
+        )
+        assert [settlement.certificate] == frames
+
+    def test_a_certificate_needs_no_verdict_after_a_restart(self) -> None:
+        """Nobody answers the proposal again: the certificate itself is shown."""
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        told = agreed(run)
+        run.show({party: told[party] for party in run.coordinator.seats[:2]})
+        crash(run)
+        send_ys(run, plan)
+        run.coordinator.propose()
+        again = run.coordinator.certify()
+        kinds = {type(wire.decode(frames[0]).message) for frames in again.values()}
+        assert kinds == {Certificate}
+        run.show(again)
+        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+
+    @pytest.mark.parametrize("certified", [False, True], ids=["proposed", "certified"])
+    @pytest.mark.parametrize("tried", [False, True], ids=["at once", "after a set was proposed"])
+    def test_a_closing_of_a_plan_goes_on(self, certified: bool, tried: bool) -> None:
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan, absent=() if tried else (3, 4))
+        agreed_before: tuple[bytes, ...] = ()
+        if tried:
+            proposals = run.coordinator.propose()
+            agreed_before = run.coordinator.seats[:1]
+            run.agree({party: proposals[party] for party in agreed_before})
+        closing = run.coordinator.propose_closing()
+        asked = tuple(seat for seat in run.coordinator.seats if seat not in agreed_before)
+        assert tuple(closing) == asked
+        said = {party: run.to_party("closing", party, closing[party]) for party in asked}
+        if certified:
+            for party, frames in said.items():
+                run.to_coordinator("closing", party, frames)
+            assert run.coordinator.certify() == {}
+        crash(run)
+        assert not run.coordinator.may_open
+        assert run.coordinator.is_closed == certified
+        with pytest.raises(WrongStateError):
+            run.coordinator.propose()
+        again = run.coordinator.propose_closing()
+        assert set(again.values()) == set(closing.values())
+        for party in asked:
+            assert run.to_party("closing", party, again[party]) == said[party]
+            run.to_coordinator("closing", party, said[party])
+        assert run.coordinator.certify() == {}
+        run.settle(released=False)
+        assert run.coordinator.settled[-1].settlement.certificate
+        serve(run, 1)
+        run.close()
+        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+    @pytest.mark.parametrize("form", FORMS)
     def test_the_journal_holds_no_y_no_share_and_nothing_opened(self, form: Any) -> None:
         run = ready(form)
         sent = send_ys(run, run.open_plan(WORDS))
         if form is MaskedSum:
-            fixed(run)
+            shown(run)
         secret = [run.coordinator.open_total().astype("<u4").tobytes()]
         run.settle()
         run.close()
@@ -395,6 +534,12 @@ class TestGoingOn:
         written = [wire.encode_value(step_to_record(step)) for step in steps_of(run)]
         assert len(secret) >= 1 + PARTIES
         assert not [one for one in secret if any(one in record for record in written)]
+
+
+def _signatures(run: RunHistory | None) -> list[Any]:
+    """What a transcript has beside its hashes, which its equality leaves out."""
+    assert run is not None
+    return [(entry.signatures, entry.survivors) for entry in run.transcript.entries]
 
 
 def _refusal(subject: bytes, party: bytes) -> Any:
@@ -436,9 +581,7 @@ class TestDamage:
         [
             pytest.param(PlanOpened, Plan, {"words": 9}, id="plan"),
             pytest.param(PlanSettled, Settlement, {"result": b"other"}, id="settlement"),
-            pytest.param(
-                SurvivorsFixed, SurvivorSet, {"survivors": (bytes(32),)}, id="survivor set"
-            ),
+            pytest.param(PlanProposed, Proposal, {"survivors": (bytes(32),)}, id="proposal"),
             pytest.param(RunClosed, Closing, {"head": bytes(32)}, id="closing"),
         ],
     )
@@ -475,11 +618,65 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
 
+    @pytest.mark.parametrize("closed", [False, True], ids=["of a set", "of a closed plan"])
+    def test_a_certificate_that_does_not_prove_its_proposal_is_an_error(self, closed: bool) -> None:
+        run = ready(MaskedSum)
+        plan = run.open_plan(WORDS)
+        send_ys(run, plan)
+        if closed:
+            run.close_plan()
+        else:
+            agreed(run)
+        steps = list(steps_of(run))
+        certificate = wire.expect(wire.decode(steps[-1].certificate), Certificate)  # type: ignore[union-attr]
+        signers, signatures = certificate.signers, certificate.signatures
+        last = run.coordinator.seats[-1]
+        assert last not in signers
+        for changed in (
+            {"signers": signers[1:], "signatures": signatures[1:]},
+            {
+                "signers": (signers[0], *signers[:-1]),
+                "signatures": (signatures[0], *signatures[:-1]),
+            },
+            {"signers": signers[::-1], "signatures": signatures[::-1]},
+            {"signers": (*signers[:-1], last)},
+            {"signers": (*signers[:-1], bytes(32))},
+            {"signatures": signatures[1:]},
+            {"signatures": (bytes(64), *signatures[1:])},
+            {"plan_digest": bytes(32)},
+            {"survivors": () if certificate.survivors else run.coordinator.seats},
+            {"survivors": run.coordinator.seats[:4]},
+        ):
+            frame = wire.contain(replace(certificate, **changed))
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*steps[:-1], PlanCertified(frame)))
+        for frame in (b"", b"junk", plan):
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*steps[:-1], PlanCertified(frame)))
+
+    def test_what_is_proposed_after_a_closing_or_twice_is_an_error(self) -> None:
+        """Two sets for one plan, or a set after it is to be closed, were never told to anybody."""
+        run = ready(MaskedSum)
+        send_ys(run, run.open_plan(WORDS))
+        run.coordinator.propose()
+        run.coordinator.propose_closing()
+        *before, opening, closing = steps_of(run)
+        for spoiled in ((opening, opening), (closing, closing), (closing, opening)):
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*before, *spoiled))
+        resumed(run, (*before, closing))
+        run.agree(run.coordinator.propose_closing())
+        run.coordinator.certify()
+        certified = steps_of(run)[-1]
+        for spoiled in ((certified,), (opening, certified), (opening, closing, certified, closing)):
+            with pytest.raises(BrokenJournalError):
+                resumed(run, (*before, *spoiled))
+
     def test_digests_of_survivors_that_do_not_fit_are_an_error(self) -> None:
         run = ready(MaskedSum)
         serve(run, absent=(1,))
         steps = list(steps_of(run))
-        place = next(n for n, step in enumerate(steps) if isinstance(step, SurvivorsFixed))
+        place = next(n for n, step in enumerate(steps) if isinstance(step, PlanProposed))
         signed = steps[place].contributions  # type: ignore[union-attr]
         first = signed[0]
         for spoiled in (
@@ -579,7 +776,8 @@ class TestDamage:
         "record",
         [
             [], ["dance"], ["plan"], ["plan", "text"], ["plan", b"a", b"b"], ["opened", b"x"],
-            ["opened", ["x"]], ["survivors", b"s"], ["survivors", b"s", ["x"]],
+            ["opened", ["x"]], ["proposal", b"s"], ["proposal", b"s", ["x"]],
+            ["proposal", "s", []], ["certificate"], ["certificate", "c"], ["survivors", b"s", []],
             ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
             ["heads", {}], [1],
         ],

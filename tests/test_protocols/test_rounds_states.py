@@ -21,6 +21,7 @@ from protocols.messages import (
     MESSAGE_TYPES,
     AuditHead,
     BlameRequest,
+    Certificate,
     Closing,
     Confirmations,
     Dealing,
@@ -36,6 +37,7 @@ from protocols.messages import (
     Message,
     Plan,
     PoolQuery,
+    Proposal,
     Ready,
     Refusal,
     Reveal,
@@ -45,7 +47,8 @@ from protocols.messages import (
     SetupClosing,
     ShareBundle,
     StreamSums,
-    SurvivorSet,
+    Verdict,
+    VerdictMacs,
 )
 from protocols.rounds import (
     COORDINATOR_TRANSITIONS,
@@ -59,9 +62,9 @@ from tests.support.rounds import EXPIRES_AT, NOW
 from tests.support.walk import MASKED_STEPS, STEPS, WORDS, Walk, vector
 
 Form = type[SecureSum]
-SECOND_EXCHANGE = (PartyState.OPENING, PartyState.REVEALED)
+OPENING_STATES = (PartyState.JUDGED, PartyState.CERTIFIED, PartyState.REVEALED)
 STATES_OF: dict[Form, list[PartyState]] = {
-    AdditiveSum: [state for state in PartyState if state not in SECOND_EXCHANGE],
+    AdditiveSum: [state for state in PartyState if state not in OPENING_STATES],
     MaskedSum: list(PartyState),
 }
 STATES = pytest.mark.parametrize(
@@ -103,13 +106,16 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
         MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
         Refusal: Refusal(fresh(), sender, "PF-300"),
-        Settlement: Settlement(run_id, fresh(), "void", WORDS, (b"", b"", b""), (), b""),
+        Settlement: Settlement(run_id, fresh(), "void", WORDS, (b"", b"", b""), (), b"", b""),
         Closing: Closing(run_id, fresh()),
         HeadStatement: HeadStatement(run_id, sender, head, 0, 0),
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
         Dealing: Dealing(fresh(), sender, fresh(), fresh() * 5, fresh() * 5),
         ShareBundle: ShareBundle(fresh(), (b"x",), (b"y",) * 4),
-        SurvivorSet: SurvivorSet(run_id, fresh(), (fresh(),)),
+        Proposal: Proposal(run_id, fresh(), (fresh(),)),
+        Verdict: Verdict(fresh(), (fresh(),)),
+        VerdictMacs: VerdictMacs(fresh(), (bytes(16),) * 4),
+        Certificate: Certificate(fresh(), (fresh(),), (fresh(),), (bytes(64),)),
         Reveal: Reveal(fresh(), sender, (b"x",) * 5),
         BlameRequest: BlameRequest(run_id, fresh(), 0),
         StreamSums: StreamSums(fresh(), sender, 0, (1, 2, 3)),
@@ -157,8 +163,8 @@ def test_a_party_refuses_what_its_state_does_not_list(form: Form, state: PartySt
     walk = walked(form, state)
     party, journal = walk.run.parties[walk.me], walk.run.journals[walk.me]
     before = snapshot(party, journal)
-    # Before a run has an id, plans and settlements are of another: the journal answers.
-    elsewhere = {Plan, Settlement} if state in (PartyState.NEW, PartyState.STATED) else set()
+    # Before a run has an id, a settlement is of another run: there is nothing to object to.
+    elsewhere = {Settlement} if state in (PartyState.NEW, PartyState.STATED) else set()
     for kind in set(MESSAGE_TYPES.values()) - elsewhere:
         if kind not in PARTY_TRANSITIONS[state] and not answered(kind, state):
             with pytest.raises(UnexpectedMessageError):
@@ -285,7 +291,9 @@ COORDINATOR_CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "close_setup": ({}, ["deliver in"]),
     "plan": (PLAN, ["closing setup in", "settled", "void", "stated", "named"]),
     "open_total": ({}, ["y in", "shares in"]),
-    "fix_survivors": ({}, ["y in"]),
+    "propose": ({}, ["y in", "proposal", "proposal in"]),
+    "propose_closing": ({}, ["plan", "y", "y in", "proposal", "proposal in", "refused"]),
+    "certify": ({}, ["proposal in"]),
     "settle": ({"released": True, "result": b""}, []),
     "close": ({}, ["closing setup in", "settled", "void", "stated", "named"]),
     "ask_for_sums": ({"row": 0}, []),
@@ -327,7 +335,9 @@ def test_every_state_has_a_row_and_no_row_leads_out_of_the_end() -> None:
         EnvelopeBundle,
         SetupClosing,
         Plan,
-        SurvivorSet,
+        Proposal,
+        VerdictMacs,
+        Certificate,
         ShareBundle,
         Settlement,
         Closing,

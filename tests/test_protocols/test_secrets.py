@@ -14,6 +14,7 @@ from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector
 from protocols.rounds import PartyRound, PartyState, Received
+from protocols.rounds.opening import ShareHolder
 from tests.support.walk import WORDS, Walk
 
 MARKER = 1_234_567_891
@@ -33,17 +34,22 @@ def assert_hidden(text: str, secrets: list[bytes]) -> None:
         assert repr(secret)[2:-1] not in text
 
 
+def holder_of(party: PartyRound) -> ShareHolder | None:
+    return None if party._open is None else party._open.holder
+
+
 def shares_of(party: PartyRound) -> list[bytes]:
-    holder = party._holder
+    holder = holder_of(party)
     columns = holder._own.columns if holder is not None and holder._own is not None else ()
     return [column[at : at + 34] for column in columns for at in range(0, len(column), 34)]
 
 
 def secrets_of(party: PartyRound) -> list[bytes]:
-    keys = [*party._halves.values(), *party._unconfirmed.values(), *party._roots._roots.values()]
+    setup = party._setup
+    keys = [*setup._halves.values(), *setup._unconfirmed.values(), *party._roots._roots.values()]
     keys += shares_of(party)
-    if party._sealing_key is not None and party._sealing_key.suite == SUITE_X25519:
-        keys.append(party._sealing_key._private_key.private_bytes_raw())
+    if setup._sealing_key is not None and setup._sealing_key.suite == SUITE_X25519:
+        keys.append(setup._sealing_key._private_key.private_bytes_raw())
     keys.append(party._identity.private_key.private_bytes_raw())
     return keys
 
@@ -64,13 +70,23 @@ def test_a_party_and_its_parts_show_no_key(state: PartyState) -> None:
     walk = Walk(suite=SUITE_X25519).to(state)
     party = walk.run.parties[walk.me]
     secrets = secrets_of(party)
-    parts = (party, party._roots, party._sealing_key, party._identity, walk.run.coordinator)
+    parts = (
+        party,
+        party._setup,
+        party._setup._sealing_key,
+        party._roots,
+        party._open,
+        party._identity,
+        walk.run.coordinator,
+    )
     for part in parts:
         assert_hidden(shown(part), secrets)
 
 
 @pytest.mark.parametrize(
-    "state", [PartyState.SENT, PartyState.OPENING, PartyState.REVEALED], ids=lambda s: s.value
+    "state",
+    [PartyState.SENT, PartyState.JUDGED, PartyState.CERTIFIED, PartyState.REVEALED],
+    ids=lambda s: s.value,
 )
 def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
     walk = Walk(form=MaskedSum).to(state)
@@ -78,8 +94,20 @@ def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
     secrets = secrets_of(party)
     assert bool(shares_of(party)) == (state is not PartyState.REVEALED)
     coordinator = walk.run.coordinator
-    held = party._holder._own if party._holder is not None else None
-    for part in (party, party._holder, held, party._roots, coordinator, coordinator._opening):
+    holder, tally = holder_of(party), coordinator._tally
+    assert tally is not None
+    parts = (
+        party,
+        party._open,
+        holder,
+        holder._own if holder is not None else None,
+        party._roots,
+        coordinator,
+        tally,
+        tally.shares,
+        tally.ballots,
+    )
+    for part in parts:
         assert_hidden(shown(part), secrets)
 
 
@@ -89,9 +117,8 @@ def test_what_carries_y_does_not_show_it() -> None:
     (frame,) = party.contribute(MARKED)
     signed = wire.decode(frame)
     body = wire.expect(signed, MaskedVector).body
-    plan = party._plan
-    assert plan is not None
-    for value in (signed, signed.message, Received((frame,)), party.receive(plan.frame, now=0)):
+    again = party.receive(walk.run.coordinator.plan_frame, now=0)
+    for value in (signed, signed.message, Received((frame,)), again):
         assert_hidden(shown(value), [body, body[:16]])
     assert shown(signed.message).startswith(f"MaskedVector({4 * WORDS} bytes)")
 

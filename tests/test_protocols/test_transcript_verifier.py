@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import transcript_verifier
+from protocols import transcript_verifier, wire
 from protocols.identity import SigningIdentity
+from protocols.masked import MaskedSum
+from protocols.messages import Verdict
 from protocols.rounds import CoordinatorRound
 from protocols.signed_transcript import HeadsRecord, transcript_lines
-from protocols.transcript import Transcript
+from protocols.transcript import EntrySignature, Transcript
 from protocols.transcript_verifier import EXIT_BROKEN, EXIT_GOOD, main, verify_transcript
 from tests.support.rounds import MemoryRun
 
@@ -67,6 +69,16 @@ def test_a_whole_transcript_is_good() -> None:
     assert verdict.head == coordinator.transcript.head.hex()
     assert verdict.coordinator == RUN.coordinator_identity.fingerprint.hex()
     assert verdict.parties == tuple(seat.hex() for seat in coordinator.seats)
+
+
+@pytest.mark.parametrize(("parties", "needed"), [(3, 3), (4, 3), (5, 3), (6, 4), (30, 16)])
+def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
+    parties: int, needed: int
+) -> None:
+    """Another good transcript needs no more heads than that, all of them of liars."""
+    verdict = verify_transcript(text_of(written(closed_run(0, parties).coordinator)))
+    assert len(verdict.heads_compared) == parties
+    assert verdict.liars_needed == needed
 
 
 @pytest.mark.parametrize("batches", [0, 1, 5])
@@ -215,10 +227,15 @@ def test_an_outsiders_own_run_has_other_fingerprints() -> None:
 # The coordinator itself ------------------------------------------------------------------------
 
 
+def heads_of(coordinator: CoordinatorRound) -> tuple[HeadsRecord, ...]:
+    assert coordinator._run is not None
+    return coordinator._run.heads
+
+
 def rewritten(change: Callable[[Transcript, list[HeadsRecord]], Transcript]) -> Lines:
     """What the coordinator, with its key, can write of another history."""
     coordinator = RUN.coordinator
-    heads = list(coordinator._heads)
+    heads = list(heads_of(coordinator))
     chain = change(coordinator.transcript, heads)
     fresh = Transcript()
     for entry in chain.entries:
@@ -284,7 +301,7 @@ def test_parties_stand_once_each_in_their_order(order: tuple[int, ...]) -> None:
     keys = [coordinator._parties[seat] for seat in coordinator.seats]
     rows = transcript_lines(
         coordinator.transcript,
-        coordinator._heads,
+        heads_of(coordinator),
         parties=[keys[place] for place in order],
         coordinator=RUN.coordinator_identity,
     )
@@ -322,6 +339,212 @@ def test_a_run_that_not_all_parties_closed_is_told_from_one_that_they_did() -> N
     verdict = verify_transcript(text_of(written(run.coordinator)))
     assert verdict.line == 7
     assert (verdict.must, verdict.got) == ("3 parties must have signed the last head", "2")
+
+
+# Verdicts --------------------------------------------------------------------------------------
+
+
+def masked_run() -> MemoryRun:
+    """A batch of all, one without a party, one that is closed, one that is void."""
+    run = MemoryRun(5, form=MaskedSum)
+    run.set_up()
+    for number, absent in enumerate(([], [2])):
+        run.sum([np.arange(3)] * 5, batch=number, absent=absent)
+        run.settle(result=b"labels")
+    for number in (2, 3):
+        run.open_plan(3, batch=number)
+        if number == 2:
+            run.close_plan()
+        run.settle(released=False)
+    run.close()
+    return run
+
+
+MASKED = masked_run()
+MASKED_LINES = written(MASKED.coordinator)
+VERDICTS = [
+    place for place, line in enumerate(MASKED_LINES) if json.loads(line)["kind"] == "verdict"
+]
+OF_ALL, OF_FOUR, CLOSED = VERDICTS
+SEATS = [seat.hex() for seat in MASKED.coordinator.seats]
+Row = dict[str, Any]
+
+
+def test_a_transcript_with_verdicts_is_good() -> None:
+    verdict = verify_transcript(text_of(MASKED_LINES))
+    assert verdict.is_good
+    assert verdict.entries == 2 + 3 * 3 + 2
+    rows = [json.loads(MASKED_LINES[place]) for place in VERDICTS]
+    assert [row["survivors"] for row in rows] == [SEATS, [*SEATS[:2], *SEATS[3:]], []]
+    assert [len(row["signatures"]) for row in rows] == [4, 4, 4]
+
+
+def with_row(place: int, row: Row) -> Lines:
+    changed = json.dumps(row, sort_keys=True)
+    return [*MASKED_LINES[:place], changed, *MASKED_LINES[place + 1 :]]
+
+
+def signed_by(seat: int, digest: str) -> Row:
+    """What a party would sign of a digest, as a line has it."""
+    identity = MASKED.identities[MASKED.coordinator.seats[seat]]
+    signature = identity.sign(purpose=Verdict.PURPOSE, digest=bytes.fromhex(digest))
+    return {"sender": SEATS[seat], "digest": digest, "signature": signature.hex()}
+
+
+@pytest.mark.parametrize("place", VERDICTS, ids=["all", "four", "closed"])
+def test_a_verdict_with_too_few_signers_is_named(place: int) -> None:
+    row = json.loads(MASKED_LINES[place])
+    for kept in range(4):
+        verdict = verify_transcript(
+            text_of(with_row(place, {**row, "signatures": row["signatures"][:kept]}))
+        )
+        assert (verdict.line, verdict.kind) == (place + 1, "verdict")
+        assert (verdict.must, verdict.got) == ("4 parties must have given the verdict", str(kept))
+
+
+def test_a_verdict_with_more_signers_than_it_needs_is_good() -> None:
+    row = json.loads(MASKED_LINES[OF_ALL])
+    listed = [signed_by(seat, row["digest"]) for seat in range(5)]
+    assert first_bad_line(with_row(OF_ALL, {**row, "signatures": listed})) is None
+
+
+def test_one_signer_does_not_count_twice_and_a_stranger_not_at_all() -> None:
+    row = json.loads(MASKED_LINES[OF_ALL])
+    one, two, three, four = row["signatures"]
+    stranger = {**one, "sender": "ab" * 32}
+    lists = (
+        [one, two, three, three],
+        [one, two, three, stranger],
+        [one, two, three, four, four],
+        [one, two, three, four, stranger],
+        [four, three, two, one],
+    )
+    for listed in lists:
+        assert first_bad_line(with_row(OF_ALL, {**row, "signatures": listed})) == OF_ALL + 1
+
+
+def test_a_signer_outside_the_set_does_not_count() -> None:
+    """A set that opens needs the verdicts of its own members; this one truly signed it."""
+    row = json.loads(MASKED_LINES[OF_FOUR])
+    outsider = signed_by(2, row["digest"])
+    assert outsider["sender"] not in row["survivors"]
+    listed = sorted(
+        [*row["signatures"][:3], outsider], key=lambda item: SEATS.index(item["sender"])
+    )
+    verdict = verify_transcript(text_of(with_row(OF_FOUR, {**row, "signatures": listed})))
+    assert (verdict.line, verdict.got) == (OF_FOUR + 1, "3")
+    # A fifth beside the four is no better: who must not sign has signed.
+    listed = sorted([*row["signatures"], outsider], key=lambda item: SEATS.index(item["sender"]))
+    assert first_bad_line(with_row(OF_FOUR, {**row, "signatures": listed})) == OF_FOUR + 1
+    # Of a closed plan anybody's verdict counts.
+    closed = json.loads(MASKED_LINES[CLOSED])
+    listed = [signed_by(seat, closed["digest"]) for seat in (1, 2, 3, 4)]
+    assert first_bad_line(with_row(CLOSED, {**closed, "signatures": listed})) is None
+
+
+def test_the_verdict_on_another_plan_is_named() -> None:
+    rows = [json.loads(MASKED_LINES[place]) for place in VERDICTS]
+    for place, other in ((OF_ALL, rows[1]), (OF_FOUR, rows[0]), (CLOSED, rows[0])):
+        # The chain is kept: the digest alone cannot be another plan's.
+        row = json.loads(MASKED_LINES[place])
+        swapped = {**row, "survivors": other["survivors"], "signatures": other["signatures"]}
+        assert first_bad_line(with_row(place, swapped)) == place + 1
+    # The coordinator writes a new chain with a verdict that its parties truly gave on another plan.
+    verdict = verify_transcript(text_of(rewritten_verdict(OF_FOUR, of=OF_ALL)))
+    assert (verdict.line, verdict.must) == (OF_FOUR + 1, "a verdict must be on the plan before it")
+
+
+def rewritten_verdict(place: int, *, of: int | None = None, **changed: Any) -> Lines:
+    """What the coordinator, with its key, can write in the place of a verdict."""
+    coordinator, entries = MASKED.coordinator, MASKED.coordinator.transcript.entries
+    numbers = [number for number, entry in enumerate(entries) if entry.kind == "verdict"]
+    chosen = entries[numbers[VERDICTS.index(place if of is None else of)]]
+    chosen = dataclasses.replace(chosen, **changed)
+    fresh = Transcript()
+    for number, entry in enumerate(entries):
+        each = chosen if number == numbers[VERDICTS.index(place)] else entry
+        fresh = fresh.append(each.kind, each.digest, each.signatures, survivors=each.survivors)
+    rows = transcript_lines(
+        fresh,
+        heads_of(coordinator),
+        parties=[coordinator._parties[seat] for seat in coordinator.seats],
+        coordinator=MASKED.coordinator_identity,
+    )
+    return [json.dumps(row, sort_keys=True) for row in rows]
+
+
+def test_a_coordinator_that_rewrites_no_verdict_is_good() -> None:
+    assert rewritten_verdict(OF_ALL) == MASKED_LINES
+
+
+@pytest.mark.parametrize("place", VERDICTS, ids=["all", "four", "closed"])
+@pytest.mark.parametrize(
+    "survivors",
+    [
+        pytest.param(SEATS[:4], id="others"),
+        pytest.param(SEATS[:3], id="fewer"),
+        pytest.param(SEATS[::-1], id="another order"),
+        pytest.param([*SEATS[:4], SEATS[3]], id="one twice"),
+        pytest.param([*SEATS[:4], "ff" * 32], id="a stranger"),
+        pytest.param([], id="none"),
+        pytest.param(SEATS, id="all"),
+    ],
+)
+def test_changed_survivors_are_named(place: int, survivors: list[str]) -> None:
+    row = json.loads(MASKED_LINES[place])
+    if row["survivors"] == survivors:
+        return
+    verdict = verify_transcript(text_of(with_row(place, {**row, "survivors": survivors})))
+    assert (verdict.line, verdict.kind) == (place + 1, "verdict")
+    assert verdict.must in (
+        "survivors must be parties, in order, none twice",
+        "a verdict must be on the plan before it",
+    )
+
+
+@pytest.mark.parametrize("place", VERDICTS, ids=["all", "four", "closed"])
+def test_a_coordinator_cannot_give_a_verdict_for_the_parties(place: int) -> None:
+    """It keeps the chain right and signs every head: the parties' signatures are what it lacks."""
+    coordinator = MASKED.coordinator
+    plan = coordinator.settled[VERDICTS.index(place)].plan_digest
+    survivors = coordinator.seats[1:]
+    forged = Verdict(plan, survivors)
+    digest = wire.digest_of(forged)
+    signature = wire.sign(forged, MASKED.coordinator_identity).signature
+    signatures = tuple(EntrySignature(seat, digest, signature) for seat in survivors)
+    lines = rewritten_verdict(place, digest=digest, survivors=survivors, signatures=signatures)
+    verdict = verify_transcript(text_of(lines))
+    assert (verdict.line, verdict.must) == (
+        place + 1,
+        "the signature of the verdict must be its sender's",
+    )
+
+
+@pytest.mark.parametrize("place", VERDICTS, ids=["all", "four", "closed"])
+def test_a_signature_over_something_else_is_no_verdict(place: int) -> None:
+    row = json.loads(MASKED_LINES[place])
+    for digest in ("ab" * 32, json.loads(MASKED_LINES[place - 1])["digest"]):
+        listed = [*row["signatures"][:3], signed_by(4, digest)]
+        assert first_bad_line(with_row(place, {**row, "signatures": listed})) == place + 1
+    dropped = {name: value for name, value in row.items() if name != "survivors"}
+    assert first_bad_line(with_row(place, dropped)) == place + 1
+
+
+def test_a_verdict_stands_between_its_plan_and_the_settlement_once() -> None:
+    for place in VERDICTS:
+        dropped = MASKED_LINES[:place] + MASKED_LINES[place + 1 :]
+        twice = MASKED_LINES[: place + 1] + MASKED_LINES[place:]
+        assert first_bad_line(dropped) == place + 1
+        assert first_bad_line(twice) == place + 2
+
+
+def test_every_changed_byte_of_a_verdict_is_found() -> None:
+    for place in VERDICTS:
+        line = MASKED_LINES[place]
+        for at in range(0, len(line), 5):
+            changed = line[:at] + chr(ord(line[at]) ^ 1) + line[at + 1 :]
+            lines = [*MASKED_LINES[:place], changed, *MASKED_LINES[place + 1 :]]
+            assert first_bad_line(lines) == place + 1, at
 
 
 # What is not a transcript ----------------------------------------------------------------------
@@ -409,6 +632,8 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([str(file), "--coordinator", stranger]) == EXIT_BROKEN
     assert "line 1 (identities)" in capsys.readouterr().out
     assert main([str(file)]) == EXIT_GOOD
+    liars = "another history of this run needs 3 parties that signed both"
+    assert liars in capsys.readouterr().out.splitlines()
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path / "none")])
     assert end.value.code == 2

@@ -30,14 +30,21 @@ def _make_journal() -> None:
         sa.Column("halted_at", sa.Integer, nullable=False),
     )
     op.create_table(
+        "runs",
+        sa.Column("run_id", _DIGEST, primary_key=True),
+        sa.Column("coordinator", _DIGEST, nullable=False),
+        sa.Column("form", sa.String(64), nullable=False),
+        sa.Column("keys", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
         "plans",
         sa.Column("plan_digest", _DIGEST, primary_key=True),
         sa.Column("run_id", sa.LargeBinary),
         sa.Column("epoch", sa.Integer),
-        sa.Column("survivors", sa.LargeBinary),
+        sa.Column("verdict", _DIGEST),
         sa.Column("is_answered", sa.Boolean, nullable=False),
-        sa.Column("is_given_up", sa.Boolean, nullable=False),
-        sa.Column("is_claiming", sa.Boolean, nullable=False),
+        sa.Column("is_abandoned", sa.Boolean, nullable=False),
+        sa.Column("claim", sa.LargeBinary),
     )
     op.create_index("ix_plans_run_id_epoch", "plans", ["run_id", "epoch"])
     op.create_table(
@@ -51,20 +58,9 @@ def _make_journal() -> None:
     op.create_table(
         "claims",
         sa.Column("query", _DIGEST, primary_key=True),
-        sa.Column("plan_digest", _DIGEST, sa.ForeignKey("plans.plan_digest"), nullable=False),
+        sa.Column("plan_digest", _DIGEST, sa.ForeignKey("plans.plan_digest"), primary_key=True),
     )
     op.create_index("ix_claims_plan_digest", "claims", ["plan_digest"])
-    op.create_table(
-        "retries",
-        sa.Column("plan_digest", _DIGEST, sa.ForeignKey("plans.plan_digest"), primary_key=True),
-        sa.Column("needed", sa.LargeBinary, nullable=False),
-        sa.Column("allowed", sa.LargeBinary, nullable=False),
-    )
-    op.create_table(
-        "freed",
-        sa.Column("query", _DIGEST, primary_key=True),
-        sa.Column("plan_digest", _DIGEST, sa.ForeignKey("retries.plan_digest"), primary_key=True),
-    )
     op.create_table(
         "sketches",
         sa.Column("number", sa.Integer, primary_key=True),

@@ -1,0 +1,577 @@
+"""One batch: a plan, the y's that answer it, and the settlement that ends it; both ends.
+
+At a party a `PartyPlan` lives from the plan's arrival to its settlement. At the coordinator a
+`Tally` adds each y to a running total and keeps no y. The total looks uniform until the last y is
+in. Where the form survives drop-outs, it does so until enough parties have shown their shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.errors import (
+    ConflictingMessageError,
+    FalseCertificateError,
+    FalseRefusalError,
+    HistoryError,
+    InvalidVectorError,
+    MalformedMessageError,
+    UnexpectedMessageError,
+    WrongLengthError,
+    WrongStateError,
+)
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    DIGEST_BYTES,
+    Certificate,
+    MaskedVector,
+    Plan,
+    Refusal,
+    Settlement,
+    ShareBundle,
+    Verdict,
+)
+from protocols.pair_keys import MAX_SKIPPED_EPOCHS, PairRoots
+from protocols.ring import Words
+from protocols.rounds.blame import BlameCase, RowWitness
+from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
+from protocols.rounds.contribution import Contribution, entry_of
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.opening import Ballots, ShareCollector, ShareHolder, require_certificate
+from protocols.rounds.setup import COORDINATOR, Seating, require_fresh, verify_relayed
+from protocols.secure_sum import SecureSum, SignedKey
+from protocols.transcript import Transcript
+from protocols.wire import Signed
+
+_SELF_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPlan:
+    """A plan that came to its end.
+
+    Attributes:
+        plan: The plan.
+        plan_digest: Its digest.
+        settlement: How it ended.
+        frame: The settlement as it is sent.
+    """
+
+    plan: Plan
+    plan_digest: bytes
+    settlement: Settlement = field(repr=False)
+    frame: bytes = field(repr=False)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its result was released."""
+        return self.settlement.state == "released"
+
+
+# A party's plan -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class PartyPlan:
+    """One plan at a party, from its arrival to its settlement.
+
+    Attributes:
+        digest: Its digest.
+        plan: The plan; None if it never arrived.
+        is_refused: Whether this party signed that it will never send for it.
+        bound: What its journal allows to be opened for it (rule R3).
+        sent: Digests of all that this party signed for it; None before its y.
+        holder: This party's shares, until they are shown.
+        witness: Stream sums for the case that a row is wrong.
+        verdict: This party's one verdict, once it is signed.
+        is_certified: Whether a certificate for that verdict came.
+    """
+
+    digest: bytes
+    plan: Plan | None = None
+    is_refused: bool = False
+    bound: SetBound = ANY_SET
+    sent: Contribution | None = None
+    holder: ShareHolder | None = field(default=None, repr=False)
+    witness: RowWitness | None = field(default=None, repr=False)
+    verdict: Verdict | None = None
+    is_certified: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether this party answered it: then it is in its transcript."""
+        return self.is_refused or self.sent is not None
+
+    @property
+    def known(self) -> Plan:
+        """The plan, which arrived."""
+        assert self.plan is not None
+        return self.plan
+
+    @property
+    def entries(self) -> tuple[bytes, ...]:
+        """Entries that a settlement may list for this party: with its shares, or without."""
+        if self.sent is None:
+            return (b"",)
+        return self.sent.digest, self.sent.without_reveal.digest
+
+
+def require_plan(
+    plan: Plan,
+    *,
+    seating: Seating,
+    transcript: Transcript,
+    epoch: int,
+    next_phase: tuple[int, int, int] | None,
+    now: float,
+) -> None:
+    """Check that a plan continues what this party remembers.
+
+    Args:
+        plan: The plan.
+        seating: The run.
+        transcript: The run's chain as this party saw it.
+        epoch: Highest epoch that this party moved to.
+        next_phase: Batch, attempt and phase that may follow a released phase; None if none may.
+        now: Unix time, in seconds.
+
+    Raises:
+        UnexpectedMessageError: it has expired, outlives its run, or is of a wrong phase or epoch.
+        HistoryError: it continues another history.
+    """
+    require_fresh(plan.expires_at, now=now)
+    if plan.expires_at > seating.record.expires_at:
+        raise UnexpectedMessageError(
+            "a plan must expire with its run at the latest", "later", peer=COORDINATOR
+        )
+    if plan.previous_head != transcript.head:
+        raise HistoryError(
+            "a plan must continue the history that this party remembers",
+            "another head",
+            peer=COORDINATOR,
+        )
+    if plan.phase != 0 and (plan.batch, plan.attempt, plan.phase) != next_phase:
+        raise UnexpectedMessageError(
+            "a later phase must follow the released one before it, once",
+            plan.phase,
+            peer=COORDINATOR,
+        )
+    if not epoch < plan.epoch <= epoch + MAX_SKIPPED_EPOCHS:
+        raise UnexpectedMessageError(
+            f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {epoch}",
+            plan.epoch,
+            peer=COORDINATOR,
+        )
+
+
+def hide_vector(
+    open_plan: PartyPlan,
+    vector: NDArray[np.int64],
+    *,
+    seating: Seating,
+    identity: SigningIdentity,
+    roots: PairRoots,
+    journal: RoundJournal,
+    random_bytes: Callable[[int], bytes],
+) -> tuple[bytes, ...]:
+    """Turn a party's vector into y and the shares in front of it; store both before they leave.
+
+    Journals the plan, moves the roots forward, computes y once and stores it, in this order.
+
+    Args:
+        open_plan: The plan; gets what was sent, the shares and the stream sums.
+        vector: x, signed integers; shape (plan.words,). Secret.
+        seating: The run.
+        identity: Of this party.
+        roots: Its roots, before the plan's epoch or at it.
+        journal: Its journal.
+        random_bytes: Cryptographic random numbers.
+
+    Returns:
+        The frames to send.
+
+    Raises:
+        InvalidVectorError: not the plan's length, or out of range.
+        KeyReuseError: the plan was begun before.
+    """
+    plan, form = open_plan.known, seating.form
+    if vector.shape != (plan.words,):
+        raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
+    size = plan.words * form.ring.word_type.itemsize
+    answer = wire.VectorFrame(plan_digest=open_plan.digest, sender=seating.me, size=size)
+    form.ring.encode(vector, out=form.ring.words_in(answer.body))  # or refused, before any key
+    journal.begin(run_id=seating.run_id, epoch=plan.epoch, plan_digest=open_plan.digest)
+    if plan.epoch > roots.epoch:
+        roots.advance(plan.epoch)
+    by_peer = roots.keys_for(open_plan.digest)
+    keys = {
+        seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
+    }
+    self_key = random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
+    words = form.ring.words_in(answer.body)
+    form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
+    del words  # what is signed must not change any more
+    frame, digest = answer.sign(identity)
+    frames: tuple[bytes, ...] = (frame,)
+    dealing_digest = b""
+    if form.survives_dropouts:
+        holder = ShareHolder(
+            identity, seats=seating.identities, plan_digest=open_plan.digest, roots=roots
+        )
+        dealt = holder.deal(
+            keys, self_key=self_key, threshold=seating.threshold, random_bytes=random_bytes
+        )
+        open_plan.holder, dealing_digest = holder, holder.dealing_digest
+        frames = (dealt, frame)
+    journal.keep(open_plan.digest, frames, expires_at=plan.expires_at)
+    open_plan.sent = Contribution(digest, dealing_digest)
+    open_plan.witness = RowWitness(
+        form,
+        plan_digest=open_plan.digest,
+        words=plan.words,
+        seat=seating.seat,
+        pair_keys=keys,
+        self_key=self_key,
+    )
+    return frames
+
+
+# Settlements --------------------------------------------------------------------------------------
+
+
+def certificate_of(
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    form: type[SecureSum],
+    known: Verdict | None = None,
+) -> Verdict | None:
+    """Check the certificate of a settlement; return the verdict that it proves, None without one.
+
+    Args:
+        settlement: The settlement.
+        identities: All parties of the run in seat order, by fingerprint.
+        form: Secure sum of the run.
+        known: A verdict whose certificate was checked before: its signatures are not checked again.
+
+    Raises:
+        FalseCertificateError: it proves nothing, is of another plan, or this form has none; or a
+            release of this form lacks it, or lists other parties than it.
+    """
+    released = settlement.state == "released"
+    if not settlement.certificate:
+        if released and form.survives_dropouts:
+            raise FalseCertificateError("a release must have its certificate", "none")
+        return None
+    if not form.survives_dropouts:
+        raise FalseCertificateError("this form must have no certificate", "one")
+    certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
+    if certificate.plan_digest != settlement.plan_digest:
+        raise FalseCertificateError("a certificate must be of the settled plan", "another's")
+    threshold = form.threshold(len(identities))
+    verdict = certificate.verdict
+    if verdict != known:
+        require_certificate(certificate, identities=identities, threshold=threshold)
+    if released and verdict.survivors != listed_in(settlement, tuple(identities)):
+        raise FalseCertificateError("a release must list the certified set", "another")
+    return verdict
+
+
+def refusers_of(
+    settlement: Settlement, *, identities: Mapping[bytes, PublicIdentity]
+) -> tuple[bytes, ...]:
+    """Check every refusal of a settlement; return the parties that refused, in seat order.
+
+    With false refusals a coordinator could have an opened batch asked again.
+
+    Raises:
+        FalseRefusalError: the plan was released, a refusal is of another plan or out of order, or a
+            party refused whose vector is listed.
+        BadSignatureError: its sender did not sign it; names the coordinator, which relayed it.
+    """
+    if settlement.refusals and settlement.state != "void":
+        raise FalseRefusalError("a released plan must have no refusals", "one", peer=COORDINATOR)
+    waiting, refusers = list(identities), []
+    listed = listed_in(settlement, tuple(identities))
+    for frame in settlement.refusals:
+        signed = wire.decode(frame)
+        refusal = wire.expect(signed, Refusal)
+        if refusal.subject != settlement.plan_digest or refusal.sender not in waiting:
+            raise FalseRefusalError(
+                "refusals must be of this plan, in the order of seats", "another", peer=COORDINATOR
+            )
+        del waiting[: waiting.index(refusal.sender) + 1]
+        verify_relayed(signed, identities[refusal.sender])
+        if refusal.sender in listed:
+            raise FalseRefusalError(
+                "a party that refused must have sent nothing", "a vector", peer=COORDINATOR
+            )
+        refusers.append(refusal.sender)
+    return tuple(refusers)
+
+
+def proven_claim(
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    form: type[SecureSum],
+    known: Verdict | None = None,
+) -> PlanClaim | None:
+    """Check a settlement's evidence; return what it proves about the plan (rule R3).
+
+    Args:
+        settlement: The settlement, whose signature was verified.
+        identities: All parties of the run in seat order, by fingerprint.
+        form: Secure sum of the run.
+        known: A verdict whose certificate was checked before.
+
+    Returns:
+        None where it proves nothing.
+
+    Raises:
+        RemoteProtocolError: a refusal or the certificate is false.
+    """
+    verdict = certificate_of(settlement, identities=identities, form=form, known=known)
+    refusers = refusers_of(settlement, identities=identities)
+    if verdict is not None:
+        return PlanClaim.certified(verdict.survivors)
+    if refusers and not form.survives_dropouts:
+        return PlanClaim.abandoned_by(refusers, seats=tuple(identities))
+    return None
+
+
+def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the parties whose vectors a settlement lists, in seat order.
+
+    Raises:
+        MalformedMessageError: not one digest or none for each seat, or no such state.
+    """
+    if settlement.state not in ("released", "void"):
+        raise MalformedMessageError("a plan is released or void", "another state")
+    if len(settlement.contributions) != len(seats):
+        raise MalformedMessageError("every seat must be listed", "others")
+    if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.contributions):
+        raise MalformedMessageError("a seat must have a digest or none", "another length")
+    listed = zip(seats, settlement.contributions, strict=True)
+    return tuple(seat for seat, digest in listed if digest)
+
+
+def require_settlement(
+    settlement: Settlement, open_plan: PartyPlan | None, *, seating: Seating, least: int
+) -> None:
+    """Compare a settlement with what this party sent, refused and agreed to.
+
+    Args:
+        settlement: The settlement.
+        open_plan: The plan as this party knows it; None if it knows none.
+        seating: The run.
+        least: Fewest parties whose sum this party helps to open.
+
+    Raises:
+        RemoteProtocolError: it contradicts what this party knows.
+    """
+    listed = listed_in(settlement, seating.fingerprints)
+    plan = PartyPlan(settlement.plan_digest) if open_plan is None else open_plan
+    if settlement.plan_digest != plan.digest:
+        raise UnexpectedMessageError(
+            "a settlement must be of the open plan", "another", peer=COORDINATOR
+        )
+    if plan.plan is not None and settlement.words != plan.plan.words:
+        raise HistoryError("a settlement must be of the plan's length", "another", peer=COORDINATOR)
+    released = settlement.state == "released"
+    entry = settlement.contributions[seating.seat]
+    may_be_left_out = seating.form.survives_dropouts or not released
+    if entry not in plan.entries and (entry or not may_be_left_out):
+        raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
+    if released and len(listed) < least:
+        raise HistoryError("a release must have enough parties' vectors", "a missing one")
+    agreed = plan.verdict.survivors if plan.verdict is not None else ()
+    if released and agreed and listed != agreed:
+        raise HistoryError(
+            "a release must be of the set that we agreed to", "another", peer=COORDINATOR
+        )
+    is_ours = any(
+        wire.expect(wire.decode(frame), Refusal).sender == seating.me
+        for frame in settlement.refusals
+    )
+    if is_ours and not plan.is_refused:
+        raise FalseRefusalError("we must have refused", "a refusal in our name", peer=COORDINATOR)
+
+
+# The coordinator's tally --------------------------------------------------------------------------
+
+
+class Tally:
+    """The coordinator's sum of one open plan; in memory only: after a restart the y's come again.
+
+    Args:
+        form: Secure sum of the run.
+        identities: All parties of the run in seat order, by fingerprint.
+        plan: The plan.
+        plan_digest: Its digest.
+        row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
+
+    Attributes:
+        shares: The parties' shares; None where the form has none.
+        ballots: The parties' verdicts.
+        case: Row sums that trace who spoiled a row; None if rows are not traced.
+    """
+
+    def __init__(
+        self,
+        form: SecureSum,
+        *,
+        identities: Mapping[bytes, PublicIdentity],
+        plan: Plan,
+        plan_digest: bytes,
+        row_words: int = 0,
+    ) -> None:
+        self._form = form
+        self._identities = identities
+        self._seats = tuple(identities)
+        self._plan_digest = plan_digest
+        self._size = plan.words * form.ring.word_type.itemsize
+        self._total: Words | None = form.empty_total(plan.words)
+        self._vectors: dict[bytes, bytes] = {}
+        self._declined: dict[bytes, bytes] = {}
+        self.shares: ShareCollector | None = None
+        if form.survives_dropouts:
+            self.shares = ShareCollector(form, seats=self._seats, plan_digest=plan_digest)
+        threshold = form.threshold(len(identities))
+        self.ballots = Ballots(plan_digest, identities=identities, threshold=threshold)
+        self.case: BlameCase | None = None
+        if row_words:
+            self.case = BlameCase(
+                form,
+                seats=self._seats,
+                plan_digest=plan_digest,
+                words=plan.words,
+                row_words=row_words,
+            )
+
+    @property
+    def y_bytes(self) -> int:
+        """Length of a y, in bytes."""
+        return self._size
+
+    @property
+    def senders(self) -> tuple[bytes, ...]:
+        """Parties whose y's are in the total, in seat order."""
+        return tuple(seat for seat in self._seats if seat in self._vectors)
+
+    @property
+    def declined(self) -> tuple[bytes, ...]:
+        """Parties that signed that they will never send, in seat order."""
+        return tuple(seat for seat in self._seats if seat in self._declined)
+
+    @property
+    def refusals(self) -> tuple[bytes, ...]:
+        """Frames of these refusals, in seat order."""
+        return tuple(self._declined[seat] for seat in self.declined)
+
+    def note_refusal(self, refusal: Refusal, frame: bytes) -> None:
+        """Keep a party's promise: it is shown to all if the plan is void."""
+        self._declined[refusal.sender] = frame
+
+    def take_shares(
+        self, bundle: ShareBundle, *, sender: bytes, before: Contribution | None
+    ) -> None:
+        """Keep a party's shares; see `ShareCollector.take_dealing`.
+
+        Args:
+            bundle: The shares.
+            sender: Fingerprint of the party.
+            before: What it signed before a restart, if others heard of it.
+        """
+        if self.shares is None:
+            raise UnexpectedMessageError("this form must have no shares", "some")
+        self.shares.take_dealing(
+            bundle,
+            sender=sender,
+            identity=self._identities[sender],
+            known_digest=b"" if before is None else before.dealing,
+        )
+
+    def add(self, signed: Signed, *, before: Contribution | None) -> None:
+        """Add a party's y to the total.
+
+        Args:
+            signed: The `MaskedVector`, verified.
+            before: What the party signed before a restart, if others heard of it.
+
+        Raises:
+            UnexpectedMessageError: of another plan, or without shares where the form has them.
+            ConflictingMessageError: the party refused, or sent another y before.
+            WrongLengthError: not the plan's length.
+        """
+        vector = wire.expect(signed, MaskedVector)
+        if vector.plan_digest != self._plan_digest:
+            raise UnexpectedMessageError("a vector must be for the open plan", "another")
+        if vector.sender in self._declined:
+            raise ConflictingMessageError("who refused a plan must send no vector", "one")
+        if before is not None and before.vector != signed.digest:
+            raise ConflictingMessageError(
+                "a y must be the one that was added before", "another", peer=vector.sender.hex()
+            )
+        if self.shares is not None and not self.shares.has_dealt(vector.sender):
+            raise UnexpectedMessageError("shares must come before a vector", "none")
+        if len(vector.body) != self._size:
+            raise WrongLengthError(f"y must have {self._size} bytes", len(vector.body))
+        assert self._total is not None
+        words = self._form.ring.from_bytes(vector.body)
+        self._form.merge(self._total, words)
+        if self.case is not None:
+            self.case.add(vector.sender, words)
+        self._vectors[vector.sender] = signed.digest
+
+    @property
+    def contributions(self) -> dict[bytes, Contribution]:
+        """Digests of what each party in the total has signed so far, by fingerprint."""
+        if self.shares is None:
+            return {seat: Contribution(digest) for seat, digest in self._vectors.items()}
+        return {
+            seat: self.shares.contribution_of(seat, vector_digest=digest)
+            for seat, digest in self._vectors.items()
+        }
+
+    @property
+    def can_open(self) -> bool:
+        """Whether every y is in, or the survivors are fixed; False once the sum was opened."""
+        is_whole = len(self._vectors) == len(self._seats)
+        if self.shares is not None:
+            is_whole = self.shares.is_fixed
+        return is_whole and self._total is not None
+
+    def streams(self) -> list[SignedKey]:
+        """Join the keys of all streams that are still in the total; see `ShareCollector`."""
+        return [] if self.shares is None else self.shares.streams()
+
+    def open(self, streams: list[SignedKey]) -> NDArray[np.int64]:
+        """Open the sum and forget the total. Secret.
+
+        Raises:
+            WrongStateError: some y or share is missing, or the sum was opened before.
+        """
+        if not self.can_open or self._total is None:
+            raise WrongStateError("every y must be in, and the sum opened once", "not so")
+        if self.case is not None and streams:
+            alive = [self._seats.index(seat) for seat in self.senders]
+            left = self._form.leftovers(alive, parties=len(self._seats))
+            opened = zip(left, streams, strict=True)
+            self.case.note_opened((dealer, seat, key) for (dealer, seat, _), (_, key) in opened)
+        total, self._total = self._total, None
+        values = self._form.unshard(total, streams=streams)
+        total.fill(0)  # it holds the sum now
+        return values
+
+    def entries(self, added: Mapping[bytes, Contribution]) -> tuple[bytes, ...]:
+        """Return each seat's entry in a settlement."""
+        return tuple(entry_of(added.get(seat)) for seat in self._seats)
+
+    def __repr__(self) -> str:
+        return f"Tally(senders={len(self._vectors)})"

@@ -1,0 +1,152 @@
+"""Which sets of parties may be opened for a query that was asked before (rule R3).
+
+The difference of two opened sums over one query is exactly what their parties do not share. So any
+two sums that can be opened over one query, or over queries that lie close to each other, must hold
+the same honest parties, over all runs, forms and federations. A party cannot tell who is honest. It
+keeps, of every plan that it sent its y for, what it knows about the sets that may open
+(`PlanClaim`), and serves the query again only within all of them (`bound_on`).
+
+*Additive, seats S.* The sum opens only if every seat sends. If the parties A signed that they never
+will, either one of them is honest and the sum stays closed for ever, or all of them lie. Whatever
+set S' with S - A <= S' <= S opens later then holds the same honest parties.
+
+The teachers of a party for one task must be the same for a query and its neighbors: the difference
+of two sums over the same parties would show how the votes of new ones differ. For another task all
+parties have other teachers.
+
+The second phase of a batch has noise and a charge of its own. It keeps the bound of the first, and
+may open another set where a party is lost between the two.
+
+*Masked.* A certificate for U says that U opens and no other set; one for "closed" says that none
+does. Without a certificate nobody knows, and the query stays closed for ever.
+
+Only t of n parties sign a set U, so an honest party's vector may be opened in a set that it did not
+agree to. Hence the second check of `leaves_room`, at the plan, before any y is sent. Let H be the
+honest parties of S (or of an earlier U), all of whom are bound. A set that does not hold exactly H
+is signed by none of them, and needs t - c honest signers besides: then H has at most n - t members,
+the parties in the bound are at most n - t + c <= t - 1, and no party of H has served the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from protocols.errors import KeyReuseError
+
+
+@dataclass(frozen=True, slots=True)
+class SetBound:
+    """A bound on the set of parties that a plan may open.
+
+    Attributes:
+        needed: Fingerprints of parties that must be in it.
+        allowed: Fingerprints of parties that may be in it; None for any.
+    """
+
+    needed: frozenset[bytes] = frozenset()
+    allowed: frozenset[bytes] | None = None
+
+    @classmethod
+    def exactly(cls, parties: Collection[bytes]) -> Self:
+        """Bound the set to these parties and no others."""
+        return cls(frozenset(parties), frozenset(parties))
+
+    def allows(self, parties: Collection[bytes]) -> bool:
+        """Tell whether this set of parties may be opened."""
+        chosen = frozenset(parties)
+        return self.needed <= chosen and (self.allowed is None or chosen <= self.allowed)
+
+    def leaves_room(self, seats: Collection[bytes], *, threshold: int) -> bool:
+        """Tell whether a plan among `seats` may be served: some set within the bound can open.
+
+        Args:
+            seats: Fingerprints of all parties of the run.
+            threshold: Fewest parties whose sum opens; all of them in the additive form.
+        """
+        present = frozenset(seats)
+        possible = present if self.allowed is None else present & self.allowed
+        return self.needed <= possible and len(possible) >= threshold
+
+    def __and__(self, other: SetBound) -> SetBound:
+        """Bind by both."""
+        allowed = [each.allowed for each in (self, other) if each.allowed is not None]
+        return SetBound(
+            self.needed | other.needed, frozenset.intersection(*allowed) if allowed else None
+        )
+
+
+ANY_SET = SetBound()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanClaim:
+    """What a party knows about a plan that it sent its y for, or is about to.
+
+    Attributes:
+        openable: Bound on the sets that can open for it: any of them holds the honest parties of
+            every set within the bound. None where nobody knows.
+        is_free: Whether the same queries may be asked again within `openable`.
+        task: Digest of the task that it served.
+        teachers: Digest of the teachers that voted; empty in a simulation. Other teachers of one
+            party for one task would show, in the difference of two sums, how their votes differ.
+    """
+
+    openable: SetBound | None
+    is_free: bool = False
+    task: bytes = b""
+    teachers: bytes = b""
+
+    @classmethod
+    def sent(
+        cls,
+        seats: Collection[bytes],
+        *,
+        survives_dropouts: bool,
+        task: bytes = b"",
+        teachers: bytes = b"",
+    ) -> Self:
+        """Return what is known when a y is sent: all seats may open, or nobody knows which."""
+        openable = None if survives_dropouts else SetBound.exactly(seats)
+        return cls(openable, task=task, teachers=teachers)
+
+    def learning(self, proven: PlanClaim) -> PlanClaim:
+        """Return this claim with what a settlement proved about its plan."""
+        return replace(proven, task=self.task, teachers=self.teachers)
+
+    @classmethod
+    def abandoned_by(cls, refusers: Collection[bytes], *, seats: Collection[bytes]) -> Self:
+        """Return what is known of an additive plan that some seats signed never to send for."""
+        return cls(SetBound(frozenset(seats) - frozenset(refusers), frozenset(seats)), is_free=True)
+
+    @classmethod
+    def certified(cls, survivors: Collection[bytes]) -> Self:
+        """Return what a certificate says: this set opens, or with none of them nothing ever."""
+        if survivors:
+            return cls(SetBound.exactly(survivors))
+        return cls(ANY_SET, is_free=True)
+
+
+def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
+    """Return the bound on the set that a new plan may open.
+
+    Args:
+        same: Claims of all earlier plans that asked one of its queries.
+        near: Claims of all earlier plans that asked a query close to one of its own.
+
+    Raises:
+        KeyReuseError: one of them was answered, or may be open to sets that nobody knows.
+    """
+    bound = ANY_SET
+    for claim in same:
+        if not claim.is_free or claim.openable is None:
+            raise KeyReuseError("no query may be answered twice", "one that was, or may have been")
+        bound &= claim.openable
+    for claim in near:
+        if claim.openable is None:
+            raise KeyReuseError(
+                "a query close to an earlier one must wait until that is settled", "an open one"
+            )
+        bound &= claim.openable
+    return bound

@@ -1,0 +1,557 @@
+"""The setup of a run: who takes part, under which keys. Four exchanges, both ends.
+
+The coordinator offers a run, each party states its keys, and the record of all statements fixes the
+run: its digest is the run's id. Then each pair of parties makes a root from randomness of both,
+sealed under that id, and both confirm it before any batch.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from protocols import wire
+from protocols.envelope import SealingKey, require_key_of, seal
+from protocols.errors import (
+    BadSignatureError,
+    BrokenEnvelopeError,
+    HistoryError,
+    KeyConfirmationError,
+    MalformedMessageError,
+    RemoteProtocolError,
+    SuiteError,
+    UnexpectedMessageError,
+    UnknownPeerError,
+    WrongStateError,
+)
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    Confirmations,
+    Envelope,
+    EnvelopeBundle,
+    KeyStatement,
+    RunOffer,
+    RunRecord,
+    SetupClosing,
+)
+from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
+from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.secure_sum import SecureSum
+from protocols.transcript import EntrySignature
+from protocols.wire import Signed
+
+ROLE_PARTY = "party"
+COORDINATOR = "coordinator"
+"""How errors name the coordinator."""
+
+_HALF_BYTES = 32
+
+
+def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
+    """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
+    return wire.digest_of_values("setup", list(confirmation_digests))
+
+
+def verify_relayed(signed: Signed, sender: PublicIdentity) -> None:
+    """Verify a peer's message. The coordinator checks what it relays, so a bad one is its fault.
+
+    Raises:
+        BadSignatureError: names the coordinator.
+    """
+    try:
+        signed.verify(sender)
+    except BadSignatureError as error:
+        raise error.from_peer(COORDINATOR) from error
+
+
+def require_fresh(expires_at: int, *, now: float) -> None:
+    """Refuse a message that has expired.
+
+    Raises:
+        UnexpectedMessageError: it has.
+    """
+    if now >= expires_at:
+        raise UnexpectedMessageError("a message must not have expired", "one that has")
+
+
+@dataclass(frozen=True)
+class Seating:
+    """A run as its record fixes it, from one party's place.
+
+    Attributes:
+        run_id: Digest of the record.
+        record: The record.
+        form: Secure sum of the run.
+        identities: All parties in seat order, by fingerprint.
+        me: Fingerprint of this party.
+    """
+
+    run_id: bytes
+    record: RunRecord
+    form: SecureSum
+    identities: Mapping[bytes, PublicIdentity]
+    me: bytes
+
+    @cached_property
+    def fingerprints(self) -> tuple[bytes, ...]:
+        """All parties, in seat order."""
+        return tuple(self.identities)
+
+    @cached_property
+    def peers(self) -> tuple[bytes, ...]:
+        """All other parties, in seat order."""
+        return tuple(peer for peer in self.fingerprints if peer != self.me)
+
+    @property
+    def seat(self) -> int:
+        """This party's place."""
+        return self.fingerprints.index(self.me)
+
+    @property
+    def threshold(self) -> int:
+        """Fewest parties whose sum opens."""
+        return self.form.threshold(len(self.identities))
+
+    @property
+    def note(self) -> RunNote:
+        """What the journal keeps of the run."""
+        keys = tuple(identity.key for identity in self.identities.values())
+        return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
+
+
+class PartySetup:
+    """A party's end: from the offer to confirmed roots.
+
+    Args:
+        identity: This party's identity.
+        coordinator: The pinned coordinator.
+        pins: Pinned peers by fingerprint; may contain this party.
+        forms: Secure sums that this party knows, by name.
+        suites: Names of the sealing suites that it accepts.
+        journal: Has this party's counter, and the highest that each peer signed.
+        random_bytes: Cryptographic random numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: SigningIdentity,
+        coordinator: PublicIdentity,
+        pins: Mapping[bytes, PublicIdentity],
+        forms: Mapping[str, SecureSum],
+        suites: frozenset[str],
+        journal: RoundJournal,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._identity = identity
+        self._me = identity.fingerprint
+        self._coordinator = coordinator
+        self._pins = dict(pins)
+        self._forms = dict(forms)
+        self._suites = suites
+        self._journal = journal
+        self._random_bytes = random_bytes
+        self._sealing_key: SealingKey | None = None
+        self._offer: Signed | None = None
+        self._statement: Signed | None = None
+        self._statements: tuple[KeyStatement, ...] = ()
+        self._halves: dict[bytes, bytes] = {}
+        self._unconfirmed: dict[bytes, bytes] = {}
+        self._confirmations: Signed | None = None
+
+    def state(self, signed: Signed, offer: RunOffer, *, now: float) -> bytes:
+        """Answer the offer with this party's keys for the run; return the frame.
+
+        Raises:
+            UnknownPeerError, SuiteError, UnexpectedMessageError: the offer is none for this party.
+        """
+        if offer.coordinator_key != self._coordinator.key:
+            raise UnknownPeerError(
+                "the offer must name the pinned key", "another", peer=COORDINATOR
+            )
+        if offer.form not in self._forms:
+            raise UnexpectedMessageError(
+                "the form must be known to this party", "another", peer=COORDINATOR
+            )
+        if offer.suite not in self._suites:
+            raise SuiteError(
+                "the suite must be one that this party accepts", "another", peer=COORDINATOR
+            )
+        if offer.ring_bits != self._forms[offer.form].ring.bits:
+            raise UnexpectedMessageError(
+                "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
+            )
+        require_fresh(offer.expires_at, now=now)
+        self._sealing_key = SealingKey(offer.suite)
+        statement = KeyStatement(
+            offer_digest=signed.digest,
+            identity_key=self._identity.public.key,
+            sealing_key=self._sealing_key.public_bytes,
+            nonce=self._random_bytes(32),
+            role=ROLE_PARTY,
+            expires_at=offer.expires_at,
+            journal_counter=self._journal.counter,
+        )
+        self._offer = signed
+        self._statement = wire.sign(statement, self._identity)
+        return self._statement.frame
+
+    def read_record(self, signed: Signed, record: RunRecord, *, now: float) -> Seating:
+        """Check the run's record; nothing is agreed to yet.
+
+        Raises:
+            RemoteProtocolError: it does not keep to the offer, or a party of it is unknown.
+            TooFewPartiesError: it has fewer parties than its form needs.
+        """
+        assert self._offer is not None
+        offer = wire.expect(self._offer, RunOffer)
+        if record.suite != offer.suite:
+            raise SuiteError("a run must keep to its offer's suite", "another", peer=COORDINATOR)
+        same = (
+            record.offer_digest == self._offer.digest
+            and record.coordinator == self._coordinator.fingerprint
+            and record.form == offer.form
+            and record.ring_bits == offer.ring_bits
+            and record.expires_at == offer.expires_at
+            and record.simulated == offer.simulated
+        )
+        if not same:
+            raise UnexpectedMessageError(
+                "a run record must keep to its offer", "another", peer=COORDINATOR
+            )
+        require_fresh(record.expires_at, now=now)
+        form = self._forms[record.form]
+        form.require_enough(len(record.statements))
+        self._statements = self._checked_statements(record)
+        keys = (PublicIdentity(each.identity_key) for each in self._statements)
+        identities = {identity.fingerprint: identity for identity in keys}
+        return Seating(signed.digest, record, form, identities, self._me)
+
+    def _checked_statements(self, record: RunRecord) -> tuple[KeyStatement, ...]:
+        assert self._statement is not None
+        if self._statement.frame not in record.statements:
+            raise UnknownPeerError("our own statement must be in the run record", "none")
+        statements, fingerprints = [], []
+        for frame in record.statements:
+            signed = wire.decode(frame)
+            statement = wire.expect(signed, KeyStatement)
+            identity = PublicIdentity(statement.identity_key)
+            self._check_statement(statement, identity.fingerprint, record)
+            verify_relayed(signed, identity)
+            self._check_keys(statement, identity.fingerprint, record)
+            statements.append(statement)
+            fingerprints.append(identity.fingerprint)
+        if fingerprints != sorted(set(fingerprints)):
+            raise UnknownPeerError("seats must be in the order of fingerprints, none twice", "not")
+        if len({statement.sealing_key for statement in statements}) != len(statements):
+            raise UnknownPeerError("sealing keys must differ", "one that comes twice")
+        return tuple(statements)
+
+    def _check_statement(
+        self, statement: KeyStatement, fingerprint: bytes, record: RunRecord
+    ) -> None:
+        if fingerprint != self._me and fingerprint not in self._pins:
+            raise UnknownPeerError(
+                "every party must be pinned", "one that is not", peer=fingerprint.hex()
+            )
+        fits = (
+            statement.offer_digest == record.offer_digest
+            and statement.role == ROLE_PARTY
+            and statement.expires_at == record.expires_at
+        )
+        if not fits:
+            raise UnexpectedMessageError("every statement must be for this offer", "another")
+
+    def _check_keys(self, statement: KeyStatement, fingerprint: bytes, record: RunRecord) -> None:
+        try:
+            require_key_of(record.suite, statement.sealing_key)
+        except SuiteError as error:
+            raise error.from_peer(fingerprint.hex()) from error
+        if statement.journal_counter < self._journal.witnessed(fingerprint):
+            raise HistoryError(
+                "a party's journal must not be older than what it signed",
+                "an older one",
+                pair=(fingerprint.hex(), COORDINATOR),  # which may have held the statement back
+            )
+
+    def seal(self, seating: Seating) -> bytes:
+        """Agree to the run: seal a half of each pair's root; return the frame.
+
+        Raises:
+            MalformedMessageError: a peer's sealing key is unusable; names the peer.
+        """
+        keys = dict(zip(seating.fingerprints, self._statements, strict=True))
+        frames = []
+        for peer in seating.peers:
+            half = self._random_bytes(_HALF_BYTES)
+            self._halves[peer] = half
+            try:
+                sealed = seal(
+                    half,
+                    keys[peer].sealing_key,
+                    suite=seating.record.suite,
+                    run_id=seating.run_id,
+                    sender=self._me,
+                    receiver=peer,
+                )
+            except MalformedMessageError as error:
+                raise error.from_peer(peer.hex()) from error
+            envelope = Envelope(seating.run_id, self._me, peer, sealed)
+            frames.append(wire.sign(envelope, self._identity).frame)
+        self._journal.enter(seating.note)
+        self._journal.witness({peer: keys[peer].journal_counter for peer in seating.peers})
+        return wire.contain(EnvelopeBundle(seating.run_id, tuple(frames)))
+
+    def confirm(self, seating: Seating, bundle: EnvelopeBundle) -> bytes:
+        """Open the peers' halves and confirm each root to its peer; return the frame.
+
+        Raises:
+            RemoteProtocolError: an envelope is missing, misdelivered or does not open.
+        """
+        roots = {}
+        for frame in bundle.envelopes:
+            signed = wire.decode(frame)
+            envelope = wire.expect(signed, Envelope)
+            sender = envelope.sender
+            if sender not in self._halves or sender in roots:
+                raise UnexpectedMessageError("one envelope must come from each peer", "another")
+            verify_relayed(signed, seating.identities[sender])
+            if envelope.run_id != seating.run_id or envelope.receiver != self._me:
+                # Its sender signed where it must go: the coordinator delivered it wrongly.
+                raise UnexpectedMessageError(
+                    "an envelope must be for this run and party", "another", peer=COORDINATOR
+                )
+            try:
+                roots[sender] = self._root_with(seating, sender, envelope.sealed)
+            except RemoteProtocolError as error:
+                raise error.from_peer(sender.hex()) from error
+        if len(roots) != len(self._halves):
+            raise UnexpectedMessageError("one envelope must come from each peer", len(roots))
+        self._halves.clear()
+        self._sealing_key = None
+        self._unconfirmed = roots
+        macs = tuple(
+            confirmation(roots[peer], run_id=seating.run_id, sender=self._me, receiver=peer)
+            for peer in seating.peers
+        )
+        message = Confirmations(seating.run_id, self._me, macs)
+        self._confirmations = wire.sign(message, self._identity)
+        return self._confirmations.frame
+
+    def _root_with(self, seating: Seating, peer: bytes, sealed: bytes) -> bytes:
+        assert self._sealing_key is not None
+        theirs = self._sealing_key.open(
+            sealed, run_id=seating.run_id, sender=peer, receiver=self._me
+        )
+        if len(theirs) != _HALF_BYTES:
+            raise BrokenEnvelopeError(f"a half must have {_HALF_BYTES} bytes", len(theirs))
+        ours = self._halves[peer]
+        lower, higher = (ours, theirs) if self._me < peer else (theirs, ours)
+        return make_root(
+            run_id=seating.run_id,
+            pair=Pair.of(self._me, peer),
+            lower_half=lower,
+            higher_half=higher,
+        )
+
+    def finish(self, seating: Seating, closing: SetupClosing) -> tuple[PairRoots, bytes]:
+        """Check the peers' confirmations.
+
+        Returns:
+            The roots, and the digest of the setup for the transcript.
+
+        Raises:
+            KeyConfirmationError: a MAC is wrong. Names the peer and the coordinator, which relayed
+                it: the peer's signature covers more than this MAC and cannot clear either.
+            HistoryError: our own confirmations are not listed.
+        """
+        assert self._confirmations is not None
+        counts = len(closing.macs), len(closing.confirmation_digests)
+        if counts != (len(seating.peers), len(seating.identities)):
+            raise UnexpectedMessageError("one MAC must come from each peer", len(closing.macs))
+        for peer, mac in zip(seating.peers, closing.macs, strict=True):
+            expected = confirmation(
+                self._unconfirmed[peer], run_id=seating.run_id, sender=peer, receiver=self._me
+            )
+            if not hmac.compare_digest(mac, expected):
+                raise KeyConfirmationError(
+                    "both ends must hold the same root",
+                    "another",
+                    pair=(peer.hex(), COORDINATOR),
+                )
+        if closing.confirmation_digests[seating.seat] != self._confirmations.digest:
+            raise HistoryError("our own confirmations must be listed", "others", peer=COORDINATOR)
+        roots, self._unconfirmed = PairRoots(self._me, self._unconfirmed), {}
+        return roots, setup_digest(closing.confirmation_digests)
+
+    def forget(self) -> None:
+        """Drop all secrets."""
+        self._halves.clear()
+        self._unconfirmed.clear()
+        self._sealing_key = None
+
+
+class CoordinatorSetup:
+    """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
+
+    Args:
+        identity: The coordinator's identity.
+        parties: Pinned parties by fingerprint, in seat order: all of them take part.
+        offer: The offer, signed.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: SigningIdentity,
+        parties: Mapping[bytes, PublicIdentity],
+        offer: Signed,
+    ) -> None:
+        self._identity = identity
+        self._parties = parties
+        self._seats = tuple(parties)
+        self._run_id = b""
+        self.offer = offer
+        self.record: Signed | None = None
+        self.confirmations: tuple[EntrySignature, ...] = ()
+
+    @property
+    def run_id(self) -> bytes:
+        """Digest of the run record; empty before it is made."""
+        return self._run_id
+
+    def check_statement(
+        self, statement: KeyStatement, sender: bytes, *, least_counter: int
+    ) -> None:
+        """Check a party's keys.
+
+        Raises:
+            UnexpectedMessageError: not for this offer.
+            SuiteError: a key of another suite.
+            HistoryError: its journal's counter is below `least_counter`, which it signed before.
+        """
+        offer = wire.expect(self.offer, RunOffer)
+        fits = (
+            statement.offer_digest == self.offer.digest
+            and statement.role == ROLE_PARTY
+            and statement.expires_at == offer.expires_at
+        )
+        if not fits:
+            raise UnexpectedMessageError("a key statement must be for this offer", "another")
+        try:
+            require_key_of(offer.suite, statement.sealing_key)
+        except SuiteError as error:
+            raise error.from_peer(sender.hex()) from error
+        if statement.journal_counter < least_counter:
+            raise HistoryError(
+                "a party's journal must not be older than what it signed",
+                "an older one",
+                peer=sender.hex(),
+            )
+
+    def make_record(
+        self, statements: list[Signed], *, terms: bytes, colluders: int, dropouts: int
+    ) -> Signed:
+        """Fix the run; return its record."""
+        offer = wire.expect(self.offer, RunOffer)
+        record = RunRecord(
+            offer_digest=self.offer.digest,
+            coordinator=self._identity.fingerprint,
+            statements=tuple(statement.frame for statement in statements),
+            form=offer.form,
+            ring_bits=offer.ring_bits,
+            suite=offer.suite,
+            threshold=len(self._seats) - dropouts,
+            colluders=colluders,
+            dropouts=dropouts,
+            expires_at=offer.expires_at,
+            simulated=offer.simulated,
+            terms=terms,
+        )
+        self.record = wire.sign(record, self._identity)
+        self._run_id = self.record.digest
+        return self.record
+
+    def check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
+        """Check a sender's envelopes, so that a receiver that finds a bad one knows whom to blame.
+
+        Raises:
+            RemoteProtocolError: they are not its own, or not one for each peer.
+        """
+        require_run(bundle.run_id, self._run_id)
+        receivers = []
+        for frame in bundle.envelopes:
+            signed = wire.decode(frame)
+            envelope = wire.expect(signed, Envelope)
+            signed.verify(self._parties[sender])
+            if envelope.sender != sender or envelope.run_id != self._run_id:
+                raise UnexpectedMessageError("an envelope must be its sender's, of this run", "no")
+            receivers.append(envelope.receiver)
+        if receivers != [seat for seat in self._seats if seat != sender]:
+            raise UnexpectedMessageError("one envelope must be for each peer", "others")
+
+    def check_confirmations(self, message: Confirmations) -> None:
+        """Check that a party's confirmations have one MAC for each peer.
+
+        Raises:
+            UnexpectedMessageError: they have not, or are of another run.
+        """
+        require_run(message.run_id, self._run_id)
+        if len(message.macs) != len(self._seats) - 1:
+            raise UnexpectedMessageError("one MAC must be for each peer", "others")
+
+    def deliver(self, bundles: list[Signed]) -> dict[bytes, bytes]:
+        """Return, by receiver, the frame with the envelopes addressed to it."""
+        boxes: dict[bytes, list[bytes]] = {seat: [] for seat in self._seats}
+        for seat, signed in zip(self._seats, bundles, strict=True):
+            bundle = wire.expect(signed, EnvelopeBundle)
+            peers = [peer for peer in self._seats if peer != seat]
+            for receiver, frame in zip(peers, bundle.envelopes, strict=True):
+                boxes[receiver].append(frame)
+        return {
+            seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box)))
+            for seat, box in boxes.items()
+        }
+
+    def close(self, confirmations: list[Signed]) -> dict[bytes, bytes]:
+        """Return, by receiver, the frame with its peers' confirmations."""
+        messages = [wire.expect(signed, Confirmations) for signed in confirmations]
+        digests = tuple(signed.digest for signed in confirmations)
+        self.confirmations = tuple(
+            EntrySignature(seat, signed.digest, signed.signature)
+            for seat, signed in zip(self._seats, confirmations, strict=True)
+        )
+        frames = {}
+        for place, seat in enumerate(self._seats):
+            # A sender's MACs leave its own seat out, so later seats stand one place earlier.
+            macs = tuple(
+                message.macs[place - (sender_place < place)]
+                for sender_place, message in enumerate(messages)
+                if sender_place != place
+            )
+            closing = SetupClosing(self._run_id, macs, digests)
+            frames[seat] = wire.sign(closing, self._identity).frame
+        return frames
+
+    @property
+    def known_record(self) -> Signed:
+        """The run record.
+
+        Raises:
+            WrongStateError: it is not made yet.
+        """
+        if self.record is None:
+            raise WrongStateError("a run must be recorded", "an offer")
+        return self.record
+
+
+def require_run(run_id: bytes, wanted: bytes) -> None:
+    """Refuse a message of another run.
+
+    Raises:
+        UnexpectedMessageError: it is.
+    """
+    if run_id != wanted:
+        raise UnexpectedMessageError("a message must be of this run", "another")
