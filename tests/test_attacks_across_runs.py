@@ -616,6 +616,16 @@ def certified_run(world: World) -> Run:
     return run
 
 
+def lie_of_disclosure(run: Run, liar: int, dealer: int, lie: Callable[[bytes], bytes]) -> None:
+    """The liar's own reveal, signed, with something else for what the dealer sent it."""
+    frames = run.coordinator.certify()[run.fingerprint(liar)]
+    reveal = wire.expect(wire.decode(run.tell(liar, *frames).frames[0]), Reveal)
+    shown = list(reveal.disclosures)
+    shown[dealer] = lie(shown[dealer])
+    signed = wire.sign(replace(reveal, disclosures=tuple(shown)), run.key_of(liar)).frame
+    run.coordinator.receive(signed, peer=run.fingerprint(liar))
+
+
 def named_by(run: Run) -> set[tuple[int, ...]]:
     """The hospitals that the coordinator's findings name, together each."""
     seats = run.coordinator.seats
@@ -647,23 +657,14 @@ def test_an_envelope_that_the_relay_spoils_names_no_dealer_alone(
 def test_a_disclosure_that_a_liar_empties_names_no_dealer_alone(make: Make) -> None:
     liar, dealer = 3, 1
     run = certified_run(make(5, liars={liar}))
-    frames = run.coordinator.certify()[run.fingerprint(liar)]
-    reveal = wire.expect(wire.decode(run.tell(liar, *frames).frames[0]), Reveal)
-    shown = [b"" if place == dealer else each for place, each in enumerate(reveal.disclosures)]
-    lie = wire.sign(replace(reveal, disclosures=tuple(shown)), run.key_of(liar)).frame
-    run.coordinator.receive(lie, peer=run.fingerprint(liar))
+    lie_of_disclosure(run, liar, dealer, lambda true: b"")
     assert named_by(run) == {(dealer, liar)}
 
 
 def test_a_wrong_disclosure_names_the_liar_who_signed_it(make: Make) -> None:
     liar, dealer = 3, 1
     run = certified_run(make(5, liars={liar}))
-    frames = run.coordinator.certify()[run.fingerprint(liar)]
-    reveal = wire.expect(wire.decode(run.tell(liar, *frames).frames[0]), Reveal)
-    shown = list(reveal.disclosures)
-    shown[dealer] = bytes([shown[dealer][0] ^ 1]) + shown[dealer][1:]
-    lie = wire.sign(replace(reveal, disclosures=tuple(shown)), run.key_of(liar)).frame
-    run.coordinator.receive(lie, peer=run.fingerprint(liar))
+    lie_of_disclosure(run, liar, dealer, lambda true: bytes([true[0] ^ 1]) + true[1:])
     assert named_by(run) == {(liar,)}
 
 
@@ -719,11 +720,7 @@ def test_without_its_rule_an_empty_disclosure_names_the_dealer_alone(
     )
     liar, dealer = 3, 1
     run = certified_run(make(5, liars={liar}))
-    frames = run.coordinator.certify()[run.fingerprint(liar)]
-    reveal = wire.expect(wire.decode(run.tell(liar, *frames).frames[0]), Reveal)
-    shown = [b"" if place == dealer else each for place, each in enumerate(reveal.disclosures)]
-    lie = wire.sign(replace(reveal, disclosures=tuple(shown)), run.key_of(liar)).frame
-    run.coordinator.receive(lie, peer=run.fingerprint(liar))
+    lie_of_disclosure(run, liar, dealer, lambda true: b"")
     assert named_by(run) == {(dealer,)}
 
 

@@ -566,6 +566,16 @@ def test_a_certificate_opens_nothing_once_we_closed_the_plan() -> None:
     refused_proof(cheat, cheat.certificate(ALL), ALL)
 
 
+def certified(run: MemoryRun, batch: int) -> dict[bytes, list[bytes]]:
+    """One batch up to its proofs: what the coordinator tells each seat."""
+    plan = run.open_plan(WORDS, batch=batch)
+    for seat, vector in zip(run.coordinator.seats, VECTORS, strict=True):
+        run.to_party("plan", seat, plan)
+        run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
+    run.agree(run.coordinator.propose())
+    return run.coordinator.certify()
+
+
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
     """One of an earlier plan may only be late."""
@@ -573,12 +583,7 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
     run.set_up()
     me, late = run.coordinator.seats[ME], []
     for batch in range(2):
-        plan = run.open_plan(WORDS, batch=batch)
-        for seat, vector in zip(run.coordinator.seats, VECTORS, strict=True):
-            run.to_party("plan", seat, plan)
-            run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
-        run.agree(run.coordinator.propose())
-        told = run.coordinator.certify()
+        told = certified(run, batch)
         if batch == 0:
             late = [told[me][0] if by_macs else run.coordinator._open_plan.certificate, told[me][1]]
             run.show(told, mute=[me])
@@ -658,12 +663,7 @@ def test_macs_of_one_plan_are_worth_nothing_for_another() -> None:
     run.set_up()
     me, shown = run.coordinator.seats[ME], []
     for batch in range(2):
-        plan = run.open_plan(WORDS, batch=batch)
-        for seat, vector in zip(run.coordinator.seats, VECTORS, strict=True):
-            run.to_party("plan", seat, plan)
-            run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
-        run.agree(run.coordinator.propose())
-        told = run.coordinator.certify()
+        told = certified(run, batch)
         shown.append(wire.expect(wire.decode(told[me][0]), VerdictMacs))
         if batch == 0:
             run.show(told)
