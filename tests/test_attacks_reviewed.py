@@ -28,6 +28,7 @@ from party.site import Site
 from party.storage import PartyDatabase, SqlJournal
 from party.tasks import party_task
 from party.training import folder_of, ready_teachers, teachers_digest
+from pate_fed.federation import NO_TASK
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
 from pate_fed.votes import TeacherWeights
 from protocols import transcript_verifier, wire
@@ -1035,7 +1036,7 @@ def claimed_but_never_begun(make: Make) -> Run:
     assert run.tell(VICTIM, run.plan_frame).frames == ()
     world.now = asked_at
     assert world.hospitals[VICTIM].journal.run_of(run.plan_digest) == b""
-    assert claims_of(run, VICTIM) == [PlanClaim(None)]
+    assert claims_of(run, VICTIM) == [PlanClaim(None, task=NO_TASK)]
     set_task(world, VICTIM, vote=task.vote)
     return run
 
@@ -1046,7 +1047,7 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
 ) -> None:
     first = claimed_but_never_begun(make)
     settle_in_another_run(first, federation=federation)
-    assert claims_of(first, VICTIM) == [PlanClaim(None)]
+    assert claims_of(first, VICTIM) == [PlanClaim(None, task=NO_TASK)]
     again, indices = asked_again(first, "the same", "additive")
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
