@@ -28,16 +28,19 @@ from protocols import wire
 from protocols.errors import HistoryError, KeyConfirmationError
 from protocols.masked import MaskedSum
 from protocols.messages import (
+    Certificate,
+    Closing,
     HeadBundle,
     MaskedVector,
     Plan,
     Proposal,
     Reveal,
+    Settlement,
     SetupClosing,
     ShareBundle,
     VerdictMacs,
 )
-from protocols.rounds import RunNote, opening, party
+from protocols.rounds import RunNote, opening
 from protocols.rounds.journal import MOST_UNSERVED
 from tests.support.hostile import (
     ORDER,
@@ -606,7 +609,7 @@ def certified_run(world: World) -> Run:
     run = Run(world, range(5), "masked").set_up()
     run.plan(range(world.queries))
     for place in run.places:
-        answer = run.tell(place, run.coordinator.plan_frame)
+        answer = run.tell(place, run.coordinator.open_plan.frame)
         for frame in answer.frames:
             run.coordinator.receive(frame, peer=run.fingerprint(place))
     for seat, frame in run.coordinator.propose().items():
@@ -698,7 +701,7 @@ def test_two_histories_name_the_peer_and_the_coordinator(make: Make) -> None:
     heads = []
     for place in run.honest:
         head = run.node(place).transcript_head
-        closing = run.sign(party.Closing(run.coordinator.run_id, head))
+        closing = run.sign(Closing(run.coordinator.run_id, head))
         [frame] = run.tell(place, closing).frames
         heads.append(frame)
     bundle = wire.contain(HeadBundle(run.coordinator.run_id, tuple(heads)))
@@ -744,7 +747,7 @@ def forged(run_id: bytes, number: int, world: World) -> list[Any]:
     plan = Plan(
         run_id, 1, number, 0, 0, bytes(32), 6, int(world.now) + 1_000, number.to_bytes(2, "big")
     )
-    void = party.Settlement(run_id, plan_digest, "void", 6, (b"",) * len(some), (), b"", b"")
+    void = Settlement(run_id, plan_digest, "void", 6, (b"",) * len(some), (), b"", b"")
     return [plan, Proposal(run_id, plan_digest, ()), Proposal(run_id, plan_digest, some), void]
 
 
@@ -890,7 +893,7 @@ def test_no_share_is_shown_without_the_proof_of_its_set(make: Make, proof: str) 
         case "a forged signature":
             certificate = run.certificate(survivors, spoiled=[4])
         case "one signer twice":
-            message = wire.expect(wire.decode(certificate), party.Certificate)
+            message = wire.expect(wire.decode(certificate), Certificate)
             twice = replace(
                 message,
                 signers=(*message.signers, message.signers[0]),

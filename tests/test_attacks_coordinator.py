@@ -469,7 +469,9 @@ in_each_phase = pytest.mark.parametrize(
 
 def in_phase(federation: Federation, phase: int, lie: Callable[[Message], Message]) -> Any:
     """A lie that is told in one phase of the first batch only."""
-    return lambda message: lie(message) if federation.run.round.phase == phase else message
+    return lambda message: (
+        lie(message) if federation.run.round.open_plan.plan.phase == phase else message
+    )
 
 
 @in_each_phase
@@ -484,9 +486,9 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) 
     plans: set[bytes] = set()
 
     def on_query(node: int, packet: bytes) -> bytes:
-        if not _opens_a_set(packet) or run.phase != phase:
+        if not _opens_a_set(packet) or run.open_plan.plan.phase != phase:
             return packet
-        plans.add(run.plan_digest)
+        plans.add(run.open_plan.digest)
         told_otherwise = node in doubled
         lie = in_phase(federation, phase, lambda message: _without_last(federation, message))
         return lied(federation, packet, lie) if told_otherwise else packet
@@ -518,7 +520,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int)
     answers: dict[int, bytes] = {}
 
     def on_query(node: int, packet: bytes) -> bytes | None:
-        if not _opens_a_set(packet) or run.phase != phase:
+        if not _opens_a_set(packet) or run.open_plan.plan.phase != phase:
             return packet
         seat = federation.identities[node].fingerprint
         lie = lied(federation, packet, lambda message: _without_last(federation, message))
@@ -530,7 +532,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int)
         return None
 
     def show_all(node: int, seat: bytes) -> None:
-        plan, mine = run.plan_digest, verdicts[seat][0]
+        plan, mine = run.open_plan.digest, verdicts[seat][0]
         [survivors] = {
             chosen
             for chosen in (run.seats, run.seats[:-1])
@@ -570,7 +572,7 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
     answers: dict[int, bytes] = {}
 
     def on_query(node: int, packet: bytes) -> bytes | None:
-        if not _opens_a_set(packet) or federation.run.round.phase != phase:
+        if not _opens_a_set(packet) or federation.run.round.open_plan.plan.phase != phase:
             return packet
         if federation.identities[node].fingerprint == last:
             return None
@@ -598,7 +600,7 @@ def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -
     said: list[list[str]] = []
 
     def on_query(node: int, packet: bytes) -> bytes:
-        if not _opens_a_set(packet) or federation.run.round.phase != phase:
+        if not _opens_a_set(packet) or federation.run.round.open_plan.plan.phase != phase:
             return packet
         return lied(federation, packet, lambda m: _without_last(federation, m, count=2))
 

@@ -33,8 +33,26 @@ from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
 from pate_fed.votes import TeacherWeights
 from protocols import transcript_verifier, wire
 from protocols.errors import HistoryError, RefusedError
-from protocols.messages import Closing, HeadBundle, HeadStatement, MaskedVector, Plan, ShareBundle
-from protocols.rounds import PartyRound, PartyState, PlanClaim, RunNote, SetBound, setup
+from protocols.messages import (
+    Closing,
+    HeadBundle,
+    HeadStatement,
+    MaskedVector,
+    Plan,
+    ShareBundle,
+    Verdict,
+)
+from protocols.rounds import (
+    PartyState,
+    PlanClaim,
+    RoundJournal,
+    RunNote,
+    SetBound,
+    batch,
+    lost_runs,
+    setup,
+    verdicts,
+)
 from protocols.rounds.history import heads_record
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.signed_transcript import transcript_lines
@@ -135,26 +153,28 @@ def without_owner_of_run(patch: Patch) -> None:
 
 def without_run_of_settlement(patch: Patch) -> None:
     """A settlement is about any plan that it names."""
-    note = PartyRound._note_settled
+    note = batch.note_settled
     patch.setattr(
-        PartyRound,
-        "_note_settled",
-        lambda self, settlement, claim, *, is_ours=False: note(
-            self, settlement, claim, is_ours=True
+        batch,
+        "note_settled",
+        lambda journal, settlement, claim, *, is_ours=False: note(
+            journal, settlement, claim, is_ours=True
         ),
     )
 
 
 def without_run_of_verdict(patch: Patch) -> None:
     """A verdict is asked in whatever run."""
-    sign = PartyRound._sign_verdict
-    patch.setattr(
-        PartyRound,
-        "_sign_verdict",
-        lambda self, verdict, *, run_id: sign(
-            self, verdict, run_id=self._journal.run_of(verdict.plan_digest) or run_id
-        ),
-    )
+    sign = verdicts.sign_verdict
+
+    def sign_anyway(
+        verdict: Verdict, *, run_id: bytes, journal: RoundJournal, **fields: Any
+    ) -> bytes:
+        asked_in = journal.run_of(verdict.plan_digest) or run_id
+        return sign(verdict, run_id=asked_in, journal=journal, **fields)
+
+    for end in (verdicts, lost_runs):
+        patch.setattr(end, "sign_verdict", sign_anyway)
 
 
 def open_batch(make: Make, form: str, *, federations: int = 2) -> Run:
@@ -961,15 +981,15 @@ def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospita
 
 def with_foreign_proof_of_unbegun(patch: Patch) -> None:
     """Any run proves something about a plan that was claimed and never begun."""
-    note = PartyRound._note_settled
+    note = batch.note_settled
     patch.setattr(
-        PartyRound,
-        "_note_settled",
-        lambda self, settlement, claim, *, is_ours=False: note(
-            self,
+        batch,
+        "note_settled",
+        lambda journal, settlement, claim, *, is_ours=False: note(
+            journal,
             settlement,
             claim,
-            is_ours=is_ours or not self._journal.run_of(settlement.plan_digest),
+            is_ours=is_ours or not journal.run_of(settlement.plan_digest),
         ),
     )
 

@@ -535,7 +535,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
     for seat, frames in said.items():
         run.to_coordinator("verdict", seat, frames)
     me, told = run.coordinator.seats[0], run.coordinator.certify()
-    good = told[me][0] if by_macs else run.coordinator._open_plan.certificate
+    good = told[me][0] if by_macs else run.coordinator.open_plan.certificate
     party = run.parties[me]
     plan = party._open
     assert plan is not None
@@ -577,7 +577,7 @@ def test_proposals() -> None:
     me = run.coordinator.seats[0]
     verdicts: set[bytes] = set()
     party, rebuilt = run.parties[me], 0
-    known = {run.coordinator.plan_digest}
+    known = {run.coordinator.open_plan.digest}
 
     def make(chance: random.Random) -> bytes:
         if chance.random() < 0.4:

@@ -275,13 +275,13 @@ class LyingHospital:
 
     def _refusal(self) -> bytes:
         coordinator = self._run.coordinator
-        plan = coordinator.plan_digest if coordinator.has_open_plan else coordinator.run_id
+        plan = coordinator.open_plan.digest if coordinator.has_open_plan else coordinator.run_id
         message = Refusal(plan or bytes(32), self._identity.fingerprint, "PF-242")
         return wire.sign(message, self._identity).frame
 
     def _verdict(self) -> bytes:
         coordinator = self._run.coordinator
-        plan = coordinator.plan_digest if coordinator.has_open_plan else bytes(32)
+        plan = coordinator.open_plan.digest if coordinator.has_open_plan else bytes(32)
         survivors = tuple(
             seat for seat in coordinator.seats if self._chance.is_so(self._chance.choice((0, 0.8)))
         )
@@ -369,7 +369,7 @@ class HonestRun:
 
     def _close_plan(self) -> None:
         coordinator = self.run.coordinator
-        if not self.run.form.survives_dropouts or coordinator.is_certified:
+        if not self.run.form.survives_dropouts or coordinator.open_plan.is_certified:
             return
         self._exchange(self._by_place(coordinator.propose_closing()))
         try:
@@ -381,7 +381,7 @@ class HonestRun:
     def _check(self, words: NDArray[np.int64], indices: Sequence[int]) -> None:
         """The sum is that of the listed hospitals, with what the liar itself put into it."""
         run, coordinator = self.run, self.run.coordinator
-        listed = coordinator._open_plan.opened
+        listed = coordinator.open_plan.opened
         parties = [self._place(seat) for seat in listed]
         questions = [index % self.world.queries for index in indices]
         expected = sum(
@@ -394,7 +394,7 @@ class HonestRun:
             expected = expected + put_in.astype(np.int64)
         assert np.array_equal(words % 2**32, expected % 2**32), "a wrong sum"
         honest = frozenset(parties) - {self._liar}
-        self.opened.append(Opened(coordinator.plan_digest, tuple(questions), honest))
+        self.opened.append(Opened(coordinator.open_plan.digest, tuple(questions), honest))
 
     def _settle(self, frame: bytes) -> None:
         for told in self._unheard.values():

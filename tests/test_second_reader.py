@@ -179,7 +179,7 @@ def test_a_second_reader_opens_what_our_ends_sent(
     run, row, vectors = recorded(form, parties, lost, monkeypatch)
     reader = RunReader(row)
     assert reader.run_id == next(iter(run.parties.values())).run_id
-    assert reader.plan_digest == run.coordinator.plan_digest
+    assert reader.plan_digest == run.coordinator.open_plan.digest
     assert reader.opened_sum() == added(vectors)
     assert {seat: reader.vector_of(seat) for seat in reader.ys} == vectors
     frame = run.coordinator.settle(released=True, result=b"")

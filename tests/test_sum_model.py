@@ -12,7 +12,7 @@ from party.journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
-from protocols.rounds.opening import require_open_set
+from protocols.rounds.verdicts import require_open_set
 from tests.support.sum_model import (
     PRODUCT,
     Outcome,
@@ -273,6 +273,11 @@ def test_a_refusal_that_frees_for_any_set_tells_votes() -> None:
 def test_a_settlement_of_another_run_that_counts_tells_votes() -> None:
     plans = PlanSpec(ADDITIVE, 0b0111), PlanSpec(ADDITIVE, 0b1110)
     assert tells_votes(Scenario(4, 1, plans, (NEAR,)), Rules(resolve=_of_any_run))
+
+
+def test_a_plan_closed_by_parties_of_another_run_that_counts_tells_votes() -> None:
+    plans = PlanSpec(MASKED, ALL_OF_5), PlanSpec(MASKED, 0b11101)
+    assert tells_votes(Scenario(5, 1, plans, (SAME,)), Rules(resolve=_of_any_run))
 
 
 # The model itself ---------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def test_the_coordinator_closes_the_known_plan_with_the_known_frames() -> None:
     assert proposals == dict.fromkeys(coordinator.seats, bytes.fromhex(closed["proposal"]))
     take(coordinator, closed["verdicts"])
     assert coordinator.certify() == {}
-    assert coordinator.is_closed
+    assert coordinator.open_plan.is_closed
     assert coordinator.settle(released=False, result=b"").hex() == closed["settlement"]
     settlement = expect(wire.decode(bytes.fromhex(closed["settlement"])), Settlement)
     assert settlement.certificate.hex() == closed["certificate"]

@@ -26,7 +26,8 @@ from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.masked import MaskedSum
 from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, VERDICT_MAC_BYTES
-from protocols.rounds import opening
+from protocols.rounds.opening import STAGE
+from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.signed_transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
@@ -190,7 +191,7 @@ def test_macs_and_certificates_on_the_page_are_those_of_the_code() -> None:
     assert f"digest of the Verdict), the first {VERDICT_MAC_BYTES} bytes" in text
     assert "t = floor(2n/3) + 1" in text
     assert [MaskedSum.threshold(n) for n in (5, 10, 100)] == [2 * n // 3 + 1 for n in (5, 10, 100)]
-    for stage in (opening.STAGE, opening.VERDICT_STAGE):
+    for stage in (STAGE, VERDICT_STAGE):
         assert f"`envelope\\0` and `{stage}` and `\\0` and sender and receiver" in keys
 
 

@@ -269,7 +269,9 @@ class Batches:
         # Otherwise the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         is_open = self._round.has_open_plan
-        nothing_was_sent = is_open and self._round.nothing_was_shared and not self._round.phase
+        nothing_was_sent = (
+            is_open and self._round.nothing_was_shared and self._round.open_plan.plan.phase == 0
+        )
         if is_open and not nothing_was_sent:
             self._collector.close_plan()
         ledger, entry_id = self._store.ledger(), batch.entry_id

@@ -99,7 +99,7 @@ class SumCollector:
         """
         encoded = wire.encode_value(terms)
         if self._round.has_open_plan:
-            plan = self._round.open_plan
+            plan = self._round.open_plan.plan
             if (plan.batch, plan.phase, plan.words, plan.terms) != (batch, phase, words, encoded):
                 raise RunDamagedError("the open plan must be the open batch's", "another")
             return
@@ -123,14 +123,14 @@ class SumCollector:
             RunEndedError: the plan is to be closed: it was void before a restart.
             ProtocolError: the sum cannot be opened.
         """
-        if not self._round.may_open:
+        open_plan = self._round.open_plan
+        if not open_plan.may_open:
             raise RunEndedError("a batch must not be void already", "one before a restart")
-        plan = self._round.plan_frame
-        self._messenger.expect_vectors(self._round.open_plan.words)
-        failures = self._messenger.tell(plan)
+        self._messenger.expect_vectors(open_plan.plan.words)
+        failures = self._messenger.tell(open_plan.frame)
         if self._was_resumed and failures:
-            failures = self._tell_bare(plan, failures)
-        failures = self._wait(plan, failures)
+            failures = self._tell_bare(open_plan.frame, failures)
+        failures = self._wait(open_plan.frame, failures)
         self._note_refusals(failures)
         self._on_stage(Stage.ANSWERED)
         self._open_set(failures)
@@ -147,7 +147,7 @@ class SumCollector:
 
         Nothing happens where the form has no such thing, or the plan's set is certified.
         """
-        if not self._form.survives_dropouts or self._round.is_certified:
+        if not self._form.survives_dropouts or self._round.open_plan.is_certified:
             return
         frames = self._round.propose_closing()
         self._on_stage(Stage.CLOSING_PROPOSED)

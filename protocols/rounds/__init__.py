@@ -1,18 +1,20 @@
 """The two ends of a run as state machines without I/O: frames in, frames out.
 
-One file per phase, with both ends beside each other: `setup`, `batch`, `opening`, `blame`,
-`closing`. `party` and `coordinator` are the two ends, `states` has their tables. `journal` and
-`coordinator_journal` are what each must remember across a restart; `history` says how each step
-changes a run. `bounds` says which sets of parties may be opened for a query that was asked before.
+One file per phase, with both ends beside each other: `setup`, `batch`, `verdicts`, `opening`,
+`blame`, `closing`. A plan lives in `plans` until it is settled. `party` and `coordinator` hand each
+message to its phase, `states` has their tables. `journal` and `coordinator_journal` are what each
+must remember across a restart; `history` says how each step changes a run, and `lost_runs` what a
+party answers without its keys. `bounds` says which sets of parties may be opened for a query that
+was asked before.
 """
 
-from protocols.rounds.batch import SettledPlan
 from protocols.rounds.blame import Blame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound, bound_on
 from protocols.rounds.coordinator import CoordinatorRound
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.rounds.party import PartyRound, Received
+from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
     PARTY_TRANSITIONS,
@@ -29,6 +31,7 @@ __all__ = [
     "CoordinatorRound",
     "CoordinatorState",
     "MemoryCoordinatorJournal",
+    "OpenPlan",
     "PartyRound",
     "PartyState",
     "PlanClaim",

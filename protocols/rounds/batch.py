@@ -8,7 +8,6 @@ in. Where the form survives drop-outs, it does so until enough parties have show
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +38,13 @@ from protocols.messages import (
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, PairRoots
 from protocols.ring import Words
 from protocols.rounds.blame import BlameCase, RowWitness
-from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
+from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.journal import RoundJournal
-from protocols.rounds.opening import Ballots, ShareCollector, ShareHolder, require_certificate
+from protocols.rounds.opening import ShareCollector, ShareHolder
+from protocols.rounds.plans import PartyPlan
 from protocols.rounds.setup import COORDINATOR, Seating, require_fresh, verify_relayed
+from protocols.rounds.verdicts import Ballots, require_certificate
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.transcript import Transcript
 from protocols.wire import Signed
@@ -51,74 +52,7 @@ from protocols.wire import Signed
 _SELF_KEY_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class SettledPlan:
-    """A plan that came to its end.
-
-    Attributes:
-        plan: The plan.
-        plan_digest: Its digest.
-        settlement: How it ended.
-        frame: The settlement as it is sent.
-    """
-
-    plan: Plan
-    plan_digest: bytes
-    settlement: Settlement = field(repr=False)
-    frame: bytes = field(repr=False)
-
-    @property
-    def is_released(self) -> bool:
-        """Whether its result was released."""
-        return self.settlement.state == "released"
-
-
 # A party's plan -----------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class PartyPlan:
-    """One plan at a party, from its arrival to its settlement.
-
-    Attributes:
-        digest: Its digest.
-        plan: The plan; None if it never arrived.
-        is_refused: Whether this party signed that it will never send for it.
-        bound: What its journal allows to be opened for it (rule R3).
-        sent: Digests of all that this party signed for it; None before its y.
-        holder: This party's shares, until they are shown.
-        witness: Stream sums for the case that a row is wrong.
-        verdict: This party's one verdict, once it is signed.
-        is_certified: Whether a certificate for that verdict came.
-    """
-
-    digest: bytes
-    plan: Plan | None = None
-    is_refused: bool = False
-    bound: SetBound = ANY_SET
-    sent: Contribution | None = None
-    holder: ShareHolder | None = field(default=None, repr=False)
-    witness: RowWitness | None = field(default=None, repr=False)
-    verdict: Verdict | None = None
-    is_certified: bool = False
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether this party answered it: then it is in its transcript."""
-        return self.is_refused or self.sent is not None
-
-    @property
-    def known(self) -> Plan:
-        """The plan, which arrived."""
-        assert self.plan is not None
-        return self.plan
-
-    @property
-    def entries(self) -> tuple[bytes, ...]:
-        """Entries that a settlement may list for this party: with its shares, or without."""
-        if self.sent is None:
-            return (b"",)
-        return self.sent.digest, self.sent.without_reveal.digest
 
 
 def require_plan(
@@ -343,6 +277,53 @@ def proven_claim(
     if refusers and not form.survives_dropouts:
         return PlanClaim.abandoned_by(refusers, seats=tuple(identities))
     return None
+
+
+def learn_settlement(
+    journal: RoundJournal,
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    form: type[SecureSum],
+    known: Verdict | None = None,
+    is_ours: bool = False,
+) -> None:
+    """Check a settlement's evidence, and let the journal learn what it proves.
+
+    Args:
+        journal: The party's journal.
+        settlement: The settlement, whose signature was verified.
+        identities: All parties of the run in seat order, by fingerprint.
+        form: Secure sum of the run.
+        known: A verdict whose certificate was checked before.
+        is_ours: Whether the plan came in this run, whatever the journal knows of it.
+
+    Raises:
+        RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
+    """
+    claim = proven_claim(settlement, identities=identities, form=form, known=known)
+    note_settled(journal, settlement, claim, is_ours=is_ours)
+
+
+def note_settled(
+    journal: RoundJournal, settlement: Settlement, claim: PlanClaim | None, *, is_ours: bool = False
+) -> None:
+    """Drop a settled plan's y and note what the settlement proved, if the plan was of its run.
+
+    Parties of another run prove nothing about a plan: they may never have seen it.
+
+    Args:
+        journal: The party's journal.
+        settlement: The settlement.
+        claim: What it proved.
+        is_ours: Whether the plan came in this run, whatever the journal knows of it.
+    """
+    plan_digest = settlement.plan_digest
+    if not is_ours and journal.run_of(plan_digest) != settlement.run_id:
+        return
+    journal.erase(plan_digest)
+    if claim is not None:
+        journal.resolve(plan_digest, claim)
 
 
 def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, ...]:

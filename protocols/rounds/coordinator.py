@@ -53,7 +53,7 @@ from protocols.messages import (
     Verdict,
     VerdictMacs,
 )
-from protocols.rounds.batch import SettledPlan, Tally
+from protocols.rounds.batch import Tally
 from protocols.rounds.blame import Blame, BlameCase, require_rows
 from protocols.rounds.closing import require_enough_heads, require_head
 from protocols.rounds.contribution import Contribution
@@ -71,8 +71,9 @@ from protocols.rounds.coordinator_journal import (
     Step,
     SumOpened,
 )
-from protocols.rounds.history import OpenPlan, RunHistory, StepRules, heads_record
+from protocols.rounds.history import RunHistory, StepRules, heads_record
 from protocols.rounds.opening import ShareFault
+from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.setup import CoordinatorSetup, require_run, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
@@ -218,45 +219,15 @@ class CoordinatorRound:
         return self._run is not None and self._run.plan is not None
 
     @property
-    def plan_digest(self) -> bytes:
-        """Digest of the open plan.
-
-        Raises:
-            WrongStateError: none is open.
-        """
-        return self._open_plan.signed.digest
-
-    @property
-    def open_plan(self) -> Plan:
+    def open_plan(self) -> OpenPlan:
         """The open plan.
 
         Raises:
             WrongStateError: none is open.
         """
-        return self._open_plan.plan
-
-    @property
-    def phase(self) -> int:
-        """Phase of the open plan.
-
-        Raises:
-            WrongStateError: none is open.
-        """
-        return self.open_plan.phase
-
-    @property
-    def plan_frame(self) -> bytes:
-        """Frame of the open plan, the same as often as it is sent.
-
-        Raises:
-            WrongStateError: none is open.
-        """
-        return self._open_plan.signed.frame
-
-    @property
-    def was_opened(self) -> bool:
-        """Whether the sum of the open plan was opened, perhaps before a restart."""
-        return self.has_open_plan and bool(self._open_plan.opened)
+        if self._run is None or self._run.plan is None:
+            raise WrongStateError("a plan must be open", self._state.value)
+        return self._run.plan
 
     @property
     def run_record(self) -> RunRecord:
@@ -341,29 +312,13 @@ class CoordinatorRound:
     def nothing_was_shared(self) -> bool:
         """Whether every party signed a refusal of the open plan, and none sent a y."""
         tally = self._known_tally
-        was_answered = tally.senders or self.was_opened or self._open_plan.proposal is not None
+        was_answered = tally.senders or self.open_plan.opened or self.open_plan.proposal is not None
         return not was_answered and set(tally.declined) == set(self._seats)
-
-    @property
-    def may_open(self) -> bool:
-        """Whether the open plan's sum may open yet: nobody was asked to close it."""
-        return self.has_open_plan and self._open_plan.closing is None
 
     @property
     def heard(self) -> int:
         """Parties whose message of this stage has come."""
         return len(self._awaited) - len(self.missing)
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether enough parties agreed to open a set: then the open plan is never closed."""
-        return bool(self._open_plan.certificate) and not self.is_closed
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is certified that the open plan never opens."""
-        certificate = self._open_plan.certified
-        return certificate is not None and not certificate.survivors
 
     @property
     def traces_rows(self) -> bool:
@@ -552,7 +507,7 @@ class CoordinatorRound:
         # A party that has lost the run cannot name it.
         if self._state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
             self._require_current(refusal.subject)
-        if self.has_open_plan and refusal.subject == self.plan_digest:
+        if self.has_open_plan and refusal.subject == self.open_plan.digest:
             self._known_tally.note_refusal(refusal, signed.frame)
 
     # The setup --------------------------------------------------------------------------------
@@ -632,7 +587,7 @@ class CoordinatorRound:
         )
         signed = wire.sign(plan, self._identity)
         self._do(PlanOpened(signed.frame))
-        self._collect(self._open_plan, row_words=row_words)
+        self._collect(self.open_plan, row_words=row_words)
         return signed.frame
 
     def _collect(self, plan: OpenPlan, *, row_words: int = 0) -> None:
@@ -662,16 +617,16 @@ class CoordinatorRound:
                 certificate is out already.
             TooFewSharesError: too few y's came: the sum cannot open.
         """
-        plan, tally = self._open_plan, self._known_tally
+        plan, tally = self.open_plan, self._known_tally
         if tally.shares is None or tally.shares.is_fixed or plan.closing is not None:
             raise WrongStateError("the form must survive drop-outs, and the plan be open", "not so")
         if plan.proposal is None:
             self._form.require_survivors(len(tally.senders), parties=len(self._seats))
-            proposal = Proposal(self.run_id, self.plan_digest, tally.senders)
+            proposal = Proposal(self.run_id, self.open_plan.digest, tally.senders)
             signed = tally.contributions
             listed = tuple(signed.get(seat) for seat in self._seats)
             self._do(PlanProposed(wire.sign(proposal, self._identity).frame, listed))
-            plan = self._open_plan
+            plan = self.open_plan
         elif set(plan.survivors) != set(tally.senders):
             wanted = len(plan.survivors)
             raise TooFewSharesError(received=len(tally.senders), threshold=wanted)
@@ -688,14 +643,14 @@ class CoordinatorRound:
         Raises:
             WrongStateError: the form needs all parties, no plan is open, or a set is certified.
         """
-        plan = self._open_plan
-        if not self._form.survives_dropouts or self.is_certified:
+        plan = self.open_plan
+        if not self._form.survives_dropouts or self.open_plan.is_certified:
             raise WrongStateError("only a plan that has not opened can be closed", "another")
         if plan.closing is None:
-            proposal = Proposal(self.run_id, self.plan_digest, ())
+            proposal = Proposal(self.run_id, self.open_plan.digest, ())
             frame = wire.sign(proposal, self._identity).frame
             self._do(PlanProposed(frame, (None,) * len(self._seats)))
-            plan = self._open_plan
+            plan = self.open_plan
         assert plan.closing is not None
         agreed = self._known_tally.ballots.of(plan.survivors) if plan.survivors else ()
         asked = tuple(seat for seat in self._seats if seat not in agreed)
@@ -713,7 +668,7 @@ class CoordinatorRound:
             WrongStateError: nothing was proposed.
             TooFewSharesError: too few equal verdicts.
         """
-        plan, tally = self._open_plan, self._known_tally
+        plan, tally = self.open_plan, self._known_tally
         survivors = plan.last_proposed
         if survivors is None:
             raise WrongStateError("a certificate must follow a proposal", self._state.value)
@@ -725,7 +680,7 @@ class CoordinatorRound:
                     threshold=self._form.threshold(len(self._seats)),
                 )
             self._do(PlanCertified(wire.contain(certificate)))
-        certificate = self._open_plan.certified
+        certificate = self.open_plan.certified
         assert certificate is not None
         if not certificate.survivors:
             self._await(CoordinatorState.READY, ())
@@ -744,7 +699,7 @@ class CoordinatorRound:
         Returns:
             By survivor whose shares have not come, the certificate and the shares dealt to it.
         """
-        shares, certificate = self._known_tally.shares, self._open_plan.certificate
+        shares, certificate = self._known_tally.shares, self.open_plan.certificate
         assert shares is not None
         return {holder: [certificate, shares.bundle_for(holder)] for holder in self.missing}
 
@@ -761,7 +716,7 @@ class CoordinatorRound:
         if not tally.can_open:
             raise WrongStateError("every y must be in, and the sum opened once", self._state.value)
         streams = tally.streams()
-        if not self.was_opened:
+        if not self.open_plan.opened:
             # The settlement lists what was signed before the sum opened, also after a restart.
             opened = tally.contributions
             self._do(SumOpened(tuple(opened.get(seat) for seat in self._seats)))
@@ -777,12 +732,12 @@ class CoordinatorRound:
         Raises:
             WrongStateError: no plan is open, or a release came before its sum was opened.
         """
-        plan, tally = self._open_plan, self._known_tally
+        plan, tally = self.open_plan, self._known_tally
         if released and not plan.opened:
             raise WrongStateError("a release must follow an opened sum", self._state.value)
         settlement = Settlement(
             run_id=self.run_id,
-            plan_digest=self.plan_digest,
+            plan_digest=self.open_plan.digest,
             state="released" if released else "void",
             words=plan.plan.words,
             contributions=tally.entries(plan.opened or tally.contributions),
@@ -931,19 +886,13 @@ class CoordinatorRound:
 
     def _signed_before(self, party: bytes) -> Contribution | None:
         """What a party signed for the open plan that others heard of, perhaps before a restart."""
-        return self._open_plan.opened.get(party) or self._open_plan.fixed.get(party)
+        return self.open_plan.opened.get(party) or self.open_plan.fixed.get(party)
 
     @property
     def _known_run(self) -> RunHistory:
         if self._run is None:
             raise WrongStateError("a run must be set up", self._state.value)
         return self._run
-
-    @property
-    def _open_plan(self) -> OpenPlan:
-        if self._run is None or self._run.plan is None:
-            raise WrongStateError("a plan must be open", self._state.value)
-        return self._run.plan
 
     @property
     def _known_tally(self) -> Tally:
@@ -979,7 +928,7 @@ class CoordinatorRound:
         """Refuse a late answer: its plan is settled, or its exchange is over."""
         if isinstance(message, MaskedVector | ShareBundle | Refusal | Verdict | VerdictMacs):
             plan = message.subject if isinstance(message, Refusal) else message.plan_digest
-            is_open = self.has_open_plan and plan == self.plan_digest
+            is_open = self.has_open_plan and plan == self.open_plan.digest
             is_shut = is_open and self._state is not CoordinatorState.COLLECTING
             if isinstance(message, Verdict | VerdictMacs):
                 is_shut = is_open and self._state is not CoordinatorState.AGREEING
@@ -991,7 +940,7 @@ class CoordinatorRound:
     def _require_current(self, subject: bytes) -> None:
         current = {self.run_id or self._setup.offer.digest}
         if self.has_open_plan:
-            current.add(self.plan_digest)
+            current.add(self.open_plan.digest)
         if self._state is CoordinatorState.BLAMING:
             current.add(self._row_request)
         if subject not in current:

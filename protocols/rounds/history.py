@@ -12,7 +12,7 @@ and the parties notice: a second plan of one epoch, with other bytes, stops the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from protocols import wire
@@ -33,7 +33,6 @@ from protocols.messages import (
     RunRecord,
     Settlement,
 )
-from protocols.rounds.batch import SettledPlan
 from protocols.rounds.closing import require_enough_heads
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
@@ -48,57 +47,14 @@ from protocols.rounds.coordinator_journal import (
     Step,
     SumOpened,
 )
-from protocols.rounds.opening import require_certificate
+from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.setup import setup_digest
 from protocols.rounds.states import CoordinatorState
+from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import HeadSignature, HeadsRecord
 from protocols.transcript import EntrySignature, Transcript
 from protocols.wire import Signed
-
-
-@dataclass(frozen=True, slots=True)
-class OpenPlan:
-    """A plan from its opening to its settlement, as the journal tells it.
-
-    Attributes:
-        signed: The plan.
-        proposal: The proposal to open a set, if it was made.
-        closing: The proposal to close the plan, if it was made.
-        fixed: What each survivor of the proposed set signed until then, by fingerprint.
-        certificate: Frame of the certificate; empty before it.
-        opened: What each party in the sum signed for it, by fingerprint; empty before it is opened.
-    """
-
-    signed: Signed
-    proposal: Signed | None = None
-    closing: Signed | None = None
-    fixed: Mapping[bytes, Contribution] = field(default_factory=dict)
-    certificate: bytes = b""
-    opened: Mapping[bytes, Contribution] = field(default_factory=dict)
-
-    @property
-    def plan(self) -> Plan:
-        """The plan."""
-        return wire.expect(self.signed, Plan)
-
-    @property
-    def survivors(self) -> tuple[bytes, ...]:
-        """The proposed set, in seat order; empty before it is proposed."""
-        return () if self.proposal is None else wire.expect(self.proposal, Proposal).survivors
-
-    @property
-    def last_proposed(self) -> tuple[bytes, ...] | None:
-        """The set of the last proposal; empty to close the plan, None before any proposal."""
-        proposal = self.closing if self.closing is not None else self.proposal
-        return None if proposal is None else wire.expect(proposal, Proposal).survivors
-
-    @property
-    def certified(self) -> Certificate | None:
-        """The certificate, if there is one."""
-        if not self.certificate:
-            return None
-        return wire.expect(wire.decode(self.certificate), Certificate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,8 @@
-"""The opening of a sum that fewer than all parties gave: one verdict per plan, then shares.
+"""The opening of a sum that fewer than all parties gave: shares dealt, shown and joined; both ends.
 
-The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
-its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
-can have as many. Against the certificate each party of U shows its shares of the keys that are
-still in the sum of U: of a survivor the self mask and its keys with parties that dropped out, never
-a key between survivors, never the self mask of a party that dropped out.
-
-If the sum cannot open, the coordinator proposes to close the plan. A certificate for that proves
-that nothing ever opens for it, so that its queries may be asked again.
+Against the certificate for a set U (`verdicts`) each party of U shows its shares of the keys that
+are still in the sum of U: of a survivor the self mask and its keys with parties that dropped out,
+never a key between survivors, never the self mask of a party that dropped out.
 
 A holder knows a dealer's hashes by their digest, without which the shares' envelope does not open.
 Where a share does not fit, the dealer's word stands against the holder's (and, for the holder, the
@@ -16,8 +11,7 @@ coordinator's): the pair is named, never one of them alone.
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,29 +19,22 @@ import numpy as np
 from protocols import wire
 from protocols.dealing import Dealt, Labels, column_bytes, deal, disclose, read_disclosure
 from protocols.errors import (
-    BadSignatureError,
     BrokenEnvelopeError,
     ConflictingMessageError,
-    FalseCertificateError,
     TooFewSharesError,
     UnexpectedMessageError,
-    VerdictError,
     WrongShareError,
     WrongStateError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     KIB,
-    VERDICT_MAC_BYTES,
-    Certificate,
     Dealing,
     Reveal,
     ShareBundle,
     Verdict,
-    VerdictMacs,
 )
 from protocols.pair_keys import PairRoots
-from protocols.rounds.bounds import SetBound
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.rounds.setup import COORDINATOR, verify_relayed
 from protocols.secure_sum import SecureSum, SignedKey
@@ -56,258 +43,8 @@ from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.wire import Signed
 
 STAGE = "shares"
-VERDICT_STAGE = "verdict"
 _FRAME_ROOM = 128
 """Bytes of hashes and of framing for each party in a bundle or a reveal."""
-
-
-# Verdicts and certificates ------------------------------------------------------------------------
-
-
-def require_seats(survivors: Sequence[bytes], seats: Sequence[bytes]) -> None:
-    """Check that a set is of seats, in order, none twice.
-
-    Raises:
-        UnexpectedMessageError: it is not.
-    """
-    chosen = set(survivors)
-    if tuple(survivors) != tuple(seat for seat in seats if seat in chosen):
-        raise UnexpectedMessageError(
-            "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
-        )
-
-
-def require_open_set(
-    survivors: Sequence[bytes],
-    *,
-    me: bytes,
-    seats: Sequence[bytes],
-    least: int,
-    bound: SetBound,
-) -> None:
-    """Decide whether a party agrees that this set opens.
-
-    Args:
-        survivors: The proposed set.
-        me: Fingerprint of the party that decides.
-        seats: All parties of the run, in seat order.
-        least: Fewest parties whose sum it helps to open: the form's threshold or its own floor.
-        bound: What its journal allows for the plan's queries (rule R3).
-
-    Raises:
-        UnexpectedMessageError: not seats, in order.
-        TooFewSharesError: fewer than `least`.
-        VerdictError: this party is not in it, or its journal does not allow it.
-    """
-    require_seats(survivors, seats)
-    if len(survivors) < least:
-        raise TooFewSharesError(received=len(survivors), threshold=least)
-    if me not in survivors:
-        raise VerdictError("we must be in a set that we agree to", "a set without us")
-    if not bound.allows(survivors):
-        raise VerdictError(
-            "an earlier plan with one of these queries must leave this set possible", "another"
-        )
-
-
-def require_signers(
-    signers: Sequence[bytes], *, survivors: Sequence[bytes], seats: Sequence[bytes], threshold: int
-) -> None:
-    """Check who signed a certificate: enough seats, and of a set that opens only its own members.
-
-    Raises:
-        FalseCertificateError: fewer, others, or one twice.
-    """
-    allowed = set(survivors or seats)
-    if tuple(signers) != tuple(seat for seat in seats if seat in set(signers) & allowed):
-        raise FalseCertificateError("signers must be seats of the set, in order", "others")
-    if len(signers) < threshold:
-        raise FalseCertificateError(f"a certificate needs {threshold} verdicts", len(signers))
-
-
-def require_certificate(
-    certificate: Certificate, *, identities: Mapping[bytes, PublicIdentity], threshold: int
-) -> Verdict:
-    """Check a certificate; return the verdict that it proves.
-
-    Args:
-        certificate: The certificate.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Verdicts that it needs, also the fewest parties that open.
-
-    Raises:
-        UnexpectedMessageError: its set is not of seats.
-        FalseCertificateError: its set is too small, or too few parties signed it.
-    """
-    seats = tuple(identities)
-    require_seats(certificate.survivors, seats)
-    if certificate.survivors and len(certificate.survivors) < threshold:
-        raise FalseCertificateError(f"a set needs {threshold} parties", len(certificate.survivors))
-    require_signers(
-        certificate.signers,
-        survivors=certificate.survivors,
-        seats=seats,
-        threshold=threshold,
-    )
-    if len(certificate.signatures) != len(certificate.signers):
-        raise FalseCertificateError("each signer must have signed", "others")
-    digest = wire.digest_of(certificate.verdict)
-    signed = zip(certificate.signers, certificate.signatures, strict=True)
-    try:
-        # No more signatures than the threshold: others would prove nothing more.
-        for signer, signature in list(signed)[:threshold]:
-            identities[signer].verify(purpose=Verdict.PURPOSE, digest=digest, signature=signature)
-    except BadSignatureError as error:
-        raise FalseCertificateError("each signer must have signed the verdict", "not so") from error
-    return certificate.verdict
-
-
-def verdict_macs(verdict: Verdict, *, peers: Sequence[bytes], roots: PairRoots) -> VerdictMacs:
-    """Authenticate a party's verdict to each of its peers.
-
-    Args:
-        verdict: The verdict.
-        peers: Fingerprints of all other parties, in seat order.
-        roots: The party's roots, at the plan's epoch.
-    """
-    digest = wire.digest_of(verdict)
-    plan = verdict.plan_digest
-    keys = (roots.sending_key(peer, phase_digest=plan, stage=VERDICT_STAGE) for peer in peers)
-    return VerdictMacs(plan, tuple(_verdict_mac(key, digest) for key in keys))
-
-
-def require_macs(
-    message: VerdictMacs,
-    verdict: Verdict,
-    *,
-    peers: Sequence[bytes],
-    roots: PairRoots,
-    threshold: int,
-) -> None:
-    """Check that enough peers gave this party's own verdict, by their MACs.
-
-    It proves to this party what a certificate proves to everybody: an honest peer authenticates
-    one verdict, to all.
-
-    Args:
-        message: A MAC of each peer in seat order, empty where there is none.
-        verdict: This party's own verdict, for a set of survivors.
-        peers: Fingerprints of all other parties, in seat order.
-        roots: The party's roots, at the plan's epoch.
-        threshold: Verdicts that must be equal, this party's own among them.
-
-    Raises:
-        FalseCertificateError: too few of them are right.
-    """
-    plan, digest = verdict.plan_digest, wire.digest_of(verdict)
-    if message.plan_digest != plan or len(message.macs) != len(peers):
-        raise FalseCertificateError("one MAC or none must come of each peer", "others")
-    survivors = set(verdict.survivors)
-    agreed = 1 + sum(
-        hmac.compare_digest(
-            mac,
-            _verdict_mac(roots.receiving_key(peer, phase_digest=plan, stage=VERDICT_STAGE), digest),
-        )
-        for peer, mac in zip(peers, message.macs, strict=True)
-        if mac and peer in survivors
-    )
-    if agreed < threshold:
-        raise FalseCertificateError(f"{threshold} parties must have agreed", agreed)
-
-
-def _verdict_mac(key: bytes, digest: bytes) -> bytes:
-    return hmac.digest(key, digest, "sha256")[:VERDICT_MAC_BYTES]
-
-
-class Ballots:
-    """The verdicts that the coordinator holds on one plan.
-
-    Args:
-        plan_digest: The plan.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Equal verdicts that make a certificate.
-    """
-
-    def __init__(
-        self, plan_digest: bytes, *, identities: Mapping[bytes, PublicIdentity], threshold: int
-    ) -> None:
-        self._plan_digest = plan_digest
-        self._identities = identities
-        self._threshold = threshold
-        self._given: dict[bytes, tuple[Verdict, bytes]] = {}
-        self._macs: dict[bytes, tuple[bytes, ...]] = {}
-
-    def take_macs(self, message: VerdictMacs, sender: bytes) -> None:
-        """Keep the MACs with which a party authenticates the verdict that it sends next.
-
-        Raises:
-            UnexpectedMessageError: of another plan, or not one for each peer.
-        """
-        fits = message.plan_digest == self._plan_digest and all(message.macs)
-        if not fits or len(message.macs) != len(self._identities) - 1:
-            raise UnexpectedMessageError("a verdict must have one MAC for each peer", "others")
-        self._macs[sender] = message.macs
-
-    def take(self, signed: Signed, sender: bytes) -> None:
-        """Keep a party's verdict, whose signature was verified.
-
-        Raises:
-            UnexpectedMessageError: of another plan.
-            ConflictingMessageError: the party gave another one before.
-        """
-        verdict = wire.expect(signed, Verdict)
-        if verdict.plan_digest != self._plan_digest:
-            raise UnexpectedMessageError("a verdict must be on the open plan", "another")
-        earlier = self._given.get(sender)
-        if earlier is not None and earlier[0] != verdict:
-            raise ConflictingMessageError(
-                "a party must give one verdict on a plan", "another", peer=sender.hex()
-            )
-        self._given[sender] = verdict, signed.signature
-
-    def of(self, survivors: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Return the parties that gave the verdict for a set (none: to close), in seat order."""
-        wanted = Verdict(self._plan_digest, tuple(survivors))
-        return tuple(
-            seat for seat in self._identities if self._given.get(seat, (None,))[0] == wanted
-        )
-
-    def certificate(self, survivors: Sequence[bytes]) -> Certificate | None:
-        """Return the certificate for a set, or to close the plan; None while it lacks verdicts."""
-        signers = self.of(survivors)
-        if len(signers) < self._threshold:
-            return None
-        signers = signers[: self._threshold]
-        signatures = tuple(self._given[signer][1] for signer in signers)
-        return Certificate(self._plan_digest, tuple(survivors), signers, signatures)
-
-    def proofs(self, certificate: Certificate) -> dict[bytes, bytes]:
-        """Return, by survivor, the frame that proves to it that enough parties agreed.
-
-        The frame has the MACs of these parties. If too few sent MACs it is the certificate.
-        """
-        survivors = certificate.survivors
-        agreed = {seat for seat in self.of(survivors) if seat in self._macs}
-        if len(agreed) < self._threshold:
-            return dict.fromkeys(survivors, wire.contain(certificate))
-        seats = tuple(self._identities)
-        return {
-            holder: wire.contain(
-                VerdictMacs(
-                    self._plan_digest,
-                    tuple(
-                        self._macs[peer][place - (peer_place < place)] if peer in agreed else b""
-                        for peer_place, peer in enumerate(seats)
-                        if peer != holder
-                    ),
-                )
-            )
-            for place, holder in enumerate(seats)
-            if holder in survivors
-        }
-
-    def __repr__(self) -> str:
-        return f"Ballots(given={len(self._given)})"
 
 
 # A party's shares ---------------------------------------------------------------------------------

@@ -20,13 +20,10 @@ from protocols.errors import (
     BadSignatureError,
     BlameError,
     ConflictingMessageError,
-    FalseCertificateError,
     KeyReuseError,
-    KeysGoneError,
     ProtocolError,
     RestoredJournalError,
     UnexpectedMessageError,
-    VerdictError,
     WrongStateError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -49,29 +46,24 @@ from protocols.messages import (
     SetupClosing,
     ShareBundle,
     StreamSums,
-    Verdict,
     VerdictMacs,
 )
 from protocols.pair_keys import PairRoots
 from protocols.rounds.batch import (
-    PartyPlan,
     hide_vector,
-    proven_claim,
+    learn_settlement,
     require_plan,
     require_settlement,
 )
 from protocols.rounds.blame import RowWitness
-from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
+from protocols.rounds.bounds import ANY_SET, SetBound
 from protocols.rounds.closing import LEAST_PARTIES, compare_heads, state_head
-from protocols.rounds.journal import RoundJournal, RunNote
-from protocols.rounds.opening import (
-    require_certificate,
-    require_macs,
-    require_open_set,
-    verdict_macs,
-)
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.lost_runs import LostRuns
+from protocols.rounds.plans import PartyPlan
 from protocols.rounds.setup import COORDINATOR, PartySetup, Seating, require_fresh, require_run
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
+from protocols.rounds.verdicts import give_verdict, take_proof
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.wire import Signed
@@ -144,6 +136,7 @@ class PartyRound:
             journal=journal,
             random_bytes=random_bytes,
         )
+        self._lost_runs = LostRuns(identity, coordinator=coordinator, journal=journal)
         self._state = PartyState.NEW
         self._transcript = Transcript()
         self._answered: dict[tuple[object, ...], tuple[bytes, tuple[bytes, ...]]] = {}
@@ -237,9 +230,10 @@ class PartyRound:
             return Received()
         if not isinstance(signed.message, _UNSIGNED):
             self._verify_coordinator(signed)
-        answer = self._about_lost_run(signed, now=now)
-        if answer is not None:
-            return answer
+        if getattr(signed.message, "run_id", self.run_id) != self.run_id:
+            answer = self._lost_runs.answer(signed, now=now)
+            if answer is not None:
+                return Received(answer)
         require_run(getattr(signed.message, "run_id", self.run_id), self.run_id)
         key = _identify(signed.message)
         if key in self._answered:
@@ -453,39 +447,17 @@ class PartyRound:
             raise UnexpectedMessageError("a message must be of the open plan", "another")
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
-        if proposal.survivors:
-            if plan.sent is None:
-                raise VerdictError("we must have sent our y for a set to open", "none")
-            require_open_set(
-                proposal.survivors,
-                me=self._me,
-                seats=self._run.fingerprints,
-                least=self._least_survivors,
-                bound=plan.bound,
-            )
-        verdict = Verdict(plan.digest, proposal.survivors)
-        frame = self._sign_verdict(verdict, run_id=self.run_id)
-        plan.verdict, self._open = verdict, plan
-        if not proposal.survivors:
-            plan.holder = None  # nothing will be shown for it
-            return Received((frame,))
-        macs = verdict_macs(verdict, peers=self._run.peers, roots=self._roots)
-        return Received((wire.contain(macs), frame))
-
-    def _sign_verdict(self, verdict: Verdict, *, run_id: bytes) -> bytes:
-        """Sign this party's one verdict on a plan, the same as often as it is asked.
-
-        Raises:
-            VerdictError: it gave another one, or the run has too many plans that never came.
-            RestoredJournalError: the journal was halted: it cannot promise.
-        """
-        if self._journal.run_of(verdict.plan_digest) not in (b"", run_id):
-            raise VerdictError("a verdict must be on a plan of its run", "another run's")
-        try:
-            self._journal.decide(verdict.plan_digest, wire.digest_of(verdict), run_id=run_id)
-        except KeyReuseError as error:
-            raise VerdictError("we must give one verdict on a plan", "another asked") from error
-        return wire.sign(verdict, self._identity).frame
+        replies = give_verdict(
+            proposal,
+            plan,
+            seating=self._run,
+            least=self._least_survivors,
+            identity=self._identity,
+            roots=self._roots,
+            journal=self._journal,
+        )
+        self._open = plan
+        return Received(replies)
 
     def _require_open(self, plan_digest: bytes, *, now: float) -> None:
         """Check that a message is of the open plan, which has not expired.
@@ -500,21 +472,7 @@ class PartyRound:
             require_fresh(plan.plan.expires_at, now=now)
 
     def _on_agreement(self, proof: VerdictMacs | Certificate) -> Received:
-        """Take the proof that enough parties gave this party's own verdict."""
-        plan, run = self._known_plan, self._run
-        verdict = plan.verdict
-        if verdict is None or not verdict.survivors:
-            raise FalseCertificateError("a closed plan must not open", "a proof", peer=COORDINATOR)
-        if isinstance(proof, VerdictMacs):
-            threshold, peers = run.threshold, run.peers
-            require_macs(proof, verdict, peers=peers, roots=self._roots, threshold=threshold)
-        elif proof.verdict != verdict:
-            raise FalseCertificateError(
-                "a certificate must be for our own verdict", "another", peer=COORDINATOR
-            )
-        else:
-            require_certificate(proof, identities=run.identities, threshold=run.threshold)
-        plan.is_certified = True
+        take_proof(proof, self._known_plan, seating=self._run, roots=self._roots)
         return Received()
 
     def _on_shares(self, bundle: ShareBundle) -> Received:
@@ -533,8 +491,13 @@ class PartyRound:
         plan, run = self._open, self._run
         require_settlement(settlement, plan, seating=run, least=self._least_survivors)
         known = plan.verdict if plan is not None and plan.is_certified else None
-        claim = proven_claim(
-            settlement, identities=run.identities, form=type(run.form), known=known
+        learn_settlement(
+            self._journal,
+            settlement,
+            identities=run.identities,
+            form=type(run.form),
+            known=known,
+            is_ours=plan is not None and plan.plan is not None,
         )
         if plan is None:
             plan = PartyPlan(settlement.plan_digest)
@@ -542,7 +505,6 @@ class PartyRound:
         self._next_phase = None
         if plan.plan is not None and settlement.state == "released":
             self._next_phase = (plan.plan.batch, plan.plan.attempt, plan.plan.phase + 1)
-        self._note_settled(settlement, claim, is_ours=plan.plan is not None)
         self._extend(signed, settlement, plan)
         self._keep_witness(settlement, plan)
         # A plan that never came used an epoch, too, and so did one whose answer failed.
@@ -611,75 +573,6 @@ class PartyRound:
         self._journal.witness(compared.counters)
         self._compared = compared.parties
         return Received((self._ready("closing"),))
-
-    # A run that was lost ----------------------------------------------------------------------
-
-    def _about_lost_run(self, signed: Signed, *, now: float) -> Received | None:
-        """Answer about an earlier run from the journal: its keys are gone. None for this run.
-
-        A stored y is sent as it is (rule R4). Without one this party abandons the plan, so that the
-        others may go on without it (rule R3). It repeats the verdict that it gave, or agrees to
-        close the plan. It notes what a settlement proves about the plan.
-        """
-        message = signed.message
-        if not isinstance(message, Plan | Proposal | Settlement) or message.run_id == self.run_id:
-            return None
-        run = self._journal.run(message.run_id)
-        if run is None or run.coordinator != self._coordinator.fingerprint:
-            # No run of this party, or another federation's: nothing is written down or promised.
-            return Received() if isinstance(message, Settlement) else None
-        match message:
-            case Plan():
-                return self._answer_lost_plan(signed, message, now=now)
-            case Proposal():
-                if not run.sum_form.survives_dropouts:
-                    return None
-                verdict = Verdict(message.plan_digest, message.survivors)
-                is_given = self._journal.verdict_on(verdict.plan_digest) == wire.digest_of(verdict)
-                if message.survivors and not is_given:  # it cannot check the set any more
-                    return Received(self._refusal(message.run_id, KeysGoneError.code))
-                return Received((self._sign_verdict(verdict, run_id=message.run_id),))
-            case Settlement():
-                return self._settle_lost_plan(message, run)
-
-    def _answer_lost_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received | None:
-        self._journal.sweep(now=now)
-        if now >= plan.expires_at:
-            self._journal.erase(signed.digest)
-            return None
-        stored = self._journal.find(signed.digest)
-        if stored is not None:
-            return Received(stored)
-        try:
-            self._journal.abandon(signed.digest, run_id=plan.run_id)
-        except KeyReuseError:  # a y was once sent, or there are too many such plans
-            return Received()
-        return Received(self._refusal(signed.digest, KeysGoneError.code))
-
-    def _settle_lost_plan(self, settlement: Settlement, run: RunNote) -> Received:
-        # No complaint about a run that is lost: a plan may follow in the same packet.
-        claim = proven_claim(settlement, identities=run.identities, form=run.sum_form)
-        self._note_settled(settlement, claim)
-        return Received()
-
-    def _note_settled(
-        self, settlement: Settlement, claim: PlanClaim | None, *, is_ours: bool = False
-    ) -> None:
-        """Drop a settled plan's y and note what the settlement proved, if the plan was of its run.
-
-        Parties of another run prove nothing about a plan: they may never have seen it.
-
-        Args:
-            settlement: The settlement.
-            claim: What it proved.
-            is_ours: Whether the plan came in this run, whatever the journal knows of it.
-        """
-        plan_digest = settlement.plan_digest
-        if not is_ours and self._journal.run_of(plan_digest) != settlement.run_id:
-            return
-        self._journal.erase(plan_digest)
-        if claim is not None:
-            self._journal.resolve(plan_digest, claim)
 
     # Helpers ----------------------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ class SumRun:
 
     def _close_plan(self) -> None:
         """Try to close a plan that did not open."""
-        if not self._form.survives_dropouts or self.round.is_certified:
+        if not self._form.survives_dropouts or self.round.open_plan.is_certified:
             return
         for frame in set(self.round.propose_closing().values()):
             self._tell(frame)

@@ -59,8 +59,9 @@ from protocols.messages import (
 )
 from protocols.prg import expand
 from protocols.ring import Words
-from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, batch, party
-from protocols.rounds.opening import STAGE, VERDICT_STAGE
+from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, batch, verdicts
+from protocols.rounds.opening import STAGE
+from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
@@ -849,9 +850,9 @@ def without_any_bound(patch: Patch) -> None:
 
 def without_bound_in_verdicts(patch: Patch) -> None:
     """A party agrees to a set whatever its journal knows."""
-    require = party.require_open_set
+    require = verdicts.require_open_set
     patch.setattr(
-        party,
+        verdicts,
         "require_open_set",
         lambda survivors, **fields: require(survivors, **{**fields, "bound": ANY_SET}),
     )
@@ -859,14 +860,14 @@ def without_bound_in_verdicts(patch: Patch) -> None:
 
 def with_void_as_proof(patch: Patch) -> None:
     """A settlement that says "void" frees the queries of any plan."""
-    prove = party.proven_claim
+    prove = batch.proven_claim
 
     def believe(settlement: Any, **fields: Any) -> PlanClaim | None:
         if settlement.state == "void":
             return PlanClaim(ANY_SET, is_free=True)
         return prove(settlement, **fields)
 
-    patch.setattr(party, "proven_claim", believe)
+    patch.setattr(batch, "proven_claim", believe)
 
 
 def without_proof_of_closing(patch: Patch) -> None:
@@ -876,8 +877,10 @@ def without_proof_of_closing(patch: Patch) -> None:
 
 def without_proof_of_opening(patch: Patch) -> None:
     """A party shows its shares without enough verdicts, be they signed or authenticated."""
-    patch.setattr(party, "require_certificate", lambda certificate, **fields: certificate.verdict)
-    patch.setattr(party, "require_macs", lambda message, verdict, **fields: None)
+    patch.setattr(
+        verdicts, "require_certificate", lambda certificate, **fields: certificate.verdict
+    )
+    patch.setattr(verdicts, "require_macs", lambda message, verdict, **fields: None)
 
 
 def without_one_verdict(patch: Patch) -> None:

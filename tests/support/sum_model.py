@@ -32,8 +32,7 @@ an additive plan is refused by all at once that did not serve it. `Stories.EACH`
 any story of its own, at any time; tests compare both. MACs of verdicts count as their signatures:
 an honest party sends both for the same set.
 
-Not modelled: the second phase of a batch, for which a party asks its journal nothing, and a
-certificate for "closed" that parties of another masked run sign.
+Not modelled: the second phase of a batch, for which a party asks its journal nothing.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ from protocols.errors import (
     VerdictError,
 )
 from protocols.masked import MaskedSum
+from protocols.rounds.batch import note_settled
 from protocols.rounds.bounds import PlanClaim, SetBound
 from protocols.rounds.closing import LEAST_PARTIES
-from protocols.rounds.opening import require_open_set, require_seats, require_signers
-from protocols.rounds.party import PartyRound
+from protocols.rounds.verdicts import require_open_set, require_seats, require_signers
 from protocols.secure_sum import SecureSum
 
 CLOSED: Final = 0
@@ -329,8 +328,7 @@ def _product_resolve(
 ) -> None:
     """Note what a settlement proves, as a party's round does."""
     settlement: Any = SimpleNamespace(plan_digest=plan_digest, run_id=run_id)
-    party: Any = SimpleNamespace(_journal=journal)
-    PartyRound._note_settled(party, settlement, claim)
+    note_settled(journal, settlement, claim)
 
 
 @dataclass(frozen=True)
@@ -723,10 +721,14 @@ class Search:
                 yield "fails", plan
                 yield "loses its memory of", plan
             for run, other in enumerate(self._plans):
-                # The liars of another run may sign that they refuse this plan, too.
+                if run == plan or not other.seats >> party.place & 1:
+                    continue
+                # Parties of another run may sign that they refuse this plan, or that it is closed:
+                # liars at will, and honest ones if it never came to them.
                 liars = other.seats & self._scenario.lying
-                is_seated = run != plan and other.seats >> party.place & 1
-                if is_seated and liars and not other.is_masked:
+                if other.is_masked:
+                    yield _settled_in(run), plan, CLOSED
+                elif liars:
                     yield _settled_in(run), plan, liars
             if spec.is_masked:
                 yield "is told void", plan

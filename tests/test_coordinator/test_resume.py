@@ -205,7 +205,7 @@ class TestBatch:
     def test_a_batch_whose_plan_never_left_is_asked_as_it_was_planned(self, tmp_path: Path) -> None:
         federation = killed(tmp_path, Stage.PLANNED)
         federation.resume()
-        plan = federation.run.round.plan_digest
+        plan = federation.run.round.open_plan.digest
         release = federation.run.finish()
         assert release is not None
         assert release.answered == 2
@@ -299,7 +299,7 @@ class TestBatch:
     def test_refusals_after_a_sum_was_opened_give_nothing_back(self, tmp_path: Path) -> None:
         federation = killed(tmp_path, Stage.OPENED)
         federation.resume()
-        plan = federation.run.round.plan_digest
+        plan = federation.run.round.open_plan.digest
 
         def refuse(node: int, answer: bytes) -> bytes:
             identity = federation.identities[node]

@@ -257,7 +257,7 @@ class TestWhatMayBeAsked:
     def digest(self, run: MemoryRun) -> bytes:
         coordinator = run.coordinator
         return (
-            coordinator.plan_digest
+            coordinator.open_plan.digest
             if coordinator.has_open_plan
             else coordinator.settled[-1].plan_digest
         )

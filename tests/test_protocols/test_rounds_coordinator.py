@@ -103,7 +103,7 @@ def test_a_repeated_y_is_added_once() -> None:
         frames = list(run.parties[seat].contribute(vector()))
         for _ in range(3):
             run.to_coordinator("y", seat, frames)
-    (again,) = run.parties[liar].receive(run.coordinator.plan_frame, now=NOW).replies
+    (again,) = run.parties[liar].receive(run.coordinator.open_plan.frame, now=NOW).replies
     assert run.coordinator.receive(again, peer=liar) == liar  # after the stage is over, too
     assert np.array_equal(run.coordinator.open_total(), 3 * vector())
 

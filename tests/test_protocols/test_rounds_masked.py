@@ -1213,7 +1213,7 @@ def test_spoiled_shares_are_refused_and_their_sender_stays_out(
         run.coordinator.receive(y, peer=liar)
     assert run.coordinator.survivors == ()
     for fp, vector in list(zip(run.coordinator.seats, vectors, strict=True))[1:]:
-        run.to_party("plan", fp, run.coordinator.plan_frame)
+        run.to_party("plan", fp, run.coordinator.open_plan.frame)
         run.to_coordinator("y", fp, list(run.parties[fp].contribute(vector)))
     run.reveal()
     assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 0)))
@@ -1262,7 +1262,8 @@ def test_a_repeated_plan_is_answered_with_the_stored_shares_and_y() -> None:
     fp = run.coordinator.seats[0]
     _, frame, y = _bundle_and_y(run, fp)
     for _ in range(3):
-        assert run.parties[fp].receive(run.coordinator.plan_frame, now=NOW).replies == (frame, y)
+        again = run.parties[fp].receive(run.coordinator.open_plan.frame, now=NOW)
+        assert again.replies == (frame, y)
 
 
 def test_self_masks_and_salts_are_fresh_for_every_plan() -> None:

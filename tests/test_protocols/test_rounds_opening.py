@@ -45,7 +45,8 @@ from protocols.messages import (
 )
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
-from protocols.rounds.opening import Ballots, ShareFault
+from protocols.rounds.opening import ShareFault
+from protocols.rounds.verdicts import Ballots
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.walk import altered
@@ -194,7 +195,7 @@ def test_no_vector_is_sent_for_a_plan_that_was_closed_here() -> None:
     with pytest.raises(WrongStateError):
         party.refuse("PF-301")
     with pytest.raises(KeyReuseError):
-        journal.begin(run_id=party.run_id, epoch=9, plan_digest=run.coordinator.plan_digest)
+        journal.begin(run_id=party.run_id, epoch=9, plan_digest=run.coordinator.open_plan.digest)
     assert party.receive(plan, now=NOW) == Received()
     assert journal.steps == ["decide"]
 
@@ -325,7 +326,7 @@ def test_a_party_sends_for_no_plan_that_cannot_open_within_its_bound(
         party.contribute(VECTORS[ME], bound=bound)
     assert (party.state, journal.steps, party.epoch) == (PartyState.REVIEWING_PLAN, [], 0)
     (frame,) = party.refuse("PF-211")  # which it can say
-    assert wire.expect(wire.decode(frame), Refusal).subject == run.coordinator.plan_digest
+    assert wire.expect(wire.decode(frame), Refusal).subject == run.coordinator.open_plan.digest
 
 
 def test_a_bound_of_the_additive_form_needs_every_seat() -> None:
@@ -354,14 +355,14 @@ def test_a_party_that_sent_nothing_closes_the_plan_and_opens_no_set(answer: str)
         run.to_party("plan", me, plan)
     if answer == "refused":
         party.refuse("PF-301")
-    message = Proposal(coordinator.run_id, coordinator.plan_digest, coordinator.seats)
+    message = Proposal(coordinator.run_id, coordinator.open_plan.digest, coordinator.seats)
     before = unchanged(party, journal)
     error = UnexpectedMessageError if answer == "never came" else VerdictError
     with pytest.raises(error):
         party.receive(wire.sign(message, run.coordinator_identity).frame, now=NOW)
     assert unchanged(party, journal) == before
     (frame,) = run.to_party("proposal", me, coordinator.propose_closing()[me])
-    assert wire.decode(frame).message == Verdict(coordinator.plan_digest, ())
+    assert wire.decode(frame).message == Verdict(coordinator.open_plan.digest, ())
     assert party.state is PartyState.JUDGED
     # Nor does a certificate open anything for it.
     run.settle(released=False)
@@ -585,7 +586,7 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
     for batch in range(2):
         told = certified(run, batch)
         if batch == 0:
-            late = [told[me][0] if by_macs else run.coordinator._open_plan.certificate, told[me][1]]
+            late = [told[me][0] if by_macs else run.coordinator.open_plan.certificate, told[me][1]]
             run.show(told, mute=[me])
             run.coordinator.open_total()
             run.settle()
@@ -670,7 +671,7 @@ def test_macs_of_one_plan_are_worth_nothing_for_another() -> None:
             run.coordinator.open_total()
             run.settle()
     assert not set(shown[0].macs) & set(shown[1].macs)
-    old = replace(shown[0], plan_digest=run.coordinator.plan_digest)
+    old = replace(shown[0], plan_digest=run.coordinator.open_plan.digest)
     with pytest.raises(FalseCertificateError):
         run.parties[me].receive(wire.contain(old), now=NOW)
 
@@ -714,7 +715,7 @@ def asked(form: Any = MaskedSum, *, absent: tuple[int, ...] = ()) -> MemoryRun:
     for place, (seat, vector) in enumerate(zip(run.coordinator.seats, VECTORS, strict=True)):
         if place not in absent:
             run.to_party("plan", seat, plan)
-            claimed(run.journals[seat], run.coordinator.plan_digest, claim)
+            claimed(run.journals[seat], run.coordinator.open_plan.digest, claim)
             run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
     return run
 
@@ -789,8 +790,8 @@ def test_those_who_agreed_to_a_set_do_not_hinder_enough_others_to_close() -> Non
     run.agree(run.coordinator.propose(), mute=run.coordinator.seats[1:])
     run.agree(run.coordinator.propose_closing())
     assert run.coordinator.certify() == {}
-    assert run.coordinator.is_closed
-    assert not run.coordinator.may_open
+    assert run.coordinator.open_plan.is_closed
+    assert not run.coordinator.open_plan.may_open
     with pytest.raises(WrongStateError):
         run.coordinator.propose()
     with pytest.raises(WrongStateError):
@@ -1043,7 +1044,7 @@ def test_a_restarted_party_learns_who_refused_an_additive_plan() -> None:
                 run.to_coordinator("y", seat, list(run.parties[seat].refuse("PF-301")))
             continue
         claim = PlanClaim.sent(seats, survives_dropouts=False)
-        claimed(run.journals[seat], run.coordinator.plan_digest, claim)
+        claimed(run.journals[seat], run.coordinator.open_plan.digest, claim)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
     frame = run.coordinator.settle(released=False, result=b"")
     wanted = SetBound(frozenset(seats[:4]), frozenset(seats))
@@ -1084,10 +1085,10 @@ def test_a_restarted_party_closes_no_additive_plan() -> None:
     party, journal = run.restart(me), run.journals[me]
     counter = journal.counter
     for survivors in ((), run.coordinator.seats):
-        message = Proposal(run.coordinator.run_id, run.coordinator.plan_digest, survivors)
+        message = Proposal(run.coordinator.run_id, run.coordinator.open_plan.digest, survivors)
         with pytest.raises(UnexpectedMessageError):
             party.receive(wire.sign(message, run.coordinator_identity).frame, now=NOW)
-    assert (journal.counter, journal.verdict_on(run.coordinator.plan_digest)) == (counter, b"")
+    assert (journal.counter, journal.verdict_on(run.coordinator.open_plan.digest)) == (counter, b"")
 
 
 # Plans that never came -------------------------------------------------------------------------
@@ -1256,7 +1257,7 @@ def test_a_verdict_that_was_not_asked_for_does_not_count(changed: dict[str, Any]
 
 def _certified(run: MemoryRun) -> bytes:
     run.coordinator.certify()
-    return run.coordinator._open_plan.certificate
+    return run.coordinator.open_plan.certificate
 
 
 def test_a_verdict_of_another_key_or_of_nobody_is_refused() -> None:
@@ -1274,7 +1275,7 @@ def test_a_verdict_of_another_key_or_of_nobody_is_refused() -> None:
 def test_a_verdict_comes_after_its_proposal_and_before_the_certificate() -> None:
     run = asked()
     seat = run.coordinator.seats[ME]
-    verdict = Verdict(run.coordinator.plan_digest, run.coordinator.seats)
+    verdict = Verdict(run.coordinator.open_plan.digest, run.coordinator.seats)
     early = wire.sign(verdict, run.identities[seat]).frame
     with pytest.raises(UnexpectedMessageError):
         run.coordinator.receive(early, peer=seat)

@@ -590,7 +590,7 @@ def _open_plan(walk: Walk) -> bytes:
     """The plan that is open, or else the last one."""
     coordinator = walk.run.coordinator
     if coordinator.has_open_plan:
-        return coordinator.plan_frame
+        return coordinator.open_plan.frame
     return wire.sign(coordinator.settled[-1].plan, walk.run.coordinator_identity).frame
 
 

@@ -169,7 +169,7 @@ class TestGoingOn:
         plan = run.open_plan(WORDS, batch=1)
         first = send_ys(run, plan)
         crash(run)
-        assert run.coordinator.plan_frame == plan
+        assert run.coordinator.open_plan.frame == plan
         assert run.coordinator.missing == run.coordinator.seats
         assert send_ys(run, plan) == first
         if form is MaskedSum:
@@ -264,7 +264,7 @@ class TestGoingOn:
             shown(run)
         run.coordinator.open_total()
         crash(run)
-        assert run.coordinator.was_opened
+        assert run.coordinator.open_plan.opened
         liar = run.coordinator.seats[1]
         frames = list(run.parties[liar].receive(plan, now=NOW).replies)
         body = wire.expect(wire.decode(frames[-1]), MaskedVector).body
@@ -452,7 +452,7 @@ class TestGoingOn:
             run.show({party: told[party]})
         frames = [step.certificate for step in steps_of(run) if isinstance(step, PlanCertified)]
         crash(run)
-        assert run.coordinator.is_certified
+        assert run.coordinator.open_plan.is_certified
         with pytest.raises(WrongStateError):
             run.coordinator.propose_closing()  # whoever heard of it may show its shares
         send_ys(run, plan)
@@ -500,8 +500,8 @@ class TestGoingOn:
                 run.to_coordinator("closing", party, frames)
             assert run.coordinator.certify() == {}
         crash(run)
-        assert not run.coordinator.may_open
-        assert run.coordinator.is_closed == certified
+        assert not run.coordinator.open_plan.may_open
+        assert run.coordinator.open_plan.is_closed == certified
         with pytest.raises(WrongStateError):
             run.coordinator.propose()
         again = run.coordinator.propose_closing()

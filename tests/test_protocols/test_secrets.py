@@ -117,7 +117,7 @@ def test_what_carries_y_does_not_show_it() -> None:
     (frame,) = party.contribute(MARKED)
     signed = wire.decode(frame)
     body = wire.expect(signed, MaskedVector).body
-    again = party.receive(walk.run.coordinator.plan_frame, now=0)
+    again = party.receive(walk.run.coordinator.open_plan.frame, now=0)
     for value in (signed, signed.message, Received((frame,)), again):
         assert_hidden(shown(value), [body, body[:16]])
     assert shown(signed.message).startswith(f"MaskedVector({4 * WORDS} bytes)")

@@ -1,0 +1,95 @@
+"""What a party answers about an earlier run, from its journal alone: that run's keys are gone.
+
+A stored y is sent as it is (rule R4). Without one the party abandons the plan, so that the others
+may go on without it (rule R3). It repeats the verdict that it gave, or agrees to close the plan. It
+notes what a settlement proves about the plan.
+"""
+
+from __future__ import annotations
+
+from protocols import wire
+from protocols.errors import KeyReuseError, KeysGoneError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Plan, Proposal, Refusal, Settlement, Verdict
+from protocols.rounds.batch import learn_settlement
+from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.rounds.verdicts import sign_verdict
+from protocols.wire import Signed
+
+
+class LostRuns:
+    """The runs of which a party has a journal and no keys.
+
+    Args:
+        identity: This party's identity.
+        coordinator: The pinned coordinator: runs of another one's federation are not known here.
+        journal: Memory across restarts.
+    """
+
+    def __init__(
+        self, identity: SigningIdentity, *, coordinator: PublicIdentity, journal: RoundJournal
+    ) -> None:
+        self._identity = identity
+        self._coordinator = coordinator
+        self._journal = journal
+
+    def answer(self, signed: Signed, *, now: float) -> tuple[bytes, ...] | None:
+        """Answer a message of an earlier run, which the coordinator signed.
+
+        Args:
+            signed: The message.
+            now: Unix time, in seconds.
+
+        Returns:
+            The frames to send; None if the message is not for an earlier run.
+
+        Raises:
+            VerdictError: the party gave another verdict.
+            RemoteProtocolError: a settlement's evidence is false.
+        """
+        message = signed.message
+        if not isinstance(message, Plan | Proposal | Settlement):
+            return None
+        run = self._journal.run(message.run_id)
+        if run is None or run.coordinator != self._coordinator.fingerprint:
+            # No run of this party, or another federation's: nothing is written down or promised.
+            return () if isinstance(message, Settlement) else None
+        match message:
+            case Plan():
+                return self._on_plan(signed, message, now=now)
+            case Proposal():
+                return self._on_proposal(message, run)
+            case Settlement():
+                # No complaint about a run that is lost: a plan may follow in the same packet.
+                learn_settlement(
+                    self._journal, message, identities=run.identities, form=run.sum_form
+                )
+                return ()
+
+    def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> tuple[bytes, ...] | None:
+        self._journal.sweep(now=now)
+        if now >= plan.expires_at:
+            self._journal.erase(signed.digest)
+            return None
+        stored = self._journal.find(signed.digest)
+        if stored is not None:
+            return stored
+        try:
+            self._journal.abandon(signed.digest, run_id=plan.run_id)
+        except KeyReuseError:  # a y was once sent, or there are too many such plans
+            return ()
+        return (self._refusal(signed.digest),)
+
+    def _on_proposal(self, proposal: Proposal, run: RunNote) -> tuple[bytes, ...] | None:
+        if not run.sum_form.survives_dropouts:
+            return None
+        verdict = Verdict(proposal.plan_digest, proposal.survivors)
+        is_given = self._journal.verdict_on(verdict.plan_digest) == wire.digest_of(verdict)
+        if proposal.survivors and not is_given:  # it cannot check the set any more
+            return (self._refusal(proposal.run_id),)
+        run_id, journal = proposal.run_id, self._journal
+        return (sign_verdict(verdict, run_id=run_id, identity=self._identity, journal=journal),)
+
+    def _refusal(self, subject: bytes) -> bytes:
+        refusal = Refusal(subject, self._identity.fingerprint, KeysGoneError.code)
+        return wire.sign(refusal, self._identity).frame

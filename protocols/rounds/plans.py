@@ -1,0 +1,150 @@
+"""One plan from its opening to its settlement: at a party, at the coordinator, and when settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocols import wire
+from protocols.messages import Certificate, Plan, Proposal, Settlement, Verdict
+from protocols.rounds.blame import RowWitness
+from protocols.rounds.bounds import ANY_SET, SetBound
+from protocols.rounds.contribution import Contribution
+from protocols.rounds.opening import ShareHolder
+from protocols.wire import Signed
+
+
+@dataclass(slots=True)
+class PartyPlan:
+    """One plan at a party, from its arrival to its settlement.
+
+    Attributes:
+        digest: Its digest.
+        plan: The plan; None if it never arrived.
+        is_refused: Whether this party signed that it will never send for it.
+        bound: What its journal allows to be opened for it (rule R3).
+        sent: Digests of all that this party signed for it; None before its y.
+        holder: This party's shares, until they are shown.
+        witness: Stream sums for the case that a row is wrong.
+        verdict: This party's one verdict, once it is signed.
+        is_certified: Whether a certificate for that verdict came.
+    """
+
+    digest: bytes
+    plan: Plan | None = None
+    is_refused: bool = False
+    bound: SetBound = ANY_SET
+    sent: Contribution | None = None
+    holder: ShareHolder | None = field(default=None, repr=False)
+    witness: RowWitness | None = field(default=None, repr=False)
+    verdict: Verdict | None = None
+    is_certified: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether this party answered it: then it is in its transcript."""
+        return self.is_refused or self.sent is not None
+
+    @property
+    def known(self) -> Plan:
+        """The plan, which arrived."""
+        assert self.plan is not None
+        return self.plan
+
+    @property
+    def entries(self) -> tuple[bytes, ...]:
+        """Entries that a settlement may list for this party: with its shares, or without."""
+        if self.sent is None:
+            return (b"",)
+        return self.sent.digest, self.sent.without_reveal.digest
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A plan from its opening to its settlement, as the journal tells it.
+
+    Attributes:
+        signed: The plan.
+        proposal: The proposal to open a set, if it was made.
+        closing: The proposal to close the plan, if it was made.
+        fixed: What each survivor of the proposed set signed until then, by fingerprint.
+        certificate: Frame of the certificate; empty before it.
+        opened: What each party in the sum signed for it, by fingerprint; empty before it is opened.
+    """
+
+    signed: Signed
+    proposal: Signed | None = None
+    closing: Signed | None = None
+    fixed: Mapping[bytes, Contribution] = field(default_factory=dict)
+    certificate: bytes = b""
+    opened: Mapping[bytes, Contribution] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return wire.expect(self.signed, Plan)
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of the plan."""
+        return self.signed.digest
+
+    @property
+    def frame(self) -> bytes:
+        """Frame of the plan, the same as often as it is sent."""
+        return self.signed.frame
+
+    @property
+    def survivors(self) -> tuple[bytes, ...]:
+        """The proposed set, in seat order; empty before it is proposed."""
+        return () if self.proposal is None else wire.expect(self.proposal, Proposal).survivors
+
+    @property
+    def last_proposed(self) -> tuple[bytes, ...] | None:
+        """The set of the last proposal; empty to close the plan, None before any proposal."""
+        proposal = self.closing if self.closing is not None else self.proposal
+        return None if proposal is None else wire.expect(proposal, Proposal).survivors
+
+    @property
+    def certified(self) -> Certificate | None:
+        """The certificate, if there is one."""
+        if not self.certificate:
+            return None
+        return wire.expect(wire.decode(self.certificate), Certificate)
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether enough parties agreed to open a set: then the plan is never closed."""
+        return self.certified is not None and not self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is certified that the plan never opens."""
+        return self.certified is not None and not self.certified.survivors
+
+    @property
+    def may_open(self) -> bool:
+        """Whether its sum may open yet: nobody was asked to close it."""
+        return self.closing is None
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPlan:
+    """A plan that came to its end.
+
+    Attributes:
+        plan: The plan.
+        plan_digest: Its digest.
+        settlement: How it ended.
+        frame: The settlement as it is sent.
+    """
+
+    plan: Plan
+    plan_digest: bytes
+    settlement: Settlement = field(repr=False)
+    frame: bytes = field(repr=False)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its result was released."""
+        return self.settlement.state == "released"

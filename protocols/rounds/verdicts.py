@@ -1,0 +1,378 @@
+"""The one verdict that each party gives on a plan, and what enough equal ones prove; both ends.
+
+The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
+its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
+can have as many. Only against it does a party show shares (`opening`).
+
+If the sum cannot open, the coordinator proposes to close the plan. A certificate for that proves
+that nothing ever opens for it, so that its queries may be asked again.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+
+from protocols import wire
+from protocols.errors import (
+    BadSignatureError,
+    ConflictingMessageError,
+    FalseCertificateError,
+    KeyReuseError,
+    TooFewSharesError,
+    UnexpectedMessageError,
+    VerdictError,
+)
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import VERDICT_MAC_BYTES, Certificate, Proposal, Verdict, VerdictMacs
+from protocols.pair_keys import PairRoots
+from protocols.rounds.bounds import SetBound
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.plans import PartyPlan
+from protocols.rounds.setup import COORDINATOR, Seating
+from protocols.wire import Signed
+
+VERDICT_STAGE = "verdict"
+
+
+# A party's verdict --------------------------------------------------------------------------------
+
+
+def give_verdict(
+    proposal: Proposal,
+    plan: PartyPlan,
+    *,
+    seating: Seating,
+    least: int,
+    identity: SigningIdentity,
+    roots: PairRoots,
+    journal: RoundJournal,
+) -> tuple[bytes, ...]:
+    """Give a party's one verdict on a plan: journalled first, then signed.
+
+    Args:
+        proposal: What the coordinator proposes for this plan.
+        plan: The plan; gets the verdict.
+        seating: The run.
+        least: Fewest parties whose sum this party helps to open.
+        identity: Of this party.
+        roots: Its roots, at the plan's epoch.
+        journal: Its journal.
+
+    Returns:
+        The frames to send: the verdict, behind its MACs where a set is to open.
+
+    Raises:
+        VerdictError: the set must not open, or the party gave another verdict.
+        TooFewSharesError: fewer parties than `least`.
+        UnexpectedMessageError: not a set of seats.
+        RestoredJournalError: the journal was halted: it cannot promise.
+    """
+    if proposal.survivors:
+        if plan.sent is None:
+            raise VerdictError("we must have sent our y for a set to open", "none")
+        require_open_set(
+            proposal.survivors,
+            me=seating.me,
+            seats=seating.fingerprints,
+            least=least,
+            bound=plan.bound,
+        )
+    verdict = Verdict(plan.digest, proposal.survivors)
+    frame = sign_verdict(verdict, run_id=seating.run_id, identity=identity, journal=journal)
+    plan.verdict = verdict
+    if not proposal.survivors:
+        plan.holder = None  # nothing will be shown for it
+        return (frame,)
+    macs = verdict_macs(verdict, peers=seating.peers, roots=roots)
+    return (wire.contain(macs), frame)
+
+
+def sign_verdict(
+    verdict: Verdict, *, run_id: bytes, identity: SigningIdentity, journal: RoundJournal
+) -> bytes:
+    """Sign a party's one verdict on a plan, the same as often as it is asked.
+
+    Raises:
+        VerdictError: it gave another one, or the run has too many plans that never came.
+        RestoredJournalError: the journal was halted: it cannot promise.
+    """
+    if journal.run_of(verdict.plan_digest) not in (b"", run_id):
+        raise VerdictError("a verdict must be on a plan of its run", "another run's")
+    try:
+        journal.decide(verdict.plan_digest, wire.digest_of(verdict), run_id=run_id)
+    except KeyReuseError as error:
+        raise VerdictError("we must give one verdict on a plan", "another asked") from error
+    return wire.sign(verdict, identity).frame
+
+
+def take_proof(
+    proof: VerdictMacs | Certificate, plan: PartyPlan, *, seating: Seating, roots: PairRoots
+) -> None:
+    """Take the proof that enough parties gave this party's own verdict on a plan.
+
+    Raises:
+        FalseCertificateError: it proves nothing, or another verdict, or the plan is closed.
+    """
+    verdict = plan.verdict
+    if verdict is None or not verdict.survivors:
+        raise FalseCertificateError("a closed plan must not open", "a proof", peer=COORDINATOR)
+    threshold = seating.threshold
+    if isinstance(proof, VerdictMacs):
+        require_macs(proof, verdict, peers=seating.peers, roots=roots, threshold=threshold)
+    elif proof.verdict != verdict:
+        raise FalseCertificateError(
+            "a certificate must be for our own verdict", "another", peer=COORDINATOR
+        )
+    else:
+        require_certificate(proof, identities=seating.identities, threshold=threshold)
+    plan.is_certified = True
+
+
+def require_seats(survivors: Sequence[bytes], seats: Sequence[bytes]) -> None:
+    """Check that a set is of seats, in order, none twice.
+
+    Raises:
+        UnexpectedMessageError: it is not.
+    """
+    chosen = set(survivors)
+    if tuple(survivors) != tuple(seat for seat in seats if seat in chosen):
+        raise UnexpectedMessageError(
+            "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
+        )
+
+
+def require_open_set(
+    survivors: Sequence[bytes],
+    *,
+    me: bytes,
+    seats: Sequence[bytes],
+    least: int,
+    bound: SetBound,
+) -> None:
+    """Decide whether a party agrees that this set opens.
+
+    Args:
+        survivors: The proposed set.
+        me: Fingerprint of the party that decides.
+        seats: All parties of the run, in seat order.
+        least: Fewest parties whose sum it helps to open: the form's threshold or its own floor.
+        bound: What its journal allows for the plan's queries (rule R3).
+
+    Raises:
+        UnexpectedMessageError: not seats, in order.
+        TooFewSharesError: fewer than `least`.
+        VerdictError: this party is not in it, or its journal does not allow it.
+    """
+    require_seats(survivors, seats)
+    if len(survivors) < least:
+        raise TooFewSharesError(received=len(survivors), threshold=least)
+    if me not in survivors:
+        raise VerdictError("we must be in a set that we agree to", "a set without us")
+    if not bound.allows(survivors):
+        raise VerdictError(
+            "an earlier plan with one of these queries must leave this set possible", "another"
+        )
+
+
+def require_signers(
+    signers: Sequence[bytes], *, survivors: Sequence[bytes], seats: Sequence[bytes], threshold: int
+) -> None:
+    """Check who signed a certificate: enough seats, and of a set that opens only its own members.
+
+    Raises:
+        FalseCertificateError: fewer, others, or one twice.
+    """
+    allowed = set(survivors or seats)
+    if tuple(signers) != tuple(seat for seat in seats if seat in set(signers) & allowed):
+        raise FalseCertificateError("signers must be seats of the set, in order", "others")
+    if len(signers) < threshold:
+        raise FalseCertificateError(f"a certificate needs {threshold} verdicts", len(signers))
+
+
+def require_certificate(
+    certificate: Certificate, *, identities: Mapping[bytes, PublicIdentity], threshold: int
+) -> Verdict:
+    """Check a certificate; return the verdict that it proves.
+
+    Args:
+        certificate: The certificate.
+        identities: All parties of the run in seat order, by fingerprint.
+        threshold: Verdicts that it needs, also the fewest parties that open.
+
+    Raises:
+        UnexpectedMessageError: its set is not of seats.
+        FalseCertificateError: its set is too small, or too few parties signed it.
+    """
+    seats = tuple(identities)
+    require_seats(certificate.survivors, seats)
+    if certificate.survivors and len(certificate.survivors) < threshold:
+        raise FalseCertificateError(f"a set needs {threshold} parties", len(certificate.survivors))
+    require_signers(
+        certificate.signers,
+        survivors=certificate.survivors,
+        seats=seats,
+        threshold=threshold,
+    )
+    if len(certificate.signatures) != len(certificate.signers):
+        raise FalseCertificateError("each signer must have signed", "others")
+    digest = wire.digest_of(certificate.verdict)
+    signed = zip(certificate.signers, certificate.signatures, strict=True)
+    try:
+        # No more signatures than the threshold: others would prove nothing more.
+        for signer, signature in list(signed)[:threshold]:
+            identities[signer].verify(purpose=Verdict.PURPOSE, digest=digest, signature=signature)
+    except BadSignatureError as error:
+        raise FalseCertificateError("each signer must have signed the verdict", "not so") from error
+    return certificate.verdict
+
+
+def verdict_macs(verdict: Verdict, *, peers: Sequence[bytes], roots: PairRoots) -> VerdictMacs:
+    """Authenticate a party's verdict to each of its peers.
+
+    Args:
+        verdict: The verdict.
+        peers: Fingerprints of all other parties, in seat order.
+        roots: The party's roots, at the plan's epoch.
+    """
+    digest = wire.digest_of(verdict)
+    plan = verdict.plan_digest
+    keys = (roots.sending_key(peer, phase_digest=plan, stage=VERDICT_STAGE) for peer in peers)
+    return VerdictMacs(plan, tuple(_verdict_mac(key, digest) for key in keys))
+
+
+def require_macs(
+    message: VerdictMacs,
+    verdict: Verdict,
+    *,
+    peers: Sequence[bytes],
+    roots: PairRoots,
+    threshold: int,
+) -> None:
+    """Check that enough peers gave this party's own verdict, by their MACs.
+
+    It proves to this party what a certificate proves to everybody: an honest peer authenticates
+    one verdict, to all.
+
+    Args:
+        message: A MAC of each peer in seat order, empty where there is none.
+        verdict: This party's own verdict, for a set of survivors.
+        peers: Fingerprints of all other parties, in seat order.
+        roots: The party's roots, at the plan's epoch.
+        threshold: Verdicts that must be equal, this party's own among them.
+
+    Raises:
+        FalseCertificateError: too few of them are right.
+    """
+    plan, digest = verdict.plan_digest, wire.digest_of(verdict)
+    if message.plan_digest != plan or len(message.macs) != len(peers):
+        raise FalseCertificateError("one MAC or none must come of each peer", "others")
+    survivors = set(verdict.survivors)
+    agreed = 1 + sum(
+        hmac.compare_digest(
+            mac,
+            _verdict_mac(roots.receiving_key(peer, phase_digest=plan, stage=VERDICT_STAGE), digest),
+        )
+        for peer, mac in zip(peers, message.macs, strict=True)
+        if mac and peer in survivors
+    )
+    if agreed < threshold:
+        raise FalseCertificateError(f"{threshold} parties must have agreed", agreed)
+
+
+def _verdict_mac(key: bytes, digest: bytes) -> bytes:
+    return hmac.digest(key, digest, "sha256")[:VERDICT_MAC_BYTES]
+
+
+# The coordinator's ballots ------------------------------------------------------------------------
+
+
+class Ballots:
+    """The verdicts that the coordinator holds on one plan.
+
+    Args:
+        plan_digest: The plan.
+        identities: All parties of the run in seat order, by fingerprint.
+        threshold: Equal verdicts that make a certificate.
+    """
+
+    def __init__(
+        self, plan_digest: bytes, *, identities: Mapping[bytes, PublicIdentity], threshold: int
+    ) -> None:
+        self._plan_digest = plan_digest
+        self._identities = identities
+        self._threshold = threshold
+        self._given: dict[bytes, tuple[Verdict, bytes]] = {}
+        self._macs: dict[bytes, tuple[bytes, ...]] = {}
+
+    def take_macs(self, message: VerdictMacs, sender: bytes) -> None:
+        """Keep the MACs with which a party authenticates the verdict that it sends next.
+
+        Raises:
+            UnexpectedMessageError: of another plan, or not one for each peer.
+        """
+        fits = message.plan_digest == self._plan_digest and all(message.macs)
+        if not fits or len(message.macs) != len(self._identities) - 1:
+            raise UnexpectedMessageError("a verdict must have one MAC for each peer", "others")
+        self._macs[sender] = message.macs
+
+    def take(self, signed: Signed, sender: bytes) -> None:
+        """Keep a party's verdict, whose signature was verified.
+
+        Raises:
+            UnexpectedMessageError: of another plan.
+            ConflictingMessageError: the party gave another one before.
+        """
+        verdict = wire.expect(signed, Verdict)
+        if verdict.plan_digest != self._plan_digest:
+            raise UnexpectedMessageError("a verdict must be on the open plan", "another")
+        earlier = self._given.get(sender)
+        if earlier is not None and earlier[0] != verdict:
+            raise ConflictingMessageError(
+                "a party must give one verdict on a plan", "another", peer=sender.hex()
+            )
+        self._given[sender] = verdict, signed.signature
+
+    def of(self, survivors: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Return the parties that gave the verdict for a set (none: to close), in seat order."""
+        wanted = Verdict(self._plan_digest, tuple(survivors))
+        return tuple(
+            seat for seat in self._identities if self._given.get(seat, (None,))[0] == wanted
+        )
+
+    def certificate(self, survivors: Sequence[bytes]) -> Certificate | None:
+        """Return the certificate for a set, or to close the plan; None while it lacks verdicts."""
+        signers = self.of(survivors)
+        if len(signers) < self._threshold:
+            return None
+        signers = signers[: self._threshold]
+        signatures = tuple(self._given[signer][1] for signer in signers)
+        return Certificate(self._plan_digest, tuple(survivors), signers, signatures)
+
+    def proofs(self, certificate: Certificate) -> dict[bytes, bytes]:
+        """Return, by survivor, the frame that proves to it that enough parties agreed.
+
+        The frame has the MACs of these parties. If too few sent MACs it is the certificate.
+        """
+        survivors = certificate.survivors
+        agreed = {seat for seat in self.of(survivors) if seat in self._macs}
+        if len(agreed) < self._threshold:
+            return dict.fromkeys(survivors, wire.contain(certificate))
+        seats = tuple(self._identities)
+        return {
+            holder: wire.contain(
+                VerdictMacs(
+                    self._plan_digest,
+                    tuple(
+                        self._macs[peer][place - (peer_place < place)] if peer in agreed else b""
+                        for peer_place, peer in enumerate(seats)
+                        if peer != holder
+                    ),
+                )
+            )
+            for place, holder in enumerate(seats)
+            if holder in survivors
+        }
+
+    def __repr__(self) -> str:
+        return f"Ballots(given={len(self._given)})"
