@@ -152,6 +152,23 @@ def test_no_story_of_three_plans_of_five_hospitals_tells_one_hospital_s_votes(li
     assert safe_states(chosen) >= LEAST_OF_FIVE[liars]
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("hospitals", "liars", "masked", "least"),
+    [(6, 3, 0, 1), (6, 3, 3, 1), (6, 4, 0, 1), (7, 4, 3, 1), (7, 5, 0, 1)],
+)
+def test_no_story_of_three_plans_that_most_lie_in_tells_one_hospital_s_votes(
+    hospitals: int, liars: int, masked: int, least: int
+) -> None:
+    """All plans of one form, so many of them masked."""
+    chosen = (
+        scenario
+        for scenario in scenarios(hospitals, 3)
+        if scenario.liars == liars and sum(plan.is_masked for plan in scenario.plans) == masked
+    )
+    assert safe_states(chosen) >= least
+
+
 # One rule taken out -------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.opening import ShareCollector, ShareHolder
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.setup import COORDINATOR, Seating, require_fresh, verify_relayed
+from protocols.rounds.seating import COORDINATOR, Seating, require_fresh, verify_relayed
 from protocols.rounds.verdicts import Ballots, require_certificate
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.transcript import Transcript

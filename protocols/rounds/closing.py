@@ -13,7 +13,7 @@ from protocols import wire
 from protocols.errors import HistoryError, TooFewSharesError, UnexpectedMessageError
 from protocols.identity import SigningIdentity
 from protocols.messages import Closing, HeadBundle, HeadStatement
-from protocols.rounds.setup import COORDINATOR, Seating, require_run, verify_relayed
+from protocols.rounds.seating import COORDINATOR, Seating, require_run, verify_relayed
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 

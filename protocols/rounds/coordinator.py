@@ -74,7 +74,8 @@ from protocols.rounds.coordinator_journal import (
 from protocols.rounds.history import RunHistory, StepRules, heads_record
 from protocols.rounds.opening import ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
-from protocols.rounds.setup import CoordinatorSetup, require_run, setup_digest
+from protocols.rounds.seating import require_run
+from protocols.rounds.setup import CoordinatorSetup, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import transcript_lines

@@ -36,7 +36,7 @@ from protocols.messages import (
 )
 from protocols.pair_keys import PairRoots
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.setup import COORDINATOR, verify_relayed
+from protocols.rounds.seating import COORDINATOR, verify_relayed
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
 from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares

@@ -61,7 +61,8 @@ from protocols.rounds.closing import LEAST_PARTIES, compare_heads, state_head
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.setup import COORDINATOR, PartySetup, Seating, require_fresh, require_run
+from protocols.rounds.seating import COORDINATOR, Seating, require_fresh, require_run
+from protocols.rounds.setup import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.rounds.verdicts import give_verdict, take_proof
 from protocols.secure_sum import SecureSum

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
 from protocols import wire
 from protocols.envelope import SealingKey, require_key_of, seal
 from protocols.errors import (
-    BadSignatureError,
     BrokenEnvelopeError,
     HistoryError,
     KeyConfirmationError,
@@ -37,14 +34,19 @@ from protocols.messages import (
     SetupClosing,
 )
 from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
-from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.seating import (
+    COORDINATOR,
+    Seating,
+    require_fresh,
+    require_run,
+    verify_relayed,
+)
 from protocols.secure_sum import SecureSum
 from protocols.transcript import EntrySignature
 from protocols.wire import Signed
 
 ROLE_PARTY = "party"
-COORDINATOR = "coordinator"
-"""How errors name the coordinator."""
 
 _HALF_BYTES = 32
 
@@ -52,73 +54,6 @@ _HALF_BYTES = 32
 def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
     """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
     return wire.digest_of_values("setup", list(confirmation_digests))
-
-
-def verify_relayed(signed: Signed, sender: PublicIdentity) -> None:
-    """Verify a peer's message. The coordinator checks what it relays, so a bad one is its fault.
-
-    Raises:
-        BadSignatureError: names the coordinator.
-    """
-    try:
-        signed.verify(sender)
-    except BadSignatureError as error:
-        raise error.from_peer(COORDINATOR) from error
-
-
-def require_fresh(expires_at: int, *, now: float) -> None:
-    """Refuse a message that has expired.
-
-    Raises:
-        UnexpectedMessageError: it has.
-    """
-    if now >= expires_at:
-        raise UnexpectedMessageError("a message must not have expired", "one that has")
-
-
-@dataclass(frozen=True)
-class Seating:
-    """A run as its record fixes it, from one party's place.
-
-    Attributes:
-        run_id: Digest of the record.
-        record: The record.
-        form: Secure sum of the run.
-        identities: All parties in seat order, by fingerprint.
-        me: Fingerprint of this party.
-    """
-
-    run_id: bytes
-    record: RunRecord
-    form: SecureSum
-    identities: Mapping[bytes, PublicIdentity]
-    me: bytes
-
-    @cached_property
-    def fingerprints(self) -> tuple[bytes, ...]:
-        """All parties, in seat order."""
-        return tuple(self.identities)
-
-    @cached_property
-    def peers(self) -> tuple[bytes, ...]:
-        """All other parties, in seat order."""
-        return tuple(peer for peer in self.fingerprints if peer != self.me)
-
-    @property
-    def seat(self) -> int:
-        """This party's place."""
-        return self.fingerprints.index(self.me)
-
-    @property
-    def threshold(self) -> int:
-        """Fewest parties whose sum opens."""
-        return self.form.threshold(len(self.identities))
-
-    @property
-    def note(self) -> RunNote:
-        """What the journal keeps of the run."""
-        keys = tuple(identity.key for identity in self.identities.values())
-        return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
 
 
 class PartySetup:
@@ -545,13 +480,3 @@ class CoordinatorSetup:
         if self.record is None:
             raise WrongStateError("a run must be recorded", "an offer")
         return self.record
-
-
-def require_run(run_id: bytes, wanted: bytes) -> None:
-    """Refuse a message of another run.
-
-    Raises:
-        UnexpectedMessageError: it is.
-    """
-    if run_id != wanted:
-        raise UnexpectedMessageError("a message must be of this run", "another")

@@ -29,7 +29,7 @@ from protocols.pair_keys import PairRoots
 from protocols.rounds.bounds import SetBound
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.setup import COORDINATOR, Seating
+from protocols.rounds.seating import COORDINATOR, Seating
 from protocols.wire import Signed
 
 VERDICT_STAGE = "verdict"

@@ -8,7 +8,7 @@ of the secure sum alone (`bad_sums`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -54,6 +54,12 @@ class Kind(StrEnum):
     ANY_OLDER = "an older frame in front"
     REORDER_PARTIES = "reorder parties"
     STALL = "stall until the run has expired"
+    RESTART_PARTY = "restart the party"
+    RESTART_COORDINATOR = "restart the coordinator"
+
+
+class KilledError(BaseException):
+    """The coordinator's process ended in the middle of an exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,7 @@ class BadNetwork(Transport):
         witness: Sees all that honest ends send.
         trace: What anybody could see: who was sent, in which order, what types and sizes.
         applied: Kinds of faults that met a packet.
+        restart: Gives a party a new process, by node.
     """
 
     def __init__(self, doors: Sequence[Door], *, clock: Clock, witness: Witness) -> None:
@@ -162,7 +169,9 @@ class BadNetwork(Transport):
         self.trace: list[tuple[object, ...]] = []
         self.applied: set[Kind] = set()
         self._faults: dict[tuple[int, int, bool], list[Fault]] = {}
+        self.restart: Callable[[int], None] = self._restart
         self._unordered: dict[int, Fault] = {}
+        self._fatal: dict[int, Fault] = {}
         self._exchange = 0
         self._late: list[_Late] = []
         self._sent: list[bytes] = []
@@ -174,6 +183,8 @@ class BadNetwork(Transport):
         for fault in schedule:
             if fault.kind is Kind.REORDER_PARTIES:
                 self._unordered[fault.exchange] = fault
+            elif fault.kind is Kind.RESTART_COORDINATOR:
+                self._fatal[fault.exchange] = fault
             else:
                 key = (fault.exchange, fault.node % len(self.doors), fault.to_party)
                 self._faults.setdefault(key, []).append(fault)
@@ -182,6 +193,16 @@ class BadNetwork(Transport):
         return list(range(len(self.doors)))
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        fatal = self._fatal.pop(self._exchange, None)
+        if fatal is None:
+            return self._carried(packets)
+        self.applied.add(fatal.kind)
+        if fatal.b % 2:
+            self._carried(packets)  # and nobody is there to take the answers
+        self.witness.coordinator_died()
+        raise KilledError
+
+    def _carried(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         self._note("sent", packets.items())
         slots = {node: _Slot() for node in packets}
         self._deliver_late(slots, first=True)
@@ -196,6 +217,9 @@ class BadNetwork(Transport):
         self._exchange += 1
         contents = {node: slot.content() for node, slot in slots.items()}
         return {node: content for node, content in contents.items() if content is not None}
+
+    def _restart(self, node: int) -> None:
+        self.doors[node].restart()
 
     def _knock(self, arrival: _Arrival, slots: dict[int, _Slot]) -> None:
         """Hand a packet to a party, and its answer to the network again."""
@@ -269,6 +293,9 @@ class BadNetwork(Transport):
             case Kind.STALL:
                 self.clock.now += LONG_S
                 return [arrival]
+            case Kind.RESTART_PARTY:  # before the packet comes, or once it has answered
+                self.restart(node)
+                return [arrival]
             case Kind.TRUNCATE:
                 return [_Arrival(node, packet[: fault.a % len(packet)], arrival.pick)]
             case Kind.FLIP:
@@ -302,7 +329,11 @@ class BadNetwork(Transport):
             case Kind.SPLICE:
                 other = self._older(frame, fault.b, same_type=fault.b % 2 == 0)
                 cut = fault.a % max(1, len(frame))
-                frames[place] = frame[:cut] + other[cut:]
+                spliced = frame[:cut] + other[cut:]
+                # By chance two frames may end alike: then it would be whole in one play alone.
+                frames[place] = (
+                    spliced if spliced != frame else _flipped(frame, [8 * len(frame) - 1])
+                )
             case Kind.SWAP_SIGNATURE:
                 other = self._older(frame, fault.a, same_type=fault.b % 4 != 0)
                 frames[place] = frame[:-64] + other[-64:]

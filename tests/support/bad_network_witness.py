@@ -66,6 +66,7 @@ class Witness:
     def __init__(self, parties: Sequence[PublicIdentity]) -> None:
         self._fingerprints = [identity.fingerprint for identity in parties]
         self.opened: list[Opened] = []
+        self._opened_before: dict[bytes, Opened] = {}
         self.plans: dict[bytes, Plan] = {}
         self.frames: set[bytes] = set()
         self.sent: dict[type[Message], dict[Seen, set[bytes]]] = defaultdict(
@@ -95,7 +96,18 @@ class Witness:
             self._keys.add((node, key))
 
     def was_opened(self, opened: Opened) -> None:
-        self.opened.append(opened)
+        before = self._opened_before.get(opened.plan)
+        if before is None:
+            self.opened.append(opened)
+            return
+        # A new process of the coordinator opens the very same sum, once more.
+        assert before.survivors == opened.survivors
+        assert np.array_equal(before.words, opened.words), "two sums of one plan"
+        del self._opened_before[opened.plan]
+
+    def coordinator_died(self) -> None:
+        """What was opened may be opened once more, from the same y's."""
+        self._opened_before = {opened.plan: opened for opened in self.opened}
 
     def saw(self, frames: Sequence[bytes]) -> list[str]:
         """Keep what honest ends sent, in either direction; return the codes of refusals."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, RunEndedError, SetupError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.store import MemoryStore
 from party.guard import Guard, Policy
@@ -34,9 +34,9 @@ from pate_fed.votes import TeacherWeights
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError
 from protocols.messages import Plan
-from protocols.rounds import PartyState
+from protocols.rounds import MemoryCoordinatorJournal, PartyState
 from protocols.wire import decode_value
-from tests.support.bad_network import BadNetwork, Clock, Schedule, Snapshot
+from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
 
@@ -116,7 +116,9 @@ class BadRuns:
             clock=self.clock,
             witness=self.witness,
         )
+        self.network.restart = self._restart
         self._random = Stream("coordinator")
+        self.lost: set[bytes] = set()
         self.stores: list[MemoryStore] = []
         self.terms: list[RunTerms] = []
         self.released: list[Released] = []
@@ -135,36 +137,86 @@ class BadRuns:
 
     def open_run(self) -> None:
         """Begin another run with the same hospitals."""
-        form = WATCHED[self._course.form]()
-        self.run = LabelingRun(
-            transport=self.network,
-            identity=self.people[-1],
-            form=form,
-            members=[
+        self._form = WATCHED[self._course.form]()
+        self._journal = MemoryCoordinatorJournal()
+        self.run = LabelingRun(**self._arguments, random_bytes=self._random, store=self._open_store)
+        self.runs.append(self.run)
+        self._form.opens_for(self.witness, self.run.round)
+        self.terms.append(self.run.terms)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "transport": self.network,
+            "identity": self.people[-1],
+            "form": self._form,
+            "members": [
                 Member(f"hospital-{node}", one.public, WEIGHTS)
                 for node, one in enumerate(self.people[:-1])
             ],
-            pool=self.pool,
-            settings=LabelingSettings(
+            "pool": self.pool,
+            "settings": LabelingSettings(
                 self._course.run_terms,
                 simulated=True,
                 lifetime_s=LIFETIME_S,
                 suite=self._course.suite,
             ),
-            store=self._open_store,
-            random_bytes=self._random,
-            noise_bytes=self._random,
-            clock=self.clock,
-        )
-        self.runs.append(self.run)
-        form.opens_for(self.witness, self.run.round)
-        self.terms.append(self.run.terms)
+            "noise_bytes": self._random,
+            "clock": self.clock,
+            "journal": self._journal,
+        }
+
+    def _resume(self) -> None:
+        """A new process of the coordinator finishes what the last one began."""
+        while True:
+            try:
+                self.run = LabelingRun.resume(**self._arguments, store=lambda _: self.stores[-1])
+                self.runs[-1] = self.run
+                self._form.opens_for(self.witness, self.run.round)
+                self.run.finish()
+            except KilledError:
+                continue
+            except SetupError:
+                self.lost.add(self.stores[-1].run_id())  # too few hospitals can be reached
+                raise
+            return
+
+    def _ask(self, indices: tuple[int, ...]) -> NoisyRelease:
+        try:
+            return self.run.ask(indices)
+        except KilledError:
+            self._resume()
+        store = self.stores[-1]
+        for asked, release in store.releases().values():
+            if asked == indices:
+                return release
+        if any(batch.indices == indices for batch in store.asked().values()):
+            raise RunEndedError("a batch must not be void already", "one before a restart")
+        return self._ask(indices)
+
+    def close(self) -> None:
+        """End the run."""
+        try:
+            self.run.close()
+        except KilledError:
+            self._resume()
+            self.close()
+
+    def set_up(self) -> None:
+        """Set the run up."""
+        try:
+            self.run.set_up()
+        except KilledError:
+            self._resume()
+
+    def _restart(self, node: int) -> None:
+        self.network.doors[node] = self._open_node(node)
 
     def restart_unfinished(self) -> None:
         """Give those hospitals a new process that are still in a run."""
         for node, door in enumerate(self.nodes):
             if door.state not in (PartyState.DONE, PartyState.STOPPED):
-                self.network.doors[node] = self._open_node(node)
+                self._restart(node)
 
     def vote_otherwise(self) -> None:
         """Let all teachers vote otherwise, for the same labels."""
@@ -184,12 +236,12 @@ class BadRuns:
 
     def ask(self, batch: int, indices: tuple[int, ...]) -> bool:
         """Ask a batch; only what comes out may be stored."""
-        run, store = self.run, self.stores[-1]
+        store = self.stores[-1]
         before = set(store.releases())
 
         def asking() -> NoisyRelease:
-            release = run.ask(indices)
-            self.released.append(Released(run.round.run_id, batch, indices, release))
+            release = self._ask(indices)
+            self.released.append(Released(self.run.round.run_id, batch, indices, release))
             return release
 
         done = self.attempt("batch", asking)
@@ -210,7 +262,7 @@ class BadRuns:
         """The coordinator settles each batch, and takes back nothing that may have been seen."""
         for run_id, store in zip(self._run_ids, self.stores, strict=True):
             for batch, state in enumerate(store.ledger().states):
-                assert state is not EntryState.RESERVED
+                assert state is not EntryState.RESERVED or run_id in self.lost
                 assert (state is EntryState.COMMITTED) == (batch in store.releases())
                 if state is EntryState.CANCELLED:
                     assert not self._was_answered(run_id, batch)
@@ -409,13 +461,13 @@ class Runs:
         return runs
 
     def _play_run(self, runs: BadRuns, number: int, *, is_set_up: bool) -> None:
-        if not is_set_up and not runs.attempt("setup", runs.run.set_up):
+        if not is_set_up and not runs.attempt("setup", runs.set_up):
             return
         for batch, indices in enumerate(self.batches(number)):
-            if runs.run.is_over:
+            if runs.run.is_over or runs.run.round.run_id in runs.lost:
                 break
             runs.ask(batch, indices)
-        runs.attempt("closing", runs.run.close)
+        runs.attempt("closing", runs.close)
 
 
 HYBRID_SUITE = DEFAULT_SUITE

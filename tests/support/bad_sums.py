@@ -29,8 +29,8 @@ from protocols.errors import (
 from protocols.identity import SigningIdentity
 from protocols.messages import Plan, Refusal, RunOffer, RunRecord
 from protocols.ring import Words
-from protocols.rounds import CoordinatorRound, PartyRound, PartyState
-from tests.support.bad_network import BadNetwork, Clock, Schedule, Snapshot
+from protocols.rounds import CoordinatorRound, MemoryCoordinatorJournal, PartyRound, PartyState
+from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 
 NOW = 1_000.0
@@ -141,6 +141,7 @@ class SumRun:
         self._network = parties.network
         people = parties.people
         self._form = WATCHED[parties.form]()
+        self._journal = MemoryCoordinatorJournal()
         expires_at = int(parties.clock()) + LIFETIME_S
         self.round = CoordinatorRound(
             identity=people[-1],
@@ -150,11 +151,24 @@ class SumRun:
             expires_at=expires_at,
             simulated=True,
             suite=QUICK_SUITE,
+            journal=self._journal,
         )
         self._form.opens_for(parties.witness, self.round)
         self._nodes = {one.fingerprint: node for node, one in enumerate(people[:-1])}
         self._expires_at = expires_at
         self._unheard: dict[bytes, list[bytes]] = {seat: [] for seat in self.round.seats}
+
+    def resume(self) -> None:
+        """A new process: all that it knows is in its journal."""
+        people = self._parties.people
+        self.round = CoordinatorRound.resumed(
+            identity=people[-1],
+            form=self._form,
+            parties={one.fingerprint: one.public for one in people[:-1]},
+            journal=self._journal,
+        )
+        self._form.opens_for(self._parties.witness, self.round)
+        self._unheard = {seat: self.round.unheard(seat) for seat in self.round.seats}
 
     def set_up(self) -> None:
         seats = self.round.seats
@@ -166,8 +180,13 @@ class SumRun:
             self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
 
     def ask(self, batch: int, *, phases: int = 1) -> None:
-        """One batch: every phase opens or the rest of it is void."""
+        """One batch: every phase opens or the rest of it is void. Goes on after `resume`."""
+        ended = {each.plan.phase: each for each in self.round.settled if each.plan.batch == batch}
         for phase in range(phases):
+            if phase in ended:
+                if not ended[phase].is_released:
+                    raise SumPartyError("a batch must not be void already", "one before a restart")
+                continue
             try:
                 self._open(batch, phase)
             except ProtocolError:
@@ -177,18 +196,23 @@ class SumRun:
             self._settle(released=True)
 
     def close(self) -> None:
-        self._require(self._tell(self.round.close()))
-        self._require(self._broadcast([self.round.compare()]))
+        if not self.round.heads_frame:
+            self._require(self._tell(self.round.closing_frame or self.round.close()))
+        self._require(self._broadcast([self.round.heads_frame or self.round.compare()]))
 
     def _open(self, batch: int, phase: int) -> Words:
-        plan = self.round.plan(
-            batch=batch,
-            attempt=0,
-            words=WORDS,
-            expires_at=self._expires_at,
-            terms=b"",
-            phase=phase,
-        )
+        if not self.round.has_open_plan:
+            self.round.plan(
+                batch=batch,
+                attempt=0,
+                words=WORDS,
+                expires_at=self._expires_at,
+                terms=b"",
+                phase=phase,
+            )
+        if not self.round.open_plan.may_open:
+            raise SumPartyError("a plan must not be closed already", "one before a restart")
+        plan = self.round.open_plan.frame
         failures = self._tell(plan)
         if self._form.survives_dropouts:
             proposals = self.round.propose()
@@ -269,12 +293,20 @@ class BadSums:
     def attempt(self, name: str, act: Callable[[], Any]) -> bool:
         """Do something that may fail, but only with a code; note what became of it."""
         try:
-            act()
+            self.surviving(act)
         except Coded as error:
             self.outcomes.append(f"{name}: {error.code} {error}")
             return False
         self.outcomes.append(f"{name}: done")
         return True
+
+    def surviving(self, act: Callable[[], Any]) -> Any:
+        """Do something that goes on where it was when the coordinator's process has ended."""
+        while True:
+            try:
+                return act()
+            except KilledError:
+                self.run.resume()
 
     def vote_otherwise(self) -> None:
         """From here on parties have other vectors."""

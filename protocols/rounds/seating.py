@@ -1,0 +1,94 @@
+"""A set-up run from one party's place, and what each phase checks of a message first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from protocols.errors import BadSignatureError, UnexpectedMessageError
+from protocols.identity import PublicIdentity
+from protocols.messages import RunRecord
+from protocols.rounds.journal import RunNote
+from protocols.secure_sum import SecureSum
+from protocols.wire import Signed
+
+COORDINATOR = "coordinator"
+"""How errors name the coordinator."""
+
+
+@dataclass(frozen=True)
+class Seating:
+    """A run as its record fixes it, from one party's place.
+
+    Attributes:
+        run_id: Digest of the record.
+        record: The record.
+        form: Secure sum of the run.
+        identities: All parties in seat order, by fingerprint.
+        me: Fingerprint of this party.
+    """
+
+    run_id: bytes
+    record: RunRecord
+    form: SecureSum
+    identities: Mapping[bytes, PublicIdentity]
+    me: bytes
+
+    @cached_property
+    def fingerprints(self) -> tuple[bytes, ...]:
+        """All parties, in seat order."""
+        return tuple(self.identities)
+
+    @cached_property
+    def peers(self) -> tuple[bytes, ...]:
+        """All other parties, in seat order."""
+        return tuple(peer for peer in self.fingerprints if peer != self.me)
+
+    @property
+    def seat(self) -> int:
+        """This party's place."""
+        return self.fingerprints.index(self.me)
+
+    @property
+    def threshold(self) -> int:
+        """Fewest parties whose sum opens."""
+        return self.form.threshold(len(self.identities))
+
+    @property
+    def note(self) -> RunNote:
+        """What the journal keeps of the run."""
+        keys = tuple(identity.key for identity in self.identities.values())
+        return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
+
+
+def verify_relayed(signed: Signed, sender: PublicIdentity) -> None:
+    """Verify a peer's message. The coordinator checks what it relays, so a bad one is its fault.
+
+    Raises:
+        BadSignatureError: names the coordinator.
+    """
+    try:
+        signed.verify(sender)
+    except BadSignatureError as error:
+        raise error.from_peer(COORDINATOR) from error
+
+
+def require_fresh(expires_at: int, *, now: float) -> None:
+    """Refuse a message that has expired.
+
+    Raises:
+        UnexpectedMessageError: it has.
+    """
+    if now >= expires_at:
+        raise UnexpectedMessageError("a message must not have expired", "one that has")
+
+
+def require_run(run_id: bytes, wanted: bytes) -> None:
+    """Refuse a message of another run.
+
+    Raises:
+        UnexpectedMessageError: it is.
+    """
+    if run_id != wanted:
+        raise UnexpectedMessageError("a message must be of this run", "another")
