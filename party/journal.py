@@ -135,6 +135,7 @@ class QueryJournal(ABC):
         Raises:
             KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
                 refuses a query. None is noted.
+            RestoredJournalError: the journal was halted.
         """
 
     @abstractmethod
@@ -183,6 +184,7 @@ class MemoryJournal(Journal):
 
     def enter(self, run: RunNote) -> None:
         """See `RoundJournal.enter`."""
+        self.require_whole()
         if run.run_id not in self._runs:
             self._runs[run.run_id] = run
             self._counter += 1
@@ -193,7 +195,7 @@ class MemoryJournal(Journal):
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
-        self._require_whole()
+        self.require_whole()
         known = (self._plans, self._abandoned, self._verdicts)
         if any(plan_digest in each for each in known) or epoch <= self._epochs.get(run_id, 0):
             raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
@@ -204,7 +206,7 @@ class MemoryJournal(Journal):
 
     def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.abandon`."""
-        self._require_whole()
+        self.require_whole()
         if plan_digest in self._answered:
             raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
         if plan_digest in self._abandoned:
@@ -233,7 +235,7 @@ class MemoryJournal(Journal):
 
     def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.decide`."""
-        self._require_whole()
+        self.require_whole()
         given = self._verdicts.get(plan_digest)
         if given not in (None, verdict_digest):
             raise KeyReuseError("a party must give one verdict on a plan", "another")
@@ -252,7 +254,7 @@ class MemoryJournal(Journal):
 
     def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
         """See `RoundJournal.resolve`."""
-        self._require_whole()
+        self.require_whole()
         known = self._claims.get(plan_digest)
         if known is not None and not known.is_free and known != known.learning(claim):
             self._claims[plan_digest] = known.learning(claim)
@@ -288,6 +290,11 @@ class MemoryJournal(Journal):
             self._halted_at = counter
             self._counter += 1
 
+    def require_whole(self) -> None:
+        """See `RoundJournal.require_whole`."""
+        if self._halted_at:
+            raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
+
     # Queries ----------------------------------------------------------------------------------
 
     def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
@@ -297,6 +304,7 @@ class MemoryJournal(Journal):
 
     def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """See `QueryJournal.claim`."""
+        self.require_whole()
         over = (self._claims, self._abandoned, self._verdicts)
         if any(plan_digest in each for each in over):
             raise KeyReuseError("a plan must ask its queries once", "one that did")
@@ -339,11 +347,6 @@ class MemoryJournal(Journal):
             raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
         unserved.add(plan_digest)
         self._runs_of.setdefault(plan_digest, run_id)
-
-    def _require_whole(self) -> None:
-        """A journal that misses records cannot promise what it did not do."""
-        if self._halted_at:
-            raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
 
     def __repr__(self) -> str:
         return f"MemoryJournal(plans={len(self._plans)})"

@@ -333,6 +333,7 @@ class PartyNode:
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
         seats, me = self._round.seat_fingerprints, self._identity.fingerprint
+        self._journal.require_whole()
         run_id = self._round.run_id or bytes(32)
         scope = RunScope.of(record, seats=seats)
         try:
@@ -365,11 +366,12 @@ class PartyNode:
         return task
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
+        self._journal.require_whole()  # another federation's run may have halted it
         if plan.phase:
             return self._judge_phase(plan)
         run = self._agreed_run
         if self._asked is not None:  # a second phase never came
-            self._forfeit(run, self._asked)
+            self._end_unfinished(run, self._asked)
         self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
         entry_id = self._asked.entry_id
         seats = self._round.seat_fingerprints
@@ -534,7 +536,7 @@ class PartyNode:
         elif asked is None or not asked.charged:  # it never saw the plan, or refused
             self._count_without_us(run, settlement, asked)
         elif not released:
-            self._forfeit(run, asked)
+            self._end_unfinished(run, asked)
         else:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
             self._require_possible(release, asked)
@@ -554,8 +556,10 @@ class PartyNode:
         else:
             self._follow(run, asked.entry_id, release)
 
-    def _forfeit(self, run: _Run, asked: _Asked) -> None:
+    def _end_unfinished(self, run: _Run, asked: _Asked) -> None:
+        """Charge all that was reserved for a batch; where we had no part in it, only count it."""
         if not asked.charged:
+            run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
             return
         run.ledger = run.ledger.forfeit(asked.entry_id)
         if run.terms.pricing != "none":

@@ -32,6 +32,7 @@ A message says what must hold and what came, and holds no secret::
     |  `- VerdictError            PF-247  a proposal that this party must not agree to
     |- TooFewPartiesError         PF-240  fewer parties than the sum needs
     |- TooFewSharesError          PF-241  fewer holders of shares than open a sum
+    |- TooFewHeadsError           PF-251  fewer heads than tell one history from two
     `- InvitationError            PF-250  an invitation that is not as it was made
 """
 
@@ -298,6 +299,17 @@ class TooFewSharesError(ProtocolError):
         self.received = received
         self.threshold = threshold
         super().__init__(f"at least {threshold} holders must be left to open a sum", str(received))
+
+
+class TooFewHeadsError(ProtocolError):
+    """Fewer parties signed the last head of a run than tell one history from two."""
+
+    code = "PF-251"
+
+    def __init__(self, *, received: int, threshold: int) -> None:
+        super().__init__(
+            f"at least {threshold} parties must have signed the run's last head", str(received)
+        )
 
 
 class InvitationError(ProtocolError):

@@ -48,8 +48,8 @@ from protocols.rounds import (
     RoundJournal,
     RunNote,
     SetBound,
-    batch,
     lost_runs,
+    settlement,
     setup,
     verdicts,
 )
@@ -72,6 +72,7 @@ from tests.support.hostile import (
     without_near_bound,
 )
 
+ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"
@@ -153,13 +154,9 @@ def without_owner_of_run(patch: Patch) -> None:
 
 def without_run_of_settlement(patch: Patch) -> None:
     """A settlement is about any plan that it names."""
-    note = batch.note_settled
+    note = settlement.note_settled
     patch.setattr(
-        batch,
-        "note_settled",
-        lambda journal, settlement, claim, *, is_ours=False: note(
-            journal, settlement, claim, is_ours=True
-        ),
+        settlement, "note_settled", lambda *args, **fields: note(*args, **{**fields, **ANY_RUN})
     )
 
 
@@ -981,17 +978,15 @@ def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospita
 
 def with_foreign_proof_of_unbegun(patch: Patch) -> None:
     """Any run proves something about a plan that was claimed and never begun."""
-    note = batch.note_settled
-    patch.setattr(
-        batch,
-        "note_settled",
-        lambda journal, settlement, claim, *, is_ours=False: note(
-            journal,
-            settlement,
-            claim,
-            is_ours=is_ours or not journal.run_of(settlement.plan_digest),
-        ),
-    )
+    note = settlement.note_settled
+
+    def believe(
+        journal: RoundJournal, plan: bytes, claim: PlanClaim, *, run_id: bytes, came_here: bool
+    ) -> None:
+        is_unbegun = not journal.run_of(plan)
+        note(journal, plan, claim, run_id=run_id, came_here=came_here or is_unbegun)
+
+    patch.setattr(settlement, "note_settled", believe)
 
 
 def settle_in_another_run(first: Run, *, federation: int) -> None:

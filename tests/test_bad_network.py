@@ -1,4 +1,6 @@
-"""20,000 schedules of a bad network: exact sums, or a clean failure with a code; nothing else.
+"""Random schedules of a bad network: exact sums, or a clean failure with a code; nothing else.
+
+20,000 schedules in exhaustive runs, about 1,000 in every other.
 
 The network drops, repeats, delays, reorders, misdelivers, truncates, splices and flips bits, in
 both directions, within a batch, across batches and across runs; both ends are restarted. After each
@@ -64,7 +66,7 @@ COURSES: dict[str, tuple[int, int, Course]] = {
         Runs(5, "masked", at_parties=True),
     ),
 }
-"""Schedules to be played through each course: those that there have to be, and more."""
+"""For each course: schedules of the first 10,000, of the rest, and the course."""
 SHARE = 10
 """One of so many is played in every test run, the others in exhaustive ones."""
 QUOTAS = [

@@ -222,6 +222,17 @@ def test_a_restored_journal_promises_nothing() -> None:
         federation.nodes[CULPRIT]._journal.abandon(bytes(32), run_id=federation.run.round.run_id)
 
 
+def test_a_journal_that_another_federations_run_halted_is_charged_for_nothing() -> None:
+    federation = ready()
+    node = federation.nodes[CULPRIT]
+    node._journal.halt(10**6)
+    error = void(federation, 0, 1)
+    assert "PF-214" in str(error)
+    assert node.ledger.entries == ()
+    assert node._journal.count() == 0
+    assert federation.steps[CULPRIT].count("vote") == 0
+
+
 def test_a_refusal_and_a_y_of_one_party_are_a_conflict() -> None:
     federation = ready()
 

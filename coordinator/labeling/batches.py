@@ -35,7 +35,6 @@ from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols import wire
 from protocols.errors import ProtocolError
-from protocols.messages import Certificate
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
@@ -303,20 +302,13 @@ class Batches:
     def _is_free(self, number: int) -> bool:
         """Whether the queries of a void batch may be asked again (rule R3).
 
-        They may if its sum never opens. In the additive form a party signed that it never sends. In
-        the masked form all parties did, or a certificate closes the plan. The void batch stays
-        charged (rule R13). The next one has a number, a charge and noise of its own, since each
-        ledger entry is one plan.
+        They may if it is proven that its sum never opens. The void batch stays charged (rule R13).
+        The next one has a number, a charge and noise of its own, since each ledger entry is one
+        plan.
         """
         plans = [each for each in self._round.settled if each.plan.batch == number]
         if len(plans) != 1:  # a second phase opened rows already
             return False
-        settlement = plans[0].settlement
-        if not self._form.survives_dropouts:
-            return bool(settlement.refusals)
-        if len(settlement.refusals) == len(self._round.seats):
-            return True
-        if not settlement.certificate:
-            return False
-        certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
-        return not certificate.survivors
+        return plans[0].frees_queries(
+            parties=len(self._round.seats), survives_dropouts=self._form.survives_dropouts
+        )

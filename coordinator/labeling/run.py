@@ -28,7 +28,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
-from protocols.errors import TooFewSharesError, UnexpectedMessageError
+from protocols.errors import TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
 from protocols.secure_sum import SecureSum
@@ -450,7 +450,7 @@ class LabelingRun:
             lost = _require_lost_only(self._messenger.tell(closing))
         try:
             heads = self._round.heads_frame or self._round.compare()
-        except TooFewSharesError as error:
+        except TooFewHeadsError as error:
             raise next(iter(lost.values())) from error
         self._on_stage(Stage.COMPARING)
         heard = self._round.heads_compared

@@ -86,6 +86,7 @@ class SqlJournal(Journal):
     def enter(self, run: RunNote) -> None:
         """See `RoundJournal.enter`."""
         with self._transaction() as session:
+            _require_whole(session)
             if session.get(PartyRunRow, run.run_id) is None:
                 keys = b"".join(run.keys)
                 session.add(
@@ -226,6 +227,7 @@ class SqlJournal(Journal):
         self.bound_on(batch.queries)
         items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
         with self._transaction() as session:
+            _require_whole(session)
             plan = _plan(session, plan_digest)
             if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
                 raise KeyReuseError("a plan must ask its queries once", "one that did")
@@ -305,6 +307,11 @@ class SqlJournal(Journal):
                 journal.halted_at = counter
                 _count(session)
 
+    def require_whole(self) -> None:
+        """See `RoundJournal.require_whole`."""
+        with self._transaction() as session:
+            _require_whole(session)
+
     def __repr__(self) -> str:
         return f"SqlJournal({self._database!r})"
 
@@ -356,7 +363,7 @@ def _count(session: Session, *, times: int = 1) -> None:
 
 
 def _require_whole(session: Session) -> None:
-    """A journal that misses records cannot promise what it did not do."""
+    """Refuse if the journal was halted: records may be missing."""
     journal = _journal(session)
     if journal.halted_at:
         raise RestoredJournalError(shown=journal.halted_at, counter=journal.counter)

@@ -10,19 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocols import wire
-from protocols.errors import HistoryError, TooFewSharesError, UnexpectedMessageError
+from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import SigningIdentity
 from protocols.messages import Closing, HeadBundle, HeadStatement
-from protocols.rounds.seating import COORDINATOR, Seating, require_run, verify_relayed
+from protocols.rounds.seating import (
+    COORDINATOR,
+    LEAST_PARTIES,
+    Seating,
+    require_run,
+    verify_relayed,
+)
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 
-LEAST_PARTIES = 3
-"""Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
-
 
 def least_heads(form: SecureSum, *, parties: int) -> int:
-    """Fewest parties whose heads must agree at the end of a run: more than half of them."""
+    """Fewest parties whose heads must agree at the end of a run.
+
+    More than half, or the form's threshold where it survives drop-outs; never fewer than
+    `LEAST_PARTIES`.
+    """
     most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
     return max(most_of_them, LEAST_PARTIES)
 
@@ -76,7 +83,7 @@ def compare_heads(
     Raises:
         HistoryError: a party signed another head. It names that party and the coordinator, which
             may have told the two of us two stories.
-        TooFewSharesError: too few heads. Any two comparisons with enough have a party in common,
+        TooFewHeadsError: too few heads. Any two comparisons with enough have a party in common,
             so two histories cannot both pass.
     """
     if len(bundle.statements) != len(seating.identities):
@@ -101,7 +108,7 @@ def compare_heads(
         counters[fingerprint] = statement.journal_counter
     least = max(least_heads(seating.form, parties=len(seating.identities)), floor)
     if len(counters) < least:
-        raise TooFewSharesError(received=len(counters), threshold=least)
+        raise TooFewHeadsError(received=len(counters), threshold=least)
     heard = {*counters, seating.me}
     counters.pop(seating.me, None)
     parties = tuple(each for each in seating.fingerprints if each in heard)
@@ -125,8 +132,8 @@ def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
     """Check that enough heads came to tell one history from two.
 
     Raises:
-        TooFewSharesError: too few.
+        TooFewHeadsError: too few.
     """
     came, least = sum(map(bool, heads)), least_heads(form, parties=len(heads))
     if came < least:
-        raise TooFewSharesError(received=came, threshold=least)
+        raise TooFewHeadsError(received=came, threshold=least)

@@ -1,9 +1,10 @@
 """The coordinator's end of a run: relays what it cannot read, and adds y's as they come.
 
-The phases themselves are next door: `setup`, `batch`, `opening`, `blame`, `closing`. Each step is
-in the journal before the frame that follows from it leaves, so a coordinator that was killed goes
-on (`CoordinatorRound.resumed`) with the very same bytes: it sends an open plan again and gets the
-same y's, a proposal stays as it was, and a sum that was opened opens from the same y's only.
+The phases themselves are next door: `setup`, `batch`, `verdicts`, `opening`, `blame`, `closing`.
+Each step is in the journal before the frame that follows from it leaves, so a coordinator that was
+killed goes on (`CoordinatorRound.resumed`) with the very same bytes: it sends an open plan again
+and gets the same y's, a proposal stays as it was, and a sum that was opened opens from the same y's
+only.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ from protocols.rounds.coordinator_journal import (
     Step,
     SumOpened,
 )
-from protocols.rounds.history import RunHistory, StepRules, heads_record
+from protocols.rounds.history import RunHistory, StepRules, counter_in, heads_record, newest
 from protocols.rounds.opening import ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_run
@@ -212,7 +213,7 @@ class CoordinatorRound:
     @property
     def run_id(self) -> bytes:
         """Digest of the run record; empty before it was made."""
-        return b"" if self._setup.record is None else self._setup.record.digest
+        return self._setup.run_id
 
     @property
     def has_open_plan(self) -> bool:
@@ -786,7 +787,7 @@ class CoordinatorRound:
         Raises:
             WrongStateError: no row was asked about.
         """
-        if self._state is not CoordinatorState.BLAMING:  # then somebody is silent
+        if self._state is not CoordinatorState.BLAMING:  # where some party is silent
             self._require(CoordinatorState.READY)
         blame = self._known_case.name(quotas)
         self._case = None
@@ -811,7 +812,7 @@ class CoordinatorRound:
 
         Raises:
             WrongStateError: the run is not closed, or its heads were compared before.
-            TooFewSharesError: too few heads came to tell one history from two.
+            TooFewHeadsError: too few heads came to tell one history from two.
         """
         if self.heads_frame:
             raise WrongStateError("heads must be compared once", "a second time")
@@ -865,18 +866,12 @@ class CoordinatorRound:
         self._state = state
 
     def _note_counter(self, signed: Signed, sender: bytes) -> None:
-        message = signed.message
-        if isinstance(message, KeyStatement | Ready | HeadStatement) and (
-            message.journal_counter >= self._counter_of(sender)
-        ):
-            self._statements[sender] = signed
+        if isinstance(signed.message, KeyStatement | Ready | HeadStatement):
+            self._statements = newest(self._statements, {sender: signed})
 
     def _counter_of(self, party: bytes) -> int:
         signed = self._statements.get(party)
-        if signed is None:
-            return 0
-        assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
-        return signed.message.journal_counter
+        return 0 if signed is None else counter_in(signed)
 
     def _collected(self) -> list[Signed]:
         """Hand over every party's message of this exchange, in seat order, and begin the next."""

@@ -203,6 +203,7 @@ class StepRules:
         transcript = self._appended(Transcript(), "run record", record)
         digests = tuple(digest for digest, _ in step.confirmations)
         transcript = transcript.append("setup", setup_digest(digests), signatures)
+        stated = [wire.decode(frame) for frame in wire.expect(record, RunRecord).statements]
         ready = self._by_seat(step.ready)
         _require("every party must be ready", len(ready) == len(self.seats))
         self._require_ready(ready, "setup", record.digest, transcript.head)
@@ -212,7 +213,7 @@ class StepRules:
             record=record,
             transcript=transcript,
             heads=(heads_record("setup", ready, transcript, epoch=0),),
-            statements=ready,
+            statements=newest(dict(zip(self.seats, stated, strict=True)), ready),
         )
 
     def _require_record(self, offer: RunOffer, record: Signed, *, offer_digest: bytes) -> None:
@@ -247,6 +248,7 @@ class StepRules:
         message, plan = wire.expect(signed, Proposal), _open_plan(run)
         _require("only a form that survives drop-outs proposes", self.form.survives_dropouts)
         _require("a proposal must come before a certificate", not plan.certificate)
+        _require("a proposal must be of this run", message.run_id == run.record.digest)
         _require("a proposal must be of the open plan", message.plan_digest == plan.signed.digest)
         fixed = self._contributions(step.contributions)
         if not message.survivors:
@@ -294,12 +296,14 @@ class StepRules:
         signed = wire.decode(step.settlement)
         message, plan = wire.expect(signed, Settlement), _open_plan(run)
         listed = tuple(entry_of(plan.opened.get(seat)) for seat in self.seats)
+        _require("a settlement must be of this run", message.run_id == run.record.digest)
+        _require("a settlement must be of the plan's length", message.words == plan.plan.words)
         _require("a settlement must be of the open plan", message.plan_digest == plan.signed.digest)
         _require("a plan is released or void", message.state in ("released", "void"))
         _require(
             "a release must follow an opened sum", message.state == "void" or bool(plan.opened)
         )
-        fits = message.contributions == listed if plan.opened else True
+        fits = not plan.opened or message.contributions == listed
         _require("a settlement must list what was added", fits)
         _require(
             "a settlement must have the plan's certificate",
@@ -320,8 +324,9 @@ class StepRules:
 
     def _closed(self, run: RunHistory, step: RunClosed) -> RunHistory:
         message = wire.expect(wire.decode(step.closing), Closing)
-        is_settled = run.state is CoordinatorState.READY and run.plan is None
-        _require("a run must be closed once, with no plan open", is_settled)
+        _require(
+            "a run must be closed once, with no plan open", run.state is CoordinatorState.READY
+        )
         _require("a closing must be of this run", message.run_id == run.record.digest)
         _require("a closing must continue the chain", message.head == run.transcript.head)
         return replace(run, state=CoordinatorState.CLOSING, closing=step.closing)
@@ -340,7 +345,7 @@ class StepRules:
             state=CoordinatorState.COMPARING,
             head_frames=step.heads,
             heads=(*run.heads, heads_record("closing", signed, run.transcript, epoch=run.epoch)),
-            statements={**run.statements, **signed},
+            statements=newest(run.statements, signed),
         )
 
     def _finished(self, run: RunHistory, step: RunFinished) -> RunHistory:
@@ -349,7 +354,7 @@ class StepRules:
         self._require_ready(ready, "closing", run.record.digest, run.transcript.head)
         heard = [seat for seat, frame in zip(self.seats, run.head_frames, strict=True) if frame]
         _require("all who showed their heads must have compared them", list(ready) == heard)
-        return replace(run, state=CoordinatorState.DONE, statements={**run.statements, **ready})
+        return replace(run, state=CoordinatorState.DONE, statements=newest(run.statements, ready))
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -395,6 +400,22 @@ class StepRules:
     def _appended(self, transcript: Transcript, kind: str, signed: Signed) -> Transcript:
         signature = EntrySignature(self.coordinator.fingerprint, signed.digest, signed.signature)
         return transcript.append(kind, signed.digest, (signature,))
+
+
+def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dict[bytes, Signed]:
+    """Return each party's statement with the highest counter of its journal, by fingerprint."""
+    later = {
+        party: each
+        for party, each in signed.items()
+        if party not in known or counter_in(each) >= counter_in(known[party])
+    }
+    return {**known, **later}
+
+
+def counter_in(signed: Signed) -> int:
+    """Return the counter of its journal that a party stated."""
+    assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
+    return signed.message.journal_counter
 
 
 def heads_record(

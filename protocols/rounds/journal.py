@@ -63,7 +63,11 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def enter(self, run: RunNote) -> None:
-        """Note that this party agreed to a run. The same run again changes nothing."""
+        """Note that this party agrees to a run. The same run again changes nothing.
+
+        Raises:
+            RestoredJournalError: the journal was halted.
+        """
 
     @abstractmethod
     def run(self, run_id: bytes) -> RunNote | None:
@@ -162,5 +166,14 @@ class RoundJournal(ABC):
     def halt(self, counter: int) -> None:
         """Note that this party signed `counter`, which the journal never reached.
 
-        From here on `begin` refuses, until the owner acts.
+        From here on the journal begins, promises, claims and frees nothing. The hospital must join
+        anew.
+        """
+
+    @abstractmethod
+    def require_whole(self) -> None:
+        """Refuse if the journal was halted: records may be missing.
+
+        Raises:
+            RestoredJournalError: it was.
         """

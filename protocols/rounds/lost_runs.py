@@ -1,4 +1,4 @@
-"""What a party answers about an earlier run, from its journal alone: that run's keys are gone.
+"""Answers about an earlier run, from the journal alone. The keys of that run are gone.
 
 A stored y is sent as it is (rule R4). Without one the party abandons the plan, so that the others
 may go on without it (rule R3). It repeats the verdict that it gave, or agrees to close the plan. It
@@ -11,8 +11,8 @@ from protocols import wire
 from protocols.errors import KeyReuseError, KeysGoneError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Plan, Proposal, Refusal, Settlement, Verdict
-from protocols.rounds.batch import learn_settlement
 from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.rounds.settlement import learn_settlement
 from protocols.rounds.verdicts import sign_verdict
 from protocols.wire import Signed
 
@@ -41,10 +41,12 @@ class LostRuns:
             now: Unix time, in seconds.
 
         Returns:
-            The frames to send; None if the message is not for an earlier run.
+            The frames to send. None if no earlier run can answer: it is unknown, the plan has
+            expired, or its form takes no proposals. A settlement of an unknown run gets no frames.
 
         Raises:
             VerdictError: the party gave another verdict.
+            RestoredJournalError: the journal was halted: it cannot promise.
             RemoteProtocolError: a settlement's evidence is false.
         """
         message = signed.message

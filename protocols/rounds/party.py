@@ -1,9 +1,9 @@
 """A party's end of a run: takes messages, keeps the order of things, remembers its answers.
 
-The phases themselves are next door: `setup`, `batch`, `opening`, `blame`, `closing`. Pinned
-identities, the clock, random numbers, the journal and the decision of the party's own guard arrive
-as arguments. The party does not trust the coordinator. It checks relayed messages against
-signatures of pinned peers, and plans against the history that it remembers.
+The phases themselves are next door: `setup`, `batch`, `verdicts`, `opening`, `settlement`, `blame`,
+`closing`. Pinned identities, the clock, random numbers, the journal and the decision of the party's
+own guard arrive as arguments. The party does not trust the coordinator. It checks relayed messages
+against signatures of pinned peers, and plans against the history that it remembers.
 """
 
 from __future__ import annotations
@@ -49,19 +49,15 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.pair_keys import PairRoots
-from protocols.rounds.batch import (
-    hide_vector,
-    learn_settlement,
-    require_plan,
-    require_settlement,
-)
+from protocols.rounds.batch import hide_vector, require_plan
 from protocols.rounds.blame import RowWitness
 from protocols.rounds.bounds import ANY_SET, SetBound
-from protocols.rounds.closing import LEAST_PARTIES, compare_heads, state_head
+from protocols.rounds.closing import compare_heads, state_head
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, Seating, require_fresh, require_run
+from protocols.rounds.seating import COORDINATOR, LEAST_PARTIES, Seating, require_fresh, require_run
+from protocols.rounds.settlement import learn_settlement, require_settlement
 from protocols.rounds.setup import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.rounds.verdicts import give_verdict, take_proof
@@ -69,13 +65,6 @@ from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.wire import Signed
 
-_UNSIGNED: tuple[type[Message], ...] = (
-    EnvelopeBundle,
-    HeadBundle,
-    ShareBundle,
-    VerdictMacs,
-    Certificate,
-)
 _PROOFS: tuple[type[Message], ...] = (VerdictMacs, Certificate)
 """Each proves that enough parties gave a verdict. Only the first one is checked."""
 
@@ -223,13 +212,13 @@ class PartyRound:
                 this run, stops the run at this party.
             TooFewPartiesError: a run record with fewer parties than its form needs.
             RestoredJournalError: the frame is a statement that this party signed when its journal
-                stood higher. The run stops, and the journal begins nothing until its owner acts.
+                stood higher. The run stops, and the hospital must join anew.
         """
         signed = wire.decode(frame)
         if self._signed_here(signed):
             self._compare_journal(signed.message)
             return Received()
-        if not isinstance(signed.message, _UNSIGNED):
+        if signed.message.PURPOSE:
             self._verify_coordinator(signed)
         if getattr(signed.message, "run_id", self.run_id) != self.run_id:
             answer = self._lost_runs.answer(signed, now=now)
@@ -378,10 +367,10 @@ class PartyRound:
                 return self._on_proposal(message, now=now)
             case VerdictMacs():
                 self._require_open(message.plan_digest, now=now)
-                return self._on_agreement(message)  # a peer's wrong MAC is not the coordinator's
+                return self._on_proof(message)  # a peer's wrong MAC is not the coordinator's
             case Certificate():
                 self._require_open(message.plan_digest, now=now)
-                return self._stopping(lambda: self._on_agreement(message))
+                return self._stopping(lambda: self._on_proof(message))
             case ShareBundle():
                 self._require_open(message.plan_digest, now=now)
                 return self._stopping(lambda: self._on_shares(message))
@@ -472,7 +461,7 @@ class PartyRound:
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
 
-    def _on_agreement(self, proof: VerdictMacs | Certificate) -> Received:
+    def _on_proof(self, proof: VerdictMacs | Certificate) -> Received:
         take_proof(proof, self._known_plan, seating=self._run, roots=self._roots)
         return Received()
 
@@ -489,19 +478,17 @@ class PartyRound:
         return Received((signed.frame,))
 
     def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
-        plan, run = self._open, self._run
+        run = self._run
+        plan = self._open or PartyPlan(settlement.plan_digest)  # one that never came
         require_settlement(settlement, plan, seating=run, least=self._least_survivors)
-        known = plan.verdict if plan is not None and plan.is_certified else None
         learn_settlement(
             self._journal,
             settlement,
             identities=run.identities,
             form=type(run.form),
-            known=known,
-            is_ours=plan is not None and plan.plan is not None,
+            known=plan.verdict if plan.is_certified else None,
+            came_here=plan.plan is not None,
         )
-        if plan is None:
-            plan = PartyPlan(settlement.plan_digest)
         self._note_reveal(settlement, plan)
         self._next_phase = None
         if plan.plan is not None and settlement.state == "released":
@@ -693,7 +680,7 @@ def _identify(message: Message) -> tuple[object, ...]:
         case Settlement() | BlameRequest():
             return (type(message), message.plan_digest)
         case VerdictMacs() | Certificate():
-            return ("agreement", message.plan_digest)
+            return ("proof", message.plan_digest)
         case _:
             return (type(message),)
 

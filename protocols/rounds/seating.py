@@ -15,6 +15,8 @@ from protocols.wire import Signed
 
 COORDINATOR = "coordinator"
 """How errors name the coordinator."""
+LEAST_PARTIES = 3
+"""Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
 
 
 @dataclass(frozen=True)

@@ -347,7 +347,6 @@ class CoordinatorSetup:
         self._identity = identity
         self._parties = parties
         self._seats = tuple(parties)
-        self._run_id = b""
         self.offer = offer
         self.record: Signed | None = None
         self.confirmations: tuple[EntrySignature, ...] = ()
@@ -355,7 +354,7 @@ class CoordinatorSetup:
     @property
     def run_id(self) -> bytes:
         """Digest of the run record; empty before it is made."""
-        return self._run_id
+        return b"" if self.record is None else self.record.digest
 
     def check_statement(
         self, statement: KeyStatement, sender: bytes, *, least_counter: int
@@ -406,7 +405,6 @@ class CoordinatorSetup:
             terms=terms,
         )
         self.record = wire.sign(record, self._identity)
-        self._run_id = self.record.digest
         return self.record
 
     def check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
@@ -415,13 +413,13 @@ class CoordinatorSetup:
         Raises:
             RemoteProtocolError: they are not its own, or not one for each peer.
         """
-        require_run(bundle.run_id, self._run_id)
+        require_run(bundle.run_id, self.run_id)
         receivers = []
         for frame in bundle.envelopes:
             signed = wire.decode(frame)
             envelope = wire.expect(signed, Envelope)
             signed.verify(self._parties[sender])
-            if envelope.sender != sender or envelope.run_id != self._run_id:
+            if envelope.sender != sender or envelope.run_id != self.run_id:
                 raise UnexpectedMessageError("an envelope must be its sender's, of this run", "no")
             receivers.append(envelope.receiver)
         if receivers != [seat for seat in self._seats if seat != sender]:
@@ -433,7 +431,7 @@ class CoordinatorSetup:
         Raises:
             UnexpectedMessageError: they have not, or are of another run.
         """
-        require_run(message.run_id, self._run_id)
+        require_run(message.run_id, self.run_id)
         if len(message.macs) != len(self._seats) - 1:
             raise UnexpectedMessageError("one MAC must be for each peer", "others")
 
@@ -446,7 +444,7 @@ class CoordinatorSetup:
             for receiver, frame in zip(peers, bundle.envelopes, strict=True):
                 boxes[receiver].append(frame)
         return {
-            seat: wire.contain(EnvelopeBundle(self._run_id, tuple(box)))
+            seat: wire.contain(EnvelopeBundle(self.run_id, tuple(box)))
             for seat, box in boxes.items()
         }
 
@@ -466,7 +464,7 @@ class CoordinatorSetup:
                 for sender_place, message in enumerate(messages)
                 if sender_place != place
             )
-            closing = SetupClosing(self._run_id, macs, digests)
+            closing = SetupClosing(self.run_id, macs, digests)
             frames[seat] = wire.sign(closing, self._identity).frame
         return frames
 

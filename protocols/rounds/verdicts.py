@@ -2,7 +2,9 @@
 
 The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
 its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
-can have as many. Only against it does a party show shares (`opening`).
+can have as many. A party shows shares (`opening`) only against it, or against MACs
+of these verdicts that prove the same to it alone. The coordinator relays the MACs first: they are
+quicker to check.
 
 If the sum cannot open, the coordinator proposes to close the plan. A certificate for that proves
 that nothing ever opens for it, so that its queries may be asked again.

@@ -59,7 +59,7 @@ from protocols.messages import (
 )
 from protocols.prg import expand
 from protocols.ring import Words
-from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, batch, verdicts
+from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, settlement, verdicts
 from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
@@ -860,19 +860,21 @@ def without_bound_in_verdicts(patch: Patch) -> None:
 
 def with_void_as_proof(patch: Patch) -> None:
     """A settlement that says "void" frees the queries of any plan."""
-    prove = batch.proven_claim
+    prove = settlement.proven_claim
 
     def believe(settlement: Any, **fields: Any) -> PlanClaim | None:
         if settlement.state == "void":
             return PlanClaim(ANY_SET, is_free=True)
         return prove(settlement, **fields)
 
-    patch.setattr(batch, "proven_claim", believe)
+    patch.setattr(settlement, "proven_claim", believe)
 
 
 def without_proof_of_closing(patch: Patch) -> None:
     """A settlement's certificate is believed as it is."""
-    patch.setattr(batch, "require_certificate", lambda certificate, **fields: certificate.verdict)
+    patch.setattr(
+        settlement, "require_certificate", lambda certificate, **fields: certificate.verdict
+    )
 
 
 def without_proof_of_opening(patch: Patch) -> None:

@@ -44,7 +44,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property, partial
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -60,9 +59,9 @@ from protocols.errors import (
     VerdictError,
 )
 from protocols.masked import MaskedSum
-from protocols.rounds.batch import note_settled
 from protocols.rounds.bounds import PlanClaim, SetBound
-from protocols.rounds.closing import LEAST_PARTIES
+from protocols.rounds.seating import LEAST_PARTIES
+from protocols.rounds.settlement import note_settled
 from protocols.rounds.verdicts import require_open_set, require_seats, require_signers
 from protocols.secure_sum import SecureSum
 
@@ -327,8 +326,7 @@ def _product_resolve(
     journal: MemoryJournal, plan_digest: bytes, run_id: bytes, claim: PlanClaim
 ) -> None:
     """Note what a settlement proves, as a party's round does."""
-    settlement: Any = SimpleNamespace(plan_digest=plan_digest, run_id=run_id)
-    note_settled(journal, settlement, claim)
+    note_settled(journal, plan_digest, claim, run_id=run_id)
 
 
 @dataclass(frozen=True)

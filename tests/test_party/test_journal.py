@@ -240,6 +240,18 @@ class JournalContract:
             journal.resolve(PLAN, CLOSED)
         assert journal.claims_of([ONE]) == [SENT]
 
+    def test_a_halted_journal_enters_no_run_and_claims_nothing(self, journal: Journal) -> None:
+        journal.halt(90)
+        for act in (
+            journal.require_whole,
+            lambda: ask(journal, ONE),
+            lambda: journal.enter(RunNote(RUN, bytes(32), "additive", (bytes(32),) * 3)),
+        ):
+            with pytest.raises(RestoredJournalError):
+                act()
+        assert journal.count() == 0
+        assert journal.run(RUN) is None
+
     # Near queries -----------------------------------------------------------------------------
 
     def test_a_query_close_to_an_earlier_one_is_counted_and_the_earlier_one_named(

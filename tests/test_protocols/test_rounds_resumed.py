@@ -600,6 +600,38 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, tuple(steps))
 
+    @pytest.mark.parametrize(
+        ("kind", "changed"),
+        [
+            pytest.param(PlanProposed, {"run_id": bytes(32)}, id="proposal of another run"),
+            pytest.param(PlanSettled, {"run_id": bytes(32)}, id="settlement of another run"),
+            pytest.param(PlanSettled, {"words": 9}, id="settlement of another length"),
+        ],
+    )
+    def test_what_the_coordinator_signed_for_something_else_is_an_error(
+        self, kind: Any, changed: dict[str, Any]
+    ) -> None:
+        run = whole_run(MaskedSum)
+        steps = list(steps_of(run))
+        place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
+        name, *_ = kind.__dataclass_fields__
+        signed = altered(getattr(steps[place], name), run.coordinator_identity, **changed)
+        steps[place] = replace(steps[place], **{name: signed})
+        with pytest.raises(BrokenJournalError, match=r"must be of (this run|the plan's length)"):
+            resumed(run, tuple(steps))
+
+    def test_the_highest_counter_that_a_party_signed_is_kept_as_it_was_live(self) -> None:
+        run = whole_run(AdditiveSum)
+        steps = list(steps_of(run))
+        party = run.identities[run.coordinator.seats[0]]
+        place = next(n for n, step in enumerate(steps) if isinstance(step, RunFinished))
+        lower = altered(steps[place].ready[0], party, journal_counter=0)
+        steps[place] = RunFinished((lower, *steps[place].ready[1:]))
+        before = resumed(run, tuple(steps[:place])).statements
+        assert (
+            resumed(run, tuple(steps)).statements[party.fingerprint] == (before[party.fingerprint])
+        )
+
     @pytest.mark.parametrize("kind", [SetupFinished, HeadsCollected, RunFinished])
     def test_what_a_party_did_not_sign_is_an_error(self, kind: Any) -> None:
         run = whole_run(AdditiveSum)

@@ -322,6 +322,30 @@ def test_a_coordinator_cannot_speak_for_a_party() -> None:
     assert first_bad_line([*LINES[:8], json.dumps(lied, sort_keys=True)]) == 9
 
 
+@pytest.mark.parametrize("forged", [(3,), (8,), (3, 8)], ids=["setup", "closing", "both"])
+def test_an_entry_that_calls_itself_the_parties_heads_is_broken(forged: tuple[int, ...]) -> None:
+    """The coordinator signs lines of its own in the place of those that all parties sign."""
+    names = {3: "heads setup", 8: "heads closing"}
+    me, rows, chain = RUN.coordinator_identity, [json.loads(line) for line in LINES], Transcript()
+    for place in forged:
+        purpose, digest = names[place], bytes(range(32))
+        signature = me.sign(purpose=purpose, digest=digest)
+        signed = {
+            "sender": me.fingerprint.hex(),
+            "digest": digest.hex(),
+            "signature": signature.hex(),
+        }
+        rows[place] = {"kind": purpose, "digest": digest.hex(), "signatures": [signed]}
+    for row in rows:
+        if "digest" in row:
+            chain = chain.append(row["kind"], bytes.fromhex(row["digest"]))
+            row["head"] = chain.head.hex()
+            row["head_signature"] = me.sign(purpose="transcript head", digest=chain.head).hex()
+    verdict = verify_transcript(text_of([json.dumps(row, sort_keys=True) for row in rows]))
+    assert verdict.line == forged[0] + 1
+    assert verdict.heads_compared == ()
+
+
 def test_signatures_of_a_setup_count_for_the_setup_only() -> None:
     ready, closing = json.loads(LINES[3]), json.loads(LINES[8])
     closing["signatures"] = ready["signatures"]

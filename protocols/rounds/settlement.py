@@ -1,0 +1,238 @@
+"""The settlement that ends a plan, and what it proves; a party's end of it.
+
+A released plan lists whose vectors are in its sum. A void one may carry evidence that its sum never
+opens: refusals (additive) or a certificate that the plan is closed (masked). Only evidence frees
+queries (rule R3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocols import wire
+from protocols.errors import (
+    FalseCertificateError,
+    FalseRefusalError,
+    HistoryError,
+    MalformedMessageError,
+    UnexpectedMessageError,
+)
+from protocols.identity import PublicIdentity
+from protocols.messages import DIGEST_BYTES, Certificate, Refusal, Settlement, Verdict
+from protocols.rounds.bounds import PlanClaim
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.plans import PartyPlan
+from protocols.rounds.seating import COORDINATOR, Seating, verify_relayed
+from protocols.rounds.verdicts import require_certificate
+from protocols.secure_sum import SecureSum
+
+
+def certificate_of(
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    form: type[SecureSum],
+    known: Verdict | None = None,
+) -> Verdict | None:
+    """Check the certificate of a settlement; return the verdict that it proves, None without one.
+
+    Args:
+        settlement: The settlement.
+        identities: All parties of the run in seat order, by fingerprint.
+        form: Secure sum of the run.
+        known: A verdict whose certificate was checked before: its signatures are not checked again.
+
+    Raises:
+        FalseCertificateError: it proves nothing, is of another plan, or this form has none; or a
+            release of this form lacks it, or lists other parties than it.
+    """
+    released = settlement.state == "released"
+    if not settlement.certificate:
+        if released and form.survives_dropouts:
+            raise FalseCertificateError("a release must have its certificate", "none")
+        return None
+    if not form.survives_dropouts:
+        raise FalseCertificateError("this form must have no certificate", "one")
+    certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
+    if certificate.plan_digest != settlement.plan_digest:
+        raise FalseCertificateError("a certificate must be of the settled plan", "another's")
+    threshold = form.threshold(len(identities))
+    verdict = certificate.verdict
+    if verdict != known:
+        require_certificate(certificate, identities=identities, threshold=threshold)
+    if released and verdict.survivors != listed_in(settlement, tuple(identities)):
+        raise FalseCertificateError("a release must list the certified set", "another")
+    return verdict
+
+
+def refusers_of(
+    settlement: Settlement, *, identities: Mapping[bytes, PublicIdentity]
+) -> tuple[bytes, ...]:
+    """Check every refusal of a settlement; return the parties that refused, in seat order.
+
+    With false refusals a coordinator could have an opened batch asked again.
+
+    Raises:
+        FalseRefusalError: the plan was released, a refusal is of another plan or out of order, or a
+            party refused whose vector is listed.
+        BadSignatureError: its sender did not sign it; names the coordinator, which relayed it.
+    """
+    if settlement.refusals and settlement.state != "void":
+        raise FalseRefusalError("a released plan must have no refusals", "one", peer=COORDINATOR)
+    waiting, refusers = list(identities), []
+    listed = listed_in(settlement, tuple(identities))
+    for frame in settlement.refusals:
+        signed = wire.decode(frame)
+        refusal = wire.expect(signed, Refusal)
+        if refusal.subject != settlement.plan_digest or refusal.sender not in waiting:
+            raise FalseRefusalError(
+                "refusals must be of this plan, in the order of seats", "another", peer=COORDINATOR
+            )
+        del waiting[: waiting.index(refusal.sender) + 1]
+        verify_relayed(signed, identities[refusal.sender])
+        if refusal.sender in listed:
+            raise FalseRefusalError(
+                "a party that refused must have sent nothing", "a vector", peer=COORDINATOR
+            )
+        refusers.append(refusal.sender)
+    return tuple(refusers)
+
+
+def proven_claim(
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    form: type[SecureSum],
+    known: Verdict | None = None,
+) -> PlanClaim | None:
+    """Check a settlement's evidence; return what it proves about the plan (rule R3).
+
+    Args:
+        settlement: The settlement, whose signature was verified.
+        identities: All parties of the run in seat order, by fingerprint.
+        form: Secure sum of the run.
+        known: A verdict whose certificate was checked before.
+
+    Returns:
+        None where it proves nothing.
+
+    Raises:
+        RemoteProtocolError: a refusal or the certificate is false.
+    """
+    verdict = certificate_of(settlement, identities=identities, form=form, known=known)
+    refusers = refusers_of(settlement, identities=identities)
+    if verdict is not None:
+        return PlanClaim.certified(verdict.survivors)
+    if refusers and not form.survives_dropouts:
+        return PlanClaim.abandoned_by(refusers, seats=tuple(identities))
+    return None
+
+
+def learn_settlement(
+    journal: RoundJournal,
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    form: type[SecureSum],
+    known: Verdict | None = None,
+    came_here: bool = False,
+) -> None:
+    """Check a settlement's evidence, and let the journal learn what it proves.
+
+    Args:
+        journal: The party's journal.
+        settlement: The settlement, whose signature was verified.
+        identities: All parties of the run in seat order, by fingerprint.
+        form: Secure sum of the run.
+        known: A verdict whose certificate was checked before.
+        came_here: Whether the plan came in this run, whatever the journal knows of it.
+
+    Raises:
+        RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
+    """
+    claim = proven_claim(settlement, identities=identities, form=form, known=known)
+    plan_digest, run_id = settlement.plan_digest, settlement.run_id
+    note_settled(journal, plan_digest, claim, run_id=run_id, came_here=came_here)
+
+
+def note_settled(
+    journal: RoundJournal,
+    plan_digest: bytes,
+    claim: PlanClaim | None,
+    *,
+    run_id: bytes,
+    came_here: bool = False,
+) -> None:
+    """Drop a settled plan's y and note what the settlement proved, if the plan was of its run.
+
+    Parties of another run prove nothing about a plan: they may never have seen it.
+
+    Args:
+        journal: The party's journal.
+        plan_digest: The plan.
+        claim: What its settlement proved; None if nothing.
+        run_id: The run of which the settlement is.
+        came_here: Whether the plan came in this run, whatever the journal knows of it.
+    """
+    if not came_here and journal.run_of(plan_digest) != run_id:
+        return
+    journal.erase(plan_digest)
+    if claim is not None:
+        journal.resolve(plan_digest, claim)
+
+
+def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the parties whose vectors a settlement lists, in seat order.
+
+    Raises:
+        MalformedMessageError: not one digest or none for each seat, or no such state.
+    """
+    if settlement.state not in ("released", "void"):
+        raise MalformedMessageError("a plan is released or void", "another state")
+    if len(settlement.contributions) != len(seats):
+        raise MalformedMessageError("every seat must be listed", "others")
+    if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.contributions):
+        raise MalformedMessageError("a seat must have a digest or none", "another length")
+    listed = zip(seats, settlement.contributions, strict=True)
+    return tuple(seat for seat, digest in listed if digest)
+
+
+def require_settlement(
+    settlement: Settlement, plan: PartyPlan, *, seating: Seating, least: int
+) -> None:
+    """Compare a settlement with what this party sent, refused and agreed to.
+
+    Args:
+        settlement: The settlement.
+        plan: The plan as this party knows it.
+        seating: The run.
+        least: Fewest parties whose sum this party helps to open.
+
+    Raises:
+        RemoteProtocolError: it contradicts what this party knows.
+    """
+    listed = listed_in(settlement, seating.fingerprints)
+    if settlement.plan_digest != plan.digest:
+        raise UnexpectedMessageError(
+            "a settlement must be of the open plan", "another", peer=COORDINATOR
+        )
+    if plan.plan is not None and settlement.words != plan.plan.words:
+        raise HistoryError("a settlement must be of the plan's length", "another", peer=COORDINATOR)
+    released = settlement.state == "released"
+    entry = settlement.contributions[seating.seat]
+    may_be_left_out = seating.form.survives_dropouts or not released
+    if entry not in plan.entries and (entry or not may_be_left_out):
+        raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
+    if released and len(listed) < least:
+        raise HistoryError("a release must have enough parties' vectors", "a missing one")
+    agreed = plan.verdict.survivors if plan.verdict is not None else ()
+    if released and agreed and listed != agreed:
+        raise HistoryError(
+            "a release must be of the set that we agreed to", "another", peer=COORDINATOR
+        )
+    names_us = any(
+        wire.expect(wire.decode(frame), Refusal).sender == seating.me
+        for frame in settlement.refusals
+    )
+    if names_us and not plan.is_refused:
+        raise FalseRefusalError("we must have refused", "a refusal in our name", peer=COORDINATOR)
