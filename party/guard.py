@@ -6,6 +6,7 @@ and is a public code, so that none can depend on a vote (rule R12).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass
 from typing import TypeVar
@@ -308,8 +309,8 @@ class Guard:
         queries: QueryJournal,
         seats: Collection[bytes],
         threshold: int,
-        task: bytes = b"",
         teachers: bytes = b"",
+        after: bytes = b"",
     ) -> tuple[SketchedQueries, SetBound]:
         """Refuse a batch that asks the same again, or much the same (rule R3).
 
@@ -321,9 +322,9 @@ class Guard:
             queries: Every query that this party ever answered.
             seats: Fingerprints of all parties of the run.
             threshold: Fewest parties whose sum opens; all of them in the additive form.
-            task: Digest of the task that is served.
             teachers: Digest of the teachers that would vote. Other teachers than those of an
                 earlier plan would show, in the difference of two sums, how their votes differ.
+            after: For a second phase, the plan of the first.
 
         Returns:
             What the journal is to keep of the batch, and the bound on the set that may open.
@@ -345,13 +346,15 @@ class Guard:
                 "more",
             )
         earlier = queries.claims_of([*batch.digests, *near.known])
-        if any(claim.task == task and claim.teachers != teachers for claim in earlier):
+        if any(claim.teachers != teachers for claim in earlier):
             raise RefusalError(
                 Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
             )
-        bound = _bound(queries, batch, seats=seats, threshold=threshold)
+        bound = _bound(queries, batch, seats=seats, threshold=threshold, after=after)
         if near.known:
-            bound = _bound(queries, batch, seats=seats, threshold=threshold, near=near.known)
+            bound = _bound(
+                queries, batch, seats=seats, threshold=threshold, near=near.known, after=after
+            )
         return near.batch, bound
 
     def review_phase(
@@ -408,7 +411,6 @@ class Guard:
             )
         peers = [seat for seat in seats if seat != me]
         bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
-        # Our own body's other parties count as colluders (rule R2).
         bodies -= {self.checked_peers.get(me, ""), policy.operator_body}
         least = max(2, policy.least_checked_peers)
         if len(bodies) < least:
@@ -418,9 +420,11 @@ class Guard:
                 len(bodies),
             )
         # Whoever was not checked may be the coordinator's invention, and counts as its ally; so
-        # do the parties of the operator's own body (rule R2).
-        allies = {"", policy.operator_body}
-        allied = sum(self.checked_peers.get(peer, "") in allies for peer in peers)
+        # do the parties of the operator's own body. A body with several seats lies with all of
+        # them, or with none (rule R2).
+        seats_of = Counter(self.checked_peers.get(peer, "") for peer in peers)
+        allied = sum(seats_of.pop(ally, 0) for ally in {"", policy.operator_body})
+        allied += _most_seats(seats_of)
         form = FORMS.get(record.form) if record.form in policy.forms else None
         least_colluders = max(1, policy.least_colluders, allied)
         fits = (
@@ -492,6 +496,12 @@ def _moved(terms: RunTerms) -> int:
     return 1 if terms.test_delta is not None else terms.unit_votes
 
 
+def _most_seats(seats_of: Mapping[str, int]) -> int:
+    """Return the seats of the largest body that has several; 0 if none has."""
+    most = max(seats_of.values(), default=0)
+    return most if most > 1 else 0
+
+
 def _bound(
     queries: QueryJournal,
     batch: QueryBatch,
@@ -499,11 +509,12 @@ def _bound(
     seats: Collection[bytes],
     threshold: int,
     near: frozenset[bytes] = frozenset(),
+    after: bytes = b"",
 ) -> SetBound:
     """Return the bound on the set that may open; refuse where no set of the run is within it."""
     reason = Reason.NEAR_QUERIES if near else Reason.QUERIES
     try:
-        bound = queries.bound_on(batch.digests, near=near)
+        bound = queries.bound_on(batch.digests, near=near, after=after)
     except KeyReuseError as error:
         raise RefusalError(reason, error.must, error.got) from error
     if not bound.leaves_room(seats, threshold=threshold):

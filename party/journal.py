@@ -73,13 +73,16 @@ class QueryJournal(ABC):
 
     # Rules: once, for every implementation ----------------------------------------------------
 
-    def bound_on(self, queries: Sequence[bytes], *, near: Collection[bytes] = ()) -> SetBound:
+    def bound_on(
+        self, queries: Sequence[bytes], *, near: Collection[bytes] = (), after: bytes = b""
+    ) -> SetBound:
         """Return the bound on the set of parties that a plan with these queries may open.
 
         Args:
             queries: `QueryBatch.digests`: the content of a query, not its place in a pool, since
                 the same input in another pool is the same question.
             near: Claimed queries that lie close to one of `queries`, none of them its own.
+            after: For a second phase, the plan of the first: what that one claimed does not bind.
 
         Raises:
             KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
@@ -87,7 +90,7 @@ class QueryJournal(ABC):
         """
         if len(set(queries)) != len(queries):
             raise KeyReuseError("a batch must ask each query once", "one twice")
-        return bound_on(self.claims_of(queries), self.claims_of(near))
+        return bound_on(self.claims_of(queries, but=after), self.claims_of(near, but=after))
 
     def near_to(
         self, queries: Sequence[bytes], sketches: Sketches, *, distance: float, most: int | None
@@ -120,17 +123,25 @@ class QueryJournal(ABC):
     # Storage ----------------------------------------------------------------------------------
 
     @abstractmethod
-    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
-        """Return what is known of all plans that claimed one of these queries."""
+    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
+        """Return what is known of all plans, but one, that claimed one of these queries."""
 
     @abstractmethod
-    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+    def claim(
+        self,
+        batch: SketchedQueries,
+        *,
+        plan_digest: bytes,
+        claim: PlanClaim,
+        after: bytes = b"",
+    ) -> None:
         """Note that these queries are about to be answered for one plan, and their sketches.
 
         Args:
             batch: The queries. A sketch that was noted before stays.
             plan_digest: The plan that asks them.
             claim: What is known of the plan: `PlanClaim.sent`.
+            after: For a second phase, the plan of the first.
 
         Raises:
             KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
@@ -223,7 +234,9 @@ class MemoryJournal(Journal):
         """See `RoundJournal.keep`."""
         over = (self._answered, self._abandoned, self._verdicts)
         if plan_digest not in self._plans or any(plan_digest in each for each in over):
-            raise KeyReuseError("a plan must be begun and answered once", "not so")
+            raise KeyReuseError(
+                "a plan must be begun and answered once", "one that is over or unknown"
+            )
         self._answered.add(plan_digest)
         self._expiries[plan_digest] = expires_at
         self._frames[plan_digest] = frames
@@ -297,18 +310,25 @@ class MemoryJournal(Journal):
 
     # Queries ----------------------------------------------------------------------------------
 
-    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
+    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """See `QueryJournal.claims_of`."""
         plans = {plan for query in queries for plan in self._claimed_by.get(query, ())}
-        return [self._claims[plan] for plan in plans]
+        return [self._claims[plan] for plan in plans - {but}]
 
-    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+    def claim(
+        self,
+        batch: SketchedQueries,
+        *,
+        plan_digest: bytes,
+        claim: PlanClaim,
+        after: bytes = b"",
+    ) -> None:
         """See `QueryJournal.claim`."""
         self.require_whole()
         over = (self._claims, self._abandoned, self._verdicts)
         if any(plan_digest in each for each in over):
             raise KeyReuseError("a plan must ask its queries once", "one that did")
-        self.bound_on(batch.queries)
+        self.bound_on(batch.queries, after=after)
         self._claims[plan_digest] = claim
         items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
         for query, data, near in items:

@@ -392,7 +392,6 @@ class PartyNode:
                 queries=self._journal,
                 seats=seats,
                 threshold=run.form.threshold(len(seats)),
-                task=run.task.digest,
                 teachers=run.task.teachers,
             )
         except Exception as error:
@@ -405,13 +404,9 @@ class PartyNode:
         if charge is not None:
             self._ledger.save(ledger.reserve(entry_id, charge))
         run.ledger = reserved  # only once the lifelong charge is stored
-        claim = PlanClaim.sent(
-            seats,
-            survives_dropouts=run.form.survives_dropouts,
-            task=run.task.digest,
-            teachers=run.task.teachers,
+        self._journal.claim(
+            sketched, plan_digest=self._asked.plan_digest, claim=self._claim_of(run)
         )
-        self._journal.claim(sketched, plan_digest=self._asked.plan_digest, claim=claim)
         self._asked = replace(self._asked, batch=batch, bound=bound)
         accepted = BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch))
         try:
@@ -419,6 +414,14 @@ class PartyNode:
         except Exception as error:  # somebody took the approval back since the guard looked
             return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
         return self._contribute(plan, self._asked)
+
+    def _claim_of(self, run: _Run) -> PlanClaim:
+        """Return what is known of a plan that we are about to answer."""
+        return PlanClaim.sent(
+            self._round.seat_fingerprints,
+            survives_dropouts=run.form.survives_dropouts,
+            teachers=run.task.teachers,
+        )
 
     def _require_new(self, plan_digest: bytes) -> None:
         """Refuse a plan that was decided before it came: a charge for it would buy nothing."""
@@ -431,9 +434,10 @@ class PartyNode:
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
-        plan_digest = wire.digest_of(plan)
+        plan_digest, seats = wire.digest_of(plan), self._round.seat_fingerprints
         try:
             self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
+            self._require_new(plan_digest)
             batch = self._guard.review_phase(
                 plan,
                 first_plan=asked.plan_digest,
@@ -442,10 +446,24 @@ class PartyNode:
                 pool=run.task.pool,
                 classes=run.terms.classes,
             )
+            sketched, bound = self._guard.review_queries(
+                batch,
+                queries=self._journal,
+                seats=seats,
+                threshold=run.form.threshold(len(seats)),
+                teachers=run.task.teachers,
+                after=asked.plan_digest,
+            )
+            self._journal.claim(
+                sketched,
+                plan_digest=plan_digest,
+                claim=self._claim_of(run),
+                after=asked.plan_digest,
+            )
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
         except Exception as error:
             return self._refuse(BatchRefused(plan_digest, self._reason_of(error)))
-        return self._contribute(plan, replace(asked, batch=batch))
+        return self._contribute(plan, replace(asked, batch=batch, bound=bound))
 
     def _judge_row(self) -> tuple[bytes, ...]:
         """State the stream sums of a row that was wrong, where they tell nothing (rule R11).

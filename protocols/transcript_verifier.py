@@ -328,7 +328,9 @@ class _Chain:
         )
         epoch = _count(content["epoch"])
         # The setup's statements do not sign it, and nothing was attempted yet.
-        _require(content["stage"] != "setup" or epoch == 0, "a setup must be before epoch 1", "not")
+        _require(
+            content["stage"] != "setup" or epoch == 0, "a setup must be before epoch 1", "later"
+        )
         heard = self._heard(content)
         said = b""
         for sender, item in self._by(heard, content["signatures"]):
@@ -407,7 +409,11 @@ def _list(value: Any) -> list[Any]:
 
 
 def _count(value: Any) -> int:
-    _require(type(value) is int and 0 <= value < 2**32, "a count must be from 0 below 2^32", "not")
+    _require(
+        type(value) is int and 0 <= value < 2**32,
+        "a count must be from 0 below 2^32",
+        "another value",
+    )
     return int(value)
 
 

@@ -28,8 +28,10 @@ from party.site import Site
 from party.storage import PartyDatabase, SqlJournal
 from party.tasks import party_task
 from party.training import folder_of, ready_teachers, teachers_digest
-from pate_fed.federation import NO_TASK
+from pate_fed.federation import PhaseTerms
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
+from pate_fed.releases import Outcome
 from pate_fed.votes import TeacherWeights
 from protocols import transcript_verifier, wire
 from protocols.errors import HistoryError, RefusedError
@@ -43,6 +45,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import (
+    ANY_SET,
     PartyState,
     PlanClaim,
     RoundJournal,
@@ -62,6 +65,7 @@ from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, 
 from tests.support.hostile import (
     CLASSES,
     TEACHERS,
+    WEIGHTS,
     Loot,
     Patch,
     Places,
@@ -76,6 +80,7 @@ ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"
+FORM_CODE = "PF-312"
 VERDICT_CODE = "PF-247"
 UNEXPECTED_CODE = "PF-225"
 TOO_FEW_CODE = "PF-241"
@@ -1051,7 +1056,7 @@ def claimed_but_never_begun(make: Make) -> Run:
     assert run.tell(VICTIM, run.plan_frame).frames == ()
     world.now = asked_at
     assert world.hospitals[VICTIM].journal.run_of(run.plan_digest) == b""
-    assert claims_of(run, VICTIM) == [PlanClaim(None, task=NO_TASK)]
+    assert claims_of(run, VICTIM) == [PlanClaim(None)]
     set_task(world, VICTIM, vote=task.vote)
     return run
 
@@ -1062,7 +1067,7 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
 ) -> None:
     first = claimed_but_never_begun(make)
     settle_in_another_run(first, federation=federation)
-    assert claims_of(first, VICTIM) == [PlanClaim(None, task=NO_TASK)]
+    assert claims_of(first, VICTIM) == [PlanClaim(None)]
     again, indices = asked_again(first, "the same", "additive")
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
@@ -1078,3 +1083,188 @@ def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
     assert claim.is_free
     again, indices = asked_again(first, "the same", "additive")
     assert again.ask(indices, of=[VICTIM]) == {}
+
+
+# 9: a second phase that opens another set than the first ------------------------------------------
+
+ORDER = 6.0
+
+
+def without_claims_of_second_phases(patch: Patch) -> None:
+    """A second phase is bound by nothing, and binds nothing."""
+    for journal in (MemoryJournal, SqlJournal):
+        patch.setattr(journal, "claim", _unless_second(journal.claim))
+    review = Guard.review_queries
+
+    def review_first(self: Guard, batch: Any, *, after: bytes = b"", **fields: Any) -> Any:
+        return (None, ANY_SET) if after else review(self, batch, **fields)
+
+    patch.setattr(Guard, "review_queries", review_first)
+
+
+def _unless_second(claim: Callable[..., None]) -> Callable[..., None]:
+    def claim_first(self: Journal, batch: Any, *, after: bytes = b"", **fields: Any) -> None:
+        if not after:
+            claim(self, batch, **fields)
+
+    return claim_first
+
+
+def opened_first_phase(make: Make) -> tuple[Run, Run]:
+    """A batch whose first phase opened with everybody in it, and the plan of its second phase."""
+    world = make(6, federations=2, order=ORDER)
+    run = Run(
+        world,
+        range(6),
+        "masked",
+        colluders=1,
+        noise_place="parties",
+        pricing="renyi",
+        orders=(ORDER,) * 6,
+        mechanism="confident",
+        vote_threshold=1.0,
+        sigma1=40.0,
+        sigma2=8.0,
+        max_refusals=1_000,
+    ).set_up()
+    assert run.ask(range(world.queries)) == {}
+    assert run.open(run.places) == {}
+    first = FirstPhase(np.full(world.queries, Outcome.ANSWERED, dtype=np.int8))
+    plans = [run.node(place)._round._known_plan for place in run.places]
+    settlement = replace(
+        run.settlement(certificate=run.certificate(run.places)),
+        state="released",
+        contributions=tuple(plan.entries[0] for plan in plans),
+        result=wire.encode_value(first.as_record()),
+    )
+    for place in run.places:
+        assert run.tell(place, run.sign(settlement)).codes == []
+    terms = PhaseTerms(run.plan_digest, tuple(range(world.queries)), first.digest)
+    return run, run.other_plan(run.indices, like=VICTIM, after=terms)
+
+
+def near_sum(world: World) -> tuple[Run, dict[int, list[str]]]:
+    """Ask near-duplicates of the same queries in the other federation, with noise at its end."""
+    clean = Run(
+        world,
+        range(6),
+        "additive",
+        colluders=1,
+        federation=1,
+        pricing="label",
+        orders=(ORDER,) * 6,
+        sigma2=400.0,
+    ).set_up()
+    return clean, clean.ask(range(world.queries, 2 * world.queries))
+
+
+def clean_before_second_phase(make: Make) -> tuple[Run, Run, dict[int, list[str]]]:
+    run, second = opened_first_phase(make)
+    clean, refused = near_sum(run.world)
+    assert refused == {}  # it holds the very hospitals of the first phase
+    assert second.ask(second.indices) == {}
+    return clean, second, second.open([place for place in run.places if place != VICTIM])
+
+
+def clean_after_second_phase(make: Make) -> tuple[Run, Run, dict[int, list[str]]]:
+    run, second = opened_first_phase(make)
+    assert second.ask(second.indices) == {}
+    assert second.open([place for place in run.places if place != VICTIM]) == {}
+    clean, refused = near_sum(run.world)
+    return clean, second, refused
+
+
+def tells_victim(clean: Run, second: Run) -> bool:
+    """Whether a sum without noise and one of the second phase differ by the victim alone."""
+    exact = [parties for parties, _ in clean.loot.sums()]
+    noisy = [parties for parties, _ in second.loot.sums()]
+    return any(one - other == {VICTIM} for one in exact for other in noisy)
+
+
+def test_a_second_phase_opens_no_other_set_than_a_near_sum_between_the_phases(make: Make) -> None:
+    clean, second, refused = clean_before_second_phase(make)
+    assert {code for codes in refused.values() for code in codes} == {VERDICT_CODE}
+    assert not tells_victim(clean, second)
+
+
+def test_a_near_query_is_refused_once_two_phases_opened_two_sets(make: Make) -> None:
+    clean, second, refused = clean_after_second_phase(make)
+    assert_refused(refused, clean.places, NEAR_CODE)
+    assert not tells_victim(clean, second)
+
+
+@pytest.mark.parametrize("attack", [clean_before_second_phase, clean_after_second_phase])
+def test_without_its_rule_a_second_phase_leaves_one_hospital_under_its_own_noise(
+    make: Make, monkeypatch: Patch, attack: Callable[[Make], tuple[Run, Run, Any]]
+) -> None:
+    without_claims_of_second_phases(monkeypatch)
+    clean, second, refused = attack(make)
+    assert refused == {}
+    assert tells_victim(clean, second)
+
+
+# 10: one body with many seats ---------------------------------------------------------------------
+
+
+def chain_of(world: World, places: Places) -> None:
+    """Let each hospital's people know that some hospitals belong to one body."""
+    bodies = {
+        hospital.identity.fingerprint: "chain" if place in places else f"body {place}"
+        for place, hospital in enumerate(world.hospitals)
+    }
+    for hospital in world.hospitals:
+        for node in hospital.nodes:
+            guard = Guard(policy=world.policy, weights=WEIGHTS, checked_peers=bodies)
+            node.adopt(guard=guard, pins=world._pins, tasks=node._tasks)
+
+
+@pytest.mark.parametrize(
+    ("form", "seats"), [("masked", 4), ("masked", 6), ("additive", 6)], ids=str
+)
+def test_a_body_with_more_seats_than_the_run_withstands_is_refused(
+    make: Make, form: str, seats: int
+) -> None:
+    """Masked among ten withstands three; the additive run is recorded for as many."""
+    chain = range(10 - seats, 10)
+    world = make(10)
+    chain_of(world, chain)
+    with pytest.raises(RefusedError) as refused:
+        Run(world, range(10), form, colluders=3).set_up()
+    assert refused.value.reason == FORM_CODE
+
+
+def test_a_body_with_as_many_seats_as_the_run_withstands_takes_part(make: Make) -> None:
+    world = make(10, liars={7, 8, 9})
+    chain_of(world, [7, 8, 9])
+    run = Run(world, range(10), "masked").set_up()
+    assert run.colluders == 3
+    assert run.ask(range(world.queries)) == {}
+    run.open([0, 7, 8, 9])
+    assert not world.is_read(VICTIM)
+
+
+def test_without_its_rule_one_body_with_six_of_ten_seats_reads_a_hospital(
+    make: Make, monkeypatch: Patch
+) -> None:
+    chain = [4, 5, 6, 7, 8, 9]
+    world = make(10, liars=chain)
+    monkeypatch.setattr("party.guard._most_seats", lambda seats_of: 0)
+    chain_of(world, chain)
+    run = Run(world, range(10), "masked").set_up()
+    assert run.ask(range(world.queries)) == {}
+    run.open([VICTIM, *chain])
+    assert world.is_read(VICTIM)
+
+
+# 11: the same inputs under another task -----------------------------------------------------------
+
+
+def test_new_teachers_answer_no_question_of_the_old_ones_under_another_task(make: Make) -> None:
+    first = answered_batch(make, "refused")
+    world, other = first.world, bytes(range(32))
+    train_again(world, VICTIM)
+    for place in first.places:
+        set_task(world, place, digest=other)
+    again = Run(world, first.places, "additive", colluders=1, task_digest=other).set_up()
+    assert_refused(again.ask(first.indices), [VICTIM], QUERIES_CODE)
+    assert not list(again.loot.sums())

@@ -137,7 +137,7 @@ def settlement_of(cheat: Cheat, entries: list[bytes], *, state: str = "released"
             words=WORDS,
             contributions=tuple(entries),
             refusals=(),
-            certificate=cheat.run.coordinator.open_plan.certificate,
+            certificate=cheat.run.coordinator.open_plan.certificate_frame,
             result=b"",
         )
     )

@@ -1072,7 +1072,7 @@ def test_a_party_refuses_a_bundle_of_too_few_heads() -> None:
         return wire.pack([wire.contain(dataclasses.replace(bundle, statements=few))])
 
     federation.transport.on_query = on_query
-    with pytest.raises(PartyFailedError, match="PF-241"):
+    with pytest.raises(PartyFailedError, match="PF-251"):
         federation.run.close()
     assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
 

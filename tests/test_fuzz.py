@@ -535,7 +535,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
     for seat, frames in said.items():
         run.to_coordinator("verdict", seat, frames)
     me, told = run.coordinator.seats[0], run.coordinator.certify()
-    good = told[me][0] if by_macs else run.coordinator.open_plan.certificate
+    good = told[me][0] if by_macs else run.coordinator.open_plan.certificate_frame
     party = run.parties[me]
     plan = party._open
     assert plan is not None
@@ -551,7 +551,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
             return
         plan.is_certified = False
         try:
-            party._on_agreement(message)
+            party._on_proof(message)
         finally:
             # As many as are needed must be right: the rest may be anything.
             if plan.is_certified:

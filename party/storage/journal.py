@@ -138,7 +138,9 @@ class SqlJournal(Journal):
             plan = _plan(session, plan_digest)
             is_over = plan.is_answered or plan.is_abandoned or plan.verdict is not None
             if plan.epoch is None or is_over:
-                raise KeyReuseError("a plan must be begun and answered once", "not so")
+                raise KeyReuseError(
+                    "a plan must be begun and answered once", "one that is over or unknown"
+                )
             plan.is_answered = True
             session.add_all(
                 VectorRow(
@@ -207,7 +209,7 @@ class SqlJournal(Journal):
 
     # Queries ----------------------------------------------------------------------------------
 
-    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
+    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """See `QueryJournal.claims_of`."""
         with self._transaction() as session:
             found = {
@@ -216,15 +218,22 @@ class SqlJournal(Journal):
                 for record in session.scalars(
                     select(PlanRow.claim)
                     .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
-                    .where(ClaimRow.query.in_(part))
+                    .where(ClaimRow.query.in_(part), ClaimRow.plan_digest != but)
                     .distinct()
                 )
             }
         return [_claim_of(record) for record in found if record is not None]
 
-    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+    def claim(
+        self,
+        batch: SketchedQueries,
+        *,
+        plan_digest: bytes,
+        claim: PlanClaim,
+        after: bytes = b"",
+    ) -> None:
         """See `QueryJournal.claim`."""
-        self.bound_on(batch.queries)
+        self.bound_on(batch.queries, after=after)
         items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
         with self._transaction() as session:
             _require_whole(session)
@@ -402,16 +411,16 @@ def _claim_bytes(claim: PlanClaim) -> bytes:
     bound = claim.openable
     allowed = None if bound is None or bound.allowed is None else sorted(bound.allowed)
     openable = None if bound is None else [sorted(bound.needed), allowed]
-    return wire.encode_value([openable, claim.is_free, claim.task, claim.teachers])
+    return wire.encode_value([openable, claim.is_free, claim.teachers])
 
 
 def _claim_of(record: bytes) -> PlanClaim:
-    openable, is_free, task, teachers = wire.decode_value(record)
+    openable, is_free, teachers = wire.decode_value(record)
     if openable is None:
-        return PlanClaim(None, is_free, task, teachers)
+        return PlanClaim(None, is_free, teachers)
     needed, allowed = openable
     bound = SetBound(frozenset(needed), None if allowed is None else frozenset(allowed))
-    return PlanClaim(bound, is_free, task, teachers)
+    return PlanClaim(bound, is_free, teachers)
 
 
 def _insert(session: Session, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:

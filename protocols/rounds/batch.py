@@ -277,7 +277,9 @@ class Tally:
         if vector.plan_digest != self._plan_digest:
             raise UnexpectedMessageError("a vector must be for the open plan", "another")
         if vector.sender in self._declined:
-            raise ConflictingMessageError("who refused a plan must send no vector", "one")
+            raise ConflictingMessageError(
+                "a party that refused a plan must not send for it", "a vector"
+            )
         if before is not None and before.vector != signed.digest:
             raise ConflictingMessageError(
                 "a y must be the one that was added before", "another", peer=vector.sender.hex()
@@ -322,7 +324,7 @@ class Tally:
             WrongStateError: some y or share is missing, or the sum was opened before.
         """
         if not self.can_open or self._total is None:
-            raise WrongStateError("every y must be in, and the sum opened once", "not so")
+            raise WrongStateError("every y must be in, and the sum opened once", "another state")
         if self.case is not None and streams:
             alive = [self._seats.index(seat) for seat in self.senders]
             left = self._form.leftovers(alive, parties=len(self._seats))

@@ -1,12 +1,10 @@
 """Who spoiled a row: sums of the streams over one whole row of a void plan, compared (rule R11).
 
-A row of an honest party's y sums to its quota and the signed sums of its streams over that row. So
-a party that states, for each peer, the sum of that pair's stream over a whole row says nothing
-that was not known: who holds its y finds its quota K, which the terms of the run have. Given those
-sums the streams are uniform still over all rows with these sums, and the party's own row is one of
-them whatever its votes are. That holds for whole rows only: the sum over one word of a stream
-would open a vote. Hence a party takes the width of a row from the terms that it agreed to, never
-from the request.
+A row of an honest party's y sums to its quota plus its streams over that row, each with its sign.
+The quota is public: the terms of the run have it. So a party that states the sum of each stream
+over a whole row tells nothing about a vote: given these sums, every row with that quota is as
+likely as before. One word is different: its stream sums would open a vote. So a party takes the
+width of a row from the terms that it agreed to, never from the request.
 
 What is found. Both ends of a pair state the same sum, or one of them lies: the pair is named. A
 party whose y does not come to its quota under its own statement is named alone; an honest one never
@@ -55,10 +53,10 @@ class Blame:
 class RowWitness:
     """What a party keeps of a plan that it answered, to state the sums of one row of it, once.
 
-    Secret, in memory only. It is dropped with a release, with the next plan, and when it was used.
-    Pair keys follow from roots that are held until the next plan in any case. The self mask b
-    does not: who takes a party's memory after a void batch, and has that batch's y, opens it then,
-    where without b it would need shares of b from as many holders as open a sum.
+    Secret, in memory only. It is dropped at a release, at the next plan, and after use. Until then
+    it holds the self mask b. A thief of this memory who also has the void batch's y can open it.
+    Without b the thief would need shares of b from as many holders as open a sum. The pair keys
+    follow from roots that are held until the next plan in any case.
 
     Args:
         form: Secure sum of the run.

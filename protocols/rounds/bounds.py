@@ -7,15 +7,15 @@ keeps, of every plan that it sent its y for, what it knows about the sets that m
 (`PlanClaim`), and serves the query again only within all of them (`bound_on`).
 
 *Additive, seats S.* The sum opens only if every seat sends. If the parties A signed that they never
-will, either one of them is honest and the sum stays closed for ever, or all of them lie. Whatever
-set S' with S - A <= S' <= S opens later then holds the same honest parties.
+will, one of them is honest and the sum stays closed for ever; or all of A lie, and every later set
+between S - A and S has the same honest parties.
 
-The teachers of a party for one task must be the same for a query and its neighbors: the difference
-of two sums over the same parties would show how the votes of new ones differ. For another task all
-parties have other teachers.
+The teachers of a party must be the same for a query and its neighbors: the difference of two sums
+over the same parties would show how the votes of new ones differ.
 
-The second phase of a batch has noise and a charge of its own. It keeps the bound of the first, and
-may open another set where a party is lost between the two.
+The second phase of a batch is a plan of its own, with noise and a charge of its own. It asks the
+queries of the first once more, and may open another set where a party is lost between the two. It
+is bound by all plans but that first one, and binds later ones as every plan does.
 
 *Masked.* A certificate for U says that U opens and no other set; one for "closed" says that none
 does. Without a certificate nobody knows, and the query stays closed for ever.
@@ -88,32 +88,25 @@ class PlanClaim:
         openable: Bound on the sets that can open for it: any of them holds the honest parties of
             every set within the bound. None where nobody knows.
         is_free: Whether the same queries may be asked again within `openable`.
-        task: Digest of the task that it served.
         teachers: Digest of the teachers that voted; empty in a simulation. Other teachers of one
-            party for one task would show, in the difference of two sums, how their votes differ.
+            party would show, in the difference of two sums, how their votes differ.
     """
 
     openable: SetBound | None
     is_free: bool = False
-    task: bytes = b""
     teachers: bytes = b""
 
     @classmethod
     def sent(
-        cls,
-        seats: Collection[bytes],
-        *,
-        survives_dropouts: bool,
-        task: bytes = b"",
-        teachers: bytes = b"",
+        cls, seats: Collection[bytes], *, survives_dropouts: bool, teachers: bytes = b""
     ) -> Self:
         """Return what is known when a y is sent: all seats may open, or nobody knows which."""
         openable = None if survives_dropouts else SetBound.exactly(seats)
-        return cls(openable, task=task, teachers=teachers)
+        return cls(openable, teachers=teachers)
 
     def learning(self, proven: PlanClaim) -> PlanClaim:
         """Return this claim with what a settlement proved about its plan."""
-        return replace(proven, task=self.task, teachers=self.teachers)
+        return replace(proven, teachers=self.teachers)
 
     @classmethod
     def abandoned_by(cls, refusers: Collection[bytes], *, seats: Collection[bytes]) -> Self:

@@ -1,10 +1,9 @@
 """A party's entry in a settlement: the digest of everything that it signed for a plan.
 
 The settlement goes into the transcript, so what is bound here is, too (rule R8). In the additive
-form a party signs its y and nothing else, and its entry is the digest of that y: there is nothing
-to bind it to. In a form that survives drop-outs the entry binds y to the dealing that went with it
-and to the shares that the party revealed. Otherwise two parties could agree on every y and yet
-remember two openings of one sum.
+form a party signs only its y, and its entry is the digest of that y. In a form that survives drop-
+outs the entry binds y to the dealing that went with it and to the shares that the party revealed.
+Otherwise two parties could agree on every y and yet remember two openings of one sum.
 """
 
 from __future__ import annotations

@@ -620,8 +620,12 @@ class CoordinatorRound:
             TooFewSharesError: too few y's came: the sum cannot open.
         """
         plan, tally = self.open_plan, self._known_tally
-        if tally.shares is None or tally.shares.is_fixed or plan.closing is not None:
-            raise WrongStateError("the form must survive drop-outs, and the plan be open", "not so")
+        if tally.shares is None:
+            raise WrongStateError("only a form that survives drop-outs proposes", self._form.name)
+        if tally.shares.is_fixed or not plan.may_open:
+            raise WrongStateError(
+                "a set must be proposed before the plan is closed or opens", "after"
+            )
         if plan.proposal is None:
             self._form.require_survivors(len(tally.senders), parties=len(self._seats))
             proposal = Proposal(self.run_id, self.open_plan.digest, tally.senders)
@@ -674,7 +678,7 @@ class CoordinatorRound:
         survivors = plan.last_proposed
         if survivors is None:
             raise WrongStateError("a certificate must follow a proposal", self._state.value)
-        if not plan.certificate:
+        if not plan.certificate_frame:
             certificate = tally.ballots.certificate(survivors)
             if certificate is None:
                 raise TooFewSharesError(
@@ -682,7 +686,7 @@ class CoordinatorRound:
                     threshold=self._form.threshold(len(self._seats)),
                 )
             self._do(PlanCertified(wire.contain(certificate)))
-        certificate = self.open_plan.certified
+        certificate = self.open_plan.certificate
         assert certificate is not None
         if not certificate.survivors:
             self._await(CoordinatorState.READY, ())
@@ -701,7 +705,7 @@ class CoordinatorRound:
         Returns:
             By survivor whose shares have not come, the certificate and the shares dealt to it.
         """
-        shares, certificate = self._known_tally.shares, self.open_plan.certificate
+        shares, certificate = self._known_tally.shares, self.open_plan.certificate_frame
         assert shares is not None
         return {holder: [certificate, shares.bundle_for(holder)] for holder in self.missing}
 
@@ -744,7 +748,7 @@ class CoordinatorRound:
             words=plan.plan.words,
             contributions=tally.entries(plan.opened or tally.contributions),
             refusals=() if released else tally.refusals,
-            certificate=plan.certificate,
+            certificate=plan.certificate_frame,
             result=result,
         )
         signed = wire.sign(settlement, self._identity)
@@ -940,7 +944,9 @@ class CoordinatorRound:
         if self._state is CoordinatorState.BLAMING:
             current.add(self._row_request)
         if subject not in current:
-            raise UnexpectedMessageError("a refusal must be of this run or its open plan", "not")
+            raise UnexpectedMessageError(
+                "a refusal must be of this run or its open plan", "another's"
+            )
 
 
 def _subject(message: Message) -> object:

@@ -247,7 +247,7 @@ class StepRules:
         signed = wire.decode(step.proposal)
         message, plan = wire.expect(signed, Proposal), _open_plan(run)
         _require("only a form that survives drop-outs proposes", self.form.survives_dropouts)
-        _require("a proposal must come before a certificate", not plan.certificate)
+        _require("a proposal must come before a certificate", not plan.certificate_frame)
         _require("a proposal must be of this run", message.run_id == run.record.digest)
         _require("a proposal must be of the open plan", message.plan_digest == plan.signed.digest)
         fixed = self._contributions(step.contributions)
@@ -267,14 +267,14 @@ class StepRules:
     def _certified(self, run: RunHistory, step: PlanCertified) -> RunHistory:
         plan = _open_plan(run)
         certificate = wire.expect(wire.decode(step.certificate), Certificate)
-        _require("a plan must be certified once", not plan.certificate)
+        _require("a plan must be certified once", not plan.certificate_frame)
         _require(
             "a certificate must be of the open plan",
             certificate.plan_digest == plan.signed.digest,
         )
         follows = certificate.survivors == plan.last_proposed
         _require("a certificate must follow its proposal", follows)
-        return replace(run, plan=replace(plan, certificate=step.certificate))
+        return replace(run, plan=replace(plan, certificate_frame=step.certificate))
 
     def _opened(self, run: RunHistory, step: SumOpened) -> RunHistory:
         plan = _open_plan(run)
@@ -282,7 +282,7 @@ class StepRules:
         opened = self._contributions(step.contributions)
         survivors = self.seats
         if self.form.survives_dropouts:
-            certificate = plan.certified
+            certificate = plan.certificate
             _require("a set must be certified before its sum opens", certificate is not None)
             assert certificate is not None
             _require("a plan that is closed must not open", bool(certificate.survivors))
@@ -307,10 +307,10 @@ class StepRules:
         _require("a settlement must list what was added", fits)
         _require(
             "a settlement must have the plan's certificate",
-            message.certificate == plan.certificate,
+            message.certificate == plan.certificate_frame,
         )
         transcript = run.transcript
-        certificate = plan.certified
+        certificate = plan.certificate
         if certificate is not None:
             transcript = _with_verdict(transcript, certificate)
         settled = SettledPlan(plan.plan, plan.signed.digest, message, signed.frame)

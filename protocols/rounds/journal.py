@@ -1,8 +1,8 @@
 """What a party must remember so that a key never meets two vectors (rule R4).
 
 The order is: journal the plan's digest, compute y once, store y, send y. An implementation on disk
-syncs each step before it returns. A promise is journalled before it leaves, be it the promise never
-to send for a plan (rule R3) or the one verdict on it, and stands for ever.
+syncs each step before it returns. A party journals each promise before it leaves: never to send for
+a plan (rule R3), or its one verdict on it. No promise is ever withdrawn.
 
 A journal has a counter that never goes back. The party signs it in every run, and its peers
 remember it: a counter below a signed one tells that somebody restored the journal from a backup.

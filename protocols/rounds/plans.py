@@ -68,7 +68,7 @@ class OpenPlan:
         proposal: The proposal to open a set, if it was made.
         closing: The proposal to close the plan, if it was made.
         fixed: What each survivor of the proposed set signed until then, by fingerprint.
-        certificate: Frame of the certificate; empty before it.
+        certificate_frame: Frame of the certificate; empty before it.
         opened: What each party in the sum signed for it, by fingerprint; empty before it is opened.
     """
 
@@ -76,7 +76,7 @@ class OpenPlan:
     proposal: Signed | None = None
     closing: Signed | None = None
     fixed: Mapping[bytes, Contribution] = field(default_factory=dict)
-    certificate: bytes = b""
+    certificate_frame: bytes = b""
     opened: Mapping[bytes, Contribution] = field(default_factory=dict)
 
     @property
@@ -106,21 +106,21 @@ class OpenPlan:
         return None if proposal is None else wire.expect(proposal, Proposal).survivors
 
     @property
-    def certified(self) -> Certificate | None:
-        """The certificate, if there is one."""
-        if not self.certificate:
+    def certificate(self) -> Certificate | None:
+        """The certificate, for a set or to close the plan, if there is one."""
+        if not self.certificate_frame:
             return None
-        return wire.expect(wire.decode(self.certificate), Certificate)
+        return wire.expect(wire.decode(self.certificate_frame), Certificate)
 
     @property
     def is_certified(self) -> bool:
         """Whether enough parties agreed to open a set: then the plan is never closed."""
-        return self.certified is not None and not self.is_closed
+        return self.certificate is not None and not self.is_closed
 
     @property
     def is_closed(self) -> bool:
         """Whether it is certified that the plan never opens."""
-        return self.certified is not None and not self.certified.survivors
+        return self.certificate is not None and not self.certificate.survivors
 
     @property
     def may_open(self) -> bool:

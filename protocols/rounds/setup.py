@@ -179,7 +179,9 @@ class PartySetup:
             statements.append(statement)
             fingerprints.append(identity.fingerprint)
         if fingerprints != sorted(set(fingerprints)):
-            raise UnknownPeerError("seats must be in the order of fingerprints, none twice", "not")
+            raise UnknownPeerError(
+                "seats must be in the order of fingerprints, none twice", "others"
+            )
         if len({statement.sealing_key for statement in statements}) != len(statements):
             raise UnknownPeerError("sealing keys must differ", "one that comes twice")
         return tuple(statements)
@@ -420,7 +422,9 @@ class CoordinatorSetup:
             envelope = wire.expect(signed, Envelope)
             signed.verify(self._parties[sender])
             if envelope.sender != sender or envelope.run_id != self.run_id:
-                raise UnexpectedMessageError("an envelope must be its sender's, of this run", "no")
+                raise UnexpectedMessageError(
+                    "an envelope must be its sender's, of this run", "another"
+                )
             receivers.append(envelope.receiver)
         if receivers != [seat for seat in self._seats if seat != sender]:
             raise UnexpectedMessageError("one envelope must be for each peer", "others")

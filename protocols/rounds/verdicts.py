@@ -225,7 +225,9 @@ def require_certificate(
         for signer, signature in list(signed)[:threshold]:
             identities[signer].verify(purpose=Verdict.PURPOSE, digest=digest, signature=signature)
     except BadSignatureError as error:
-        raise FalseCertificateError("each signer must have signed the verdict", "not so") from error
+        raise FalseCertificateError(
+            "each signer must have signed the verdict", "a wrong signature"
+        ) from error
     return certificate.verdict
 
 

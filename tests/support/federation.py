@@ -181,9 +181,9 @@ class RecordingJournal(MemoryJournal):
         super().decide(plan_digest, verdict_digest, run_id=run_id)
         self.steps.append("decide")
 
-    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+    def claim(self, batch: SketchedQueries, **fields: Any) -> None:
         self.steps.append("claim")
-        super().claim(batch, plan_digest=plan_digest, claim=claim)
+        super().claim(batch, **fields)
 
     def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
         before = self._counter

@@ -26,8 +26,8 @@ signs any verdict and any refusal, also two that disagree, but none in another p
 
 Two things keep the search small. States that differ by the names of hospitals count once. And with
 `Stories.AGREED` a set is proposed to all at once, in the moment in which it gets its certificate: a
-verdict that never becomes part of a certificate opens nothing and frees nothing, and to give it
-later is possible as well. For the same reason settlements are told just before the next plan, and
+verdict outside every certificate opens nothing and frees nothing, and the party can still give it
+later. For the same reason settlements are told just before the next plan, and
 an additive plan is refused by all at once that did not serve it. `Stories.EACH` tells every party
 any story of its own, at any time; tests compare both. MACs of verdicts count as their signatures:
 an honest party sends both for the same set.

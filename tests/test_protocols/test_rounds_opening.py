@@ -586,7 +586,10 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
     for batch in range(2):
         told = certified(run, batch)
         if batch == 0:
-            late = [told[me][0] if by_macs else run.coordinator.open_plan.certificate, told[me][1]]
+            late = [
+                told[me][0] if by_macs else run.coordinator.open_plan.certificate_frame,
+                told[me][1],
+            ]
             run.show(told, mute=[me])
             run.coordinator.open_total()
             run.settle()
@@ -1257,7 +1260,7 @@ def test_a_verdict_that_was_not_asked_for_does_not_count(changed: dict[str, Any]
 
 def _certified(run: MemoryRun) -> bytes:
     run.coordinator.certify()
-    return run.coordinator.open_plan.certificate
+    return run.coordinator.open_plan.certificate_frame
 
 
 def test_a_verdict_of_another_key_or_of_nobody_is_refused() -> None:

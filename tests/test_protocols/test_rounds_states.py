@@ -12,7 +12,7 @@ from protocols.additive import AdditiveSum
 from protocols.errors import (
     ConflictingMessageError,
     LocalProtocolError,
-    TooFewSharesError,
+    TooFewHeadsError,
     UnexpectedMessageError,
 )
 from protocols.identity import SigningIdentity
@@ -310,7 +310,7 @@ def test_the_coordinator_is_not_called_out_of_turn(form: Form, step: str) -> Non
     for call, (arguments, steps) in COORDINATOR_CALLS.items():
         if step not in steps:
             # Where too little came as yet, the error says so.
-            with pytest.raises((LocalProtocolError, TooFewSharesError)):
+            with pytest.raises((LocalProtocolError, TooFewHeadsError)):
                 getattr(coordinator, call)(**arguments)
             assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, call
     walk.finish()
