@@ -122,6 +122,11 @@ class QueryJournal(ABC):
 
     # Storage ----------------------------------------------------------------------------------
 
+    @property
+    @abstractmethod
+    def sketch_key(self) -> bytes:
+        """Key of all sketches that are kept here; secret, so that nobody else can fit them."""
+
     @abstractmethod
     def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """Return what is known of all plans, but one, that claimed one of these queries."""
@@ -309,6 +314,11 @@ class MemoryJournal(Journal):
             raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
 
     # Queries ----------------------------------------------------------------------------------
+
+    @property
+    def sketch_key(self) -> bytes:
+        """See `QueryJournal.sketch_key`; none, so that a simulation can be repeated."""
+        return b""
 
     def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """See `QueryJournal.claims_of`."""

@@ -4,24 +4,25 @@ A query that differs from an answered one by next to nothing is the same questio
 asked of another set of parties its sum and the old one differ by a party's votes. So a party keeps
 a sketch of every query that it answered, for ever, and counts those that come close to one.
 
-The distance of two inputs is ``|x - x'| / max(|x|, |x'|)``, Euclidean, over features as teachers
-get them. At 0.02 inputs differ by two percent of their length. It was chosen over
+The distance of two inputs is ``|x - x'| / max(|x|, |x'|, 1)``, Euclidean, over features as teachers
+get them. At 0.02 inputs differ by two percent of their length; near the origin, which the author of
+a task chooses, by 0.02 of a feature's unit. It was chosen over
 
 - the angle, of which a sketch keeps bits: it is blind to a change of scale, which teachers see, and
   useless for few features, where all inputs have about the same direction;
 - a distance in units of the pool's spread: who makes the pool would choose the unit.
 
-Scaling all data changes nothing. A common offset far above what inputs differ by makes all of them
-close: center features, as the tables and images of this library are, or lower the distance.
+A common offset far above what inputs differ by makes all of them close, and so does a unit far
+above their length: center and scale features, as the tables and images of this library are.
 
-A sketch is 32 projections on signs that follow from a published label and the number of features,
-and the length of the input. For d the true distance and T the limit, a pair is called close where
-the projections are T apart at most, and the lengths, too. The square of the former is d^2 times
-about a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called
-close once in 200,000, one at T half of the time. Against who chooses the difference to fit the
-signs: every pair closer than T over `projection_norm` is found, which is at most about
-1 + sqrt(features / 32). Inputs that teachers take for one another, and that are further apart than
-T, are not found: a limit slows such an attack, and proves nothing.
+A sketch is 32 projections on signs that follow from a hospital's secret key and the number of
+features, and the length of the input. Without a key, as in a simulation, anybody can compute the
+signs. For d the true distance and T the limit, a pair is called close where the projections are T
+apart at most, and the lengths, too. The square of the former is d^2 times about a chi-square of 32
+degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close once in 200,000, one
+at T half of the time. Who knows the signs can choose a difference that fits them, and is missed far
+below T: that is why they hang on a key. Inputs that teachers take for one another, and that are
+further apart than T, are not found: a limit slows such an attack, and proves nothing.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4
@@ -49,6 +50,9 @@ would serve a query whose sum, beside the earlier one, tells what an absent hosp
 Sketches = NDArray[np.float32]
 """Sketches of inputs, shape (inputs, PROJECTIONS + 1); the last column is the input's length."""
 
+SHORTEST = 1.0
+"""Length that a shorter input counts as: the unit of features as teachers get them."""
+
 _LABEL = b"pate-fed/1/query sketch\0"
 _LARGEST = 2.0**60
 _ROWS, _COLUMNS = 512, 8192
@@ -56,11 +60,13 @@ _ROUNDING = 1e-6
 """Room for what single precision rounds off."""
 
 
-def sketch(inputs: NDArray[np.float64]) -> Sketches:
+def sketch(inputs: NDArray[np.float64], *, key: bytes = b"") -> Sketches:
     """Sketch public inputs.
 
     Args:
         inputs: Finite features; shape (inputs, features). Beyond 2^60 a value counts as 2^60.
+        key: Secret from which the signs follow, the same for all sketches that are compared. Empty
+            for the published signs.
 
     Raises:
         InvalidParameterError: not 2 axes, no features, or a value that is not finite.
@@ -70,14 +76,9 @@ def sketch(inputs: NDArray[np.float64]) -> Sketches:
         raise InvalidParameterError("inputs must be finite, with 2 axes", rows.shape)
     rows = np.clip(rows, -_LARGEST, _LARGEST)
     sketches = np.empty((len(rows), PROJECTIONS + 1), dtype=np.float32)
-    sketches[:, :-1] = rows @ _signs(rows.shape[1]) / np.sqrt(PROJECTIONS)
+    sketches[:, :-1] = rows @ _signs(rows.shape[1], key) / np.sqrt(PROJECTIONS)
     sketches[:, -1] = np.sqrt((rows**2).sum(axis=1))
     return sketches
-
-
-def projection_norm(features: int) -> float:
-    """Return by how much a projection lengthens a difference at most."""
-    return float(np.linalg.norm(_signs(features), 2) / np.sqrt(PROJECTIONS))
 
 
 def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
@@ -106,8 +107,8 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
         for rows in _spans(len(asked), _ROWS):
             some = order[rows]
             lengths = asked[some, -1].astype(np.float64)
-            least = lengths[0] * (1 - distance) * (1 - _ROUNDING)
-            most = lengths[-1] / (1 - distance) * (1 + _ROUNDING)
+            least = (lengths[0] - distance * max(lengths[0], SHORTEST)) * (1 - _ROUNDING)
+            most = max(lengths[-1], SHORTEST) / (1 - distance) * (1 + _ROUNDING)
             first = int(np.searchsorted(others[:, -1], least, side="left"))
             last = int(np.searchsorted(others[:, -1], most, side="right"))
             for columns in _spans(last, _COLUMNS, start=first):
@@ -168,7 +169,7 @@ def _has_near(
 ) -> NDArray[np.bool_]:
     """Tell which rows have a close one among others that came earlier."""
     left, right = asked.astype(np.float64), others.astype(np.float64)
-    lengths = np.maximum(left[:, -1], np.finfo(np.float32).tiny)
+    lengths = np.maximum(left[:, -1], SHORTEST)
     # One product gives |l - r|^2 / |l|^2; in a close pair the longer is at most |l| / (1 - T).
     rows = np.column_stack([-2 * left[:, :-1], _squares(left), np.ones(len(left))])
     columns_of = np.column_stack([right[:, :-1], np.ones(len(right)), _squares(right)])
@@ -187,7 +188,7 @@ def _is_near(
     """Tell which of the others lie close to one sketch."""
     left, right = one.astype(np.float64), others.astype(np.float64)
     off = ((left[:-1] - right[:, :-1]) ** 2).sum(axis=1)
-    longer = np.maximum(left[-1], right[:, -1])
+    longer = np.maximum(np.maximum(left[-1], right[:, -1]), SHORTEST)
     stretch = np.abs(left[-1] - right[:, -1])
     limit = distance * (1 + _ROUNDING) * longer
     is_near: NDArray[np.bool_] = (off <= limit**2) & (stretch <= limit)
@@ -204,9 +205,9 @@ def _squares(sketches: NDArray[np.float64]) -> NDArray[np.float64]:
     return squares
 
 
-def _signs(features: int) -> NDArray[np.float64]:
-    """The published signs for a number of features; shape (features, PROJECTIONS)."""
-    label = _LABEL + features.to_bytes(8, "big")
+def _signs(features: int, key: bytes) -> NDArray[np.float64]:
+    """The signs of a key for a number of features; shape (features, PROJECTIONS)."""
+    label = _LABEL + features.to_bytes(8, "big") + key
     stream = hashlib.shake_256(label).digest(features * PROJECTIONS // 8)
     bits = np.unpackbits(np.frombuffer(stream, dtype=np.uint8), bitorder="little")
     return 1.0 - 2.0 * bits.reshape(features, PROJECTIONS).astype(np.float64)

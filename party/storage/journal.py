@@ -13,6 +13,7 @@ without the keys of its run, which are in memory alone.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +45,7 @@ from protocols.errors import KeyReuseError, RestoredJournalError
 from protocols.rounds import PlanClaim, RunNote, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
 
-_KEY_BYTES = 32
+_KEY_BYTES = _SKETCH_KEY_BYTES = 32
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
 
@@ -66,7 +67,8 @@ class SqlJournal(Journal):
             database.become_node()
         with self._transaction() as session:
             if session.get(JournalRow, 1) is None:
-                session.add(JournalRow(number=1, counter=0, halted_at=0))
+                key = secrets.token_bytes(_SKETCH_KEY_BYTES)
+                session.add(JournalRow(number=1, counter=0, halted_at=0, sketch_key=key))
         self._forget_erased()
 
     @property
@@ -208,6 +210,12 @@ class SqlJournal(Journal):
         self._erase(lambda row: row.expires_at <= now)
 
     # Queries ----------------------------------------------------------------------------------
+
+    @property
+    def sketch_key(self) -> bytes:
+        """See `QueryJournal.sketch_key`."""
+        with self._transaction() as session:
+            return _journal(session).sketch_key
 
     def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """See `QueryJournal.claims_of`."""

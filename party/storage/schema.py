@@ -22,6 +22,7 @@ class JournalRow(Base):
         number: 1.
         counter: How often it was written to.
         halted_at: The counter that was signed and never reached; 0 if there is none.
+        sketch_key: Key of all sketches.
     """
 
     __tablename__ = "journal"
@@ -29,6 +30,7 @@ class JournalRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     counter: Mapped[int]
     halted_at: Mapped[int]
+    sketch_key: Mapped[bytes]
 
 
 class PartyRunRow(Base):

@@ -911,8 +911,8 @@ def without_near_bound(patch: Patch) -> None:
     """Near queries count, but bind nothing."""
     bind = QueryJournal.bound_on
 
-    def bind_exact(self: QueryJournal, queries: Any, *, near: Any = ()) -> SetBound:
-        return bind(self, queries)
+    def bind_exact(self: QueryJournal, queries: Any, *, near: Any = (), **more: Any) -> SetBound:
+        return bind(self, queries, **more)
 
     patch.setattr(QueryJournal, "bound_on", bind_exact)
 

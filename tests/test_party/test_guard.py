@@ -233,10 +233,16 @@ class TestPeers:
 
     def test_the_operators_own_hospitals_count_as_colluders(self) -> None:
         """The operator counts one colluder, and has two hospitals beside its coordinator."""
-        self.review(5, checked=self.CHECKED, colluders=1)
+        self.review(5, checked={**self.CHECKED, 4: "another"}, colluders=1)
         self.review(5, checked=self.CHECKED, colluders=2, operator="runs it")
         with pytest.raises(RefusalError) as refusal:
             self.review(5, checked=self.CHECKED, colluders=1, operator="runs it")
+        assert refusal.value.reason is Reason.FORM
+
+    def test_all_seats_of_one_body_lie_together(self) -> None:
+        self.review(5, checked=self.CHECKED, colluders=2)
+        with pytest.raises(RefusalError) as refusal:
+            self.review(5, checked=self.CHECKED, colluders=1)
         assert refusal.value.reason is Reason.FORM
 
     def test_the_operators_hospitals_and_strangers_add_up(self) -> None:

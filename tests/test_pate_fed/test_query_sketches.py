@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from pate_fed.query_sketches import (
     Sketches,
     from_bytes,
     near_queries,
-    projection_norm,
     sketch,
     to_bytes,
 )
@@ -52,7 +52,7 @@ def brute_force(asked: Sketches, known: Sketches, distance: float) -> list[bool]
     for place, one in enumerate(asked.astype(np.float64)):
         near = False
         for other in [*known.astype(np.float64), *asked[:place].astype(np.float64)]:
-            limit = distance * max(one[-1], other[-1]) * (1 + 1e-6)
+            limit = distance * max(one[-1], other[-1], 1.0) * (1 + 1e-6)
             apart = np.sqrt(((one[:-1] - other[:-1]) ** 2).sum())
             near |= bool(apart <= limit and abs(one[-1] - other[-1]) <= limit)
         found.append(near)
@@ -97,13 +97,21 @@ class TestDistance:
             expected = np.array([*(np.array(signs) / np.sqrt(PROJECTIONS)), 1.0])
             assert np.allclose(sketch(unit)[0], expected, rtol=1e-6)
 
-    def test_scaling_all_inputs_changes_nothing(self) -> None:
+    def test_the_signs_hang_on_the_key(self) -> None:
+        unit = np.eye(40)
+        keys = (b"", b"one", b"other")
+        signs = [np.sign(sketch(unit, key=key)[:, :-1]).ravel() for key in keys]
+        for one, other in itertools.combinations(signs, 2):
+            assert abs(np.mean(one * other)) < 5 / np.sqrt(one.size)
+        assert np.array_equal(sketch(unit, key=b"one"), sketch(unit, key=b"one"))
+
+    def test_scaling_inputs_up_changes_nothing(self) -> None:
         chance = np.random.default_rng(0)
-        inputs = chance.normal(size=(100, 12))
+        inputs = chance.normal(size=(100, 12)) * 10
         others = np.vstack([moved(inputs[:50], 0.01, chance), moved(inputs[50:], 0.1, chance)])
         expected = near_queries(sketch(others), sketch(inputs), distance=T).tolist()
         assert sum(expected) == 50
-        for scale in (1e-12, 1e12):
+        for scale in (2.0, 1e12):
             found = near_queries(sketch(others * scale), sketch(inputs * scale), distance=T)
             assert found.tolist() == expected
 
@@ -127,9 +135,13 @@ class TestDistance:
         one, other = np.ones((1, 30)), np.ones((1, 31))
         assert not near_queries(sketch(one), sketch(other), distance=T).any()
 
-    def test_zeros_are_close_to_zeros_only(self) -> None:
-        inputs = np.array([[0.0, 0.0], [1e-30, 0.0], [0.0, 0.0]])
-        assert near_queries(sketch(inputs), NONE, distance=T).tolist() == [False, False, True]
+    def test_around_the_origin_the_unit_of_features_counts(self) -> None:
+        inputs = np.array([[0.0, 0.0], [1e-30, 0.0], [0.0, 0.0], [0.015, 0.0], [0.0, -0.1]])
+        assert near_queries(sketch(inputs), NONE, distance=T).tolist() == [
+            False,
+            *(True,) * 3,
+            False,
+        ]
 
     @pytest.mark.parametrize("distance", [-0.1, 0.51, float("nan")])
     def test_a_distance_outside_its_range_is_refused(self, distance: float) -> None:
@@ -182,17 +194,20 @@ class TestChances:
         assert stats.chi2.sf(4 * PROJECTIONS, PROJECTIONS) < 1e-12
         assert stats.chi2.cdf(PROJECTIONS / 4, PROJECTIONS) < 1 / 200_000
 
-    def test_no_choice_of_direction_hides_a_pair_below_the_guaranteed_distance(self) -> None:
+    def test_only_who_knows_the_key_can_choose_a_direction_that_hides_a_pair(self) -> None:
         features = 60
-        signs = query_sketches._signs(features)
-        _, singular, directions = np.linalg.svd(signs.T / np.sqrt(PROJECTIONS))
-        assert singular[0] == pytest.approx(projection_norm(features))
-        one = np.random.default_rng(8).normal(size=(1, features))
-        step = directions[:1] * np.linalg.norm(one) * T  # the worst direction there is
-        safe = 0.99 / projection_norm(features)
-        assert near_queries(sketch(one + safe * step), sketch(one), distance=T).all()
-        # Beyond that who knows the signs is missed, though the pair is closer than T.
-        assert not near_queries(sketch(one + 0.6 * step), sketch(one), distance=T).any()
+        one = np.random.default_rng(8).normal(size=(1, features)) * 10
+
+        def is_found(*, known: bytes) -> bool:
+            """Whether a pair is found that was made to fit the signs of a known key."""
+            signs = query_sketches._signs(features, known)
+            _, _, directions = np.linalg.svd(signs.T)
+            near = one + 0.6 * T * np.linalg.norm(one) * directions[:1]
+            found = near_queries(sketch(near, key=b"own"), sketch(one, key=b"own"), distance=T)
+            return bool(found.all())
+
+        assert not is_found(known=b"own")
+        assert all(is_found(known=bytes([guess])) for guess in range(20))
 
 
 class TestRealData:

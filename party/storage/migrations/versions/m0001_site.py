@@ -28,6 +28,7 @@ def _make_journal() -> None:
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("counter", sa.Integer, nullable=False),
         sa.Column("halted_at", sa.Integer, nullable=False),
+        sa.Column("sketch_key", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "runs",
