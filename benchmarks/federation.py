@@ -43,6 +43,9 @@ class ForgetfulJournal(RoundJournal):
     def halt(self, counter: int) -> None:
         """See `RoundJournal.halt`."""
 
+    def require_whole(self) -> None:
+        pass
+
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
 
