@@ -44,7 +44,7 @@ class ForgetfulJournal(RoundJournal):
         """See `RoundJournal.halt`."""
 
     def require_whole(self) -> None:
-        pass
+        """See `RoundJournal.require_whole`."""
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
