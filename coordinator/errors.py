@@ -13,6 +13,7 @@ A message says what must hold and what came, and holds no secret::
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
+    |- AlteredResultsError      PF-418  a file of a run that is not as it was sealed (`file`)
     |- RunStateError            PF-415  what a run left on disk cannot be used
     |  |- RunLockedError         PF-416  another process has it open
     |  `- RunDamagedError        PF-417  it does not fit itself, or its parts each other
@@ -159,6 +160,20 @@ class BrokenTranscriptError(CoordinatorError):
         self.kind = kind
         name = f" ({kind})" if kind else ""
         super().__init__(f"line {line}{name} of the transcript: {must}", got)
+
+
+class AlteredResultsError(CoordinatorError):
+    """A file of a run's results that is not as the coordinator sealed it.
+
+    Attributes:
+        file: Its path in the run directory.
+    """
+
+    code = "PF-418"
+
+    def __init__(self, must: str, got: object, *, file: str) -> None:
+        self.file = file
+        super().__init__(f"{file}: {must}", got)
 
 
 class RunStateError(CoordinatorError):

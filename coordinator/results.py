@@ -531,6 +531,7 @@ def write_results(
     """
     # What plots takes a second to load, and most commands write no report.
     from pate_fed.report import (  # noqa: PLC0415
+        SEAL,
         RunDirectory,
         render_model_card,
         render_report,
@@ -557,6 +558,9 @@ def write_results(
             student.save(folder)
             card = render_model_card(metrics, privacy, settings)
             (folder / "model_card.md").write_text(card, encoding="utf-8")
+        if run.round.run_id:
+            files = directory.read_back().digests
+            directory.write_json(SEAL, run.round.seal_results(files))
         directory.write_report(render_report(directory.read_back()))
 
 

@@ -1,4 +1,4 @@
-"""Checks the transcript of a run directory against itself, and against the run's manifest."""
+"""Checks a run directory: its transcript, and that its files are those that were sealed with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.errors import BrokenTranscriptError
+from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
+from pate_fed.report.run_directory import SEAL, digests_of
+from protocols.errors import BadSignatureError
+from protocols.identity import PublicIdentity
+from protocols.signed_transcript import verify_seal
 from protocols.transcript_verifier import MAX_BYTES, Verdict, verify_transcript
 
 
@@ -28,12 +32,14 @@ def check_transcript(
     Raises:
         RunDirectoryError: the transcript or the manifest cannot be read.
         BrokenTranscriptError: it is broken; names the first bad line.
+        AlteredResultsError: a file is not as the coordinator sealed it; names the file.
     """
     text = _read(run_dir / "transcript.jsonl")
     verdict = verify_transcript(text, coordinator=coordinator, parties=parties)
     if verdict.line is not None:
         raise BrokenTranscriptError(verdict.must, verdict.got, line=verdict.line, kind=verdict.kind)
     _require_manifest(run_dir, verdict)
+    _require_sealed(run_dir, text)
     return verdict
 
 
@@ -62,6 +68,27 @@ def _require_manifest(run_dir: Path, verdict: Verdict) -> None:
         raise BrokenTranscriptError(
             "the transcript must be that of the manifest's run", "another run's", line=1, kind=""
         )
+
+
+def _require_sealed(run_dir: Path, transcript: str) -> None:
+    """Check that every file but the report is the one that the run's coordinator signed."""
+    identities, *_, closing = transcript.splitlines()
+    coordinator = PublicIdentity(bytes.fromhex(json.loads(identities)["coordinator"]))
+    try:
+        seal = json.loads(_read(run_dir / SEAL))
+        verify_seal(seal, coordinator=coordinator)
+        if seal["head"] != json.loads(closing)["head"]:
+            raise AlteredResultsError("the seal must be of this run", "another's", file=SEAL)
+        files = dict(seal["files"])
+    except (BadSignatureError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise AlteredResultsError(
+            "the seal must be as the run's coordinator signed it", "another", file=SEAL
+        ) from error
+    found = digests_of(run_dir)
+    for name, digest in sorted(files.items()):
+        if found.get(name) != digest:
+            got = "none" if name not in found else "another content"
+            raise AlteredResultsError("a file must be as it was sealed", got, file=name)
 
 
 def _read(path: Path) -> str:

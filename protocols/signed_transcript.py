@@ -9,15 +9,17 @@ and of the run, so that the coordinator cannot either.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from protocols import wire
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.transcript import Entry, Transcript
 
 FORMAT_VERSION = 2
 _IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
+_RESULTS = "results"
 _HEADS_DOMAIN = b"pate-fed/1/transcript heads\0"
 
 
@@ -77,6 +79,40 @@ def transcript_lines(
     return lines
 
 
+def seal_files(
+    files: Mapping[str, str], *, head: bytes, coordinator: SigningIdentity
+) -> dict[str, Any]:
+    """Bind the files of a run's results to its transcript; return the seal as plain data.
+
+    Args:
+        files: SHA-256 in hex of each, by its path.
+        head: Last head of the run's chain.
+        coordinator: Signs them.
+    """
+    signature = coordinator.sign(purpose=_RESULTS, digest=_files_digest(files, head))
+    return {"head": head.hex(), "files": dict(files), "signature": signature.hex()}
+
+
+def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None:
+    """Check who sealed the files of a run.
+
+    Raises:
+        BadSignatureError: another identity, or other files, or another head.
+        LookupError, TypeError, ValueError: it is none.
+    """
+    files, head = seal["files"], bytes.fromhex(seal["head"])
+    coordinator.verify(
+        purpose=_RESULTS,
+        digest=_files_digest(files, head),
+        signature=bytes.fromhex(seal["signature"]),
+    )
+
+
+def _files_digest(files: Mapping[str, str], head: bytes) -> bytes:
+    listed = [[name, bytes.fromhex(files[name])] for name in sorted(files)]
+    return wire.digest_of_values(_RESULTS, [head, listed])
+
+
 def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, Any]:
     keys = [coordinator.public.key, *(party.key for party in parties)]
     digest = hashlib.sha256(_IDENTITIES_DOMAIN + b"".join(keys)).digest()
@@ -109,7 +145,7 @@ def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
 
 
 def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
-    # Else whoever has the file could drop a party's signature as if it had not been heard.
+    # Otherwise whoever has the file could drop a party's signature as if it had not been heard.
     said = b"".join(item.sender + item.signature for item in record.signatures)
     digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()
     return {

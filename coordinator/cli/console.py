@@ -14,6 +14,7 @@ import click
 import typer
 
 from coordinator.errors import (
+    AlteredResultsError,
     BrokenTranscriptError,
     CertificateError,
     CoordinatorError,
@@ -63,6 +64,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (CertificateError, EXIT_INPUT),
     (HomeError, EXIT_INPUT),
     (BrokenTranscriptError, EXIT_INPUT),
+    (AlteredResultsError, EXIT_INPUT),
     (CoordinatorError, EXIT_PEERS),
     (ProtocolError, EXIT_PEERS),
 )

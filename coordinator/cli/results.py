@@ -56,7 +56,7 @@ def verify(
     ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
 ) -> None:
-    """Check that a run's transcript is whole: nothing edited, moved, dropped or cut off.
+    """Check that a run's transcript and results are whole: nothing edited, dropped or cut off.
 
     Its keys stand in it: compare the fingerprints that are shown with those that you know, or give
     them. `python -m protocols.transcript_verifier` does the same without the rest of this program.

@@ -3,6 +3,7 @@
 from pate_fed.report.html import render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.run_directory import (
+    SEAL,
     RunDirectory,
     RunRecord,
     forget_unfinished,
@@ -13,6 +14,7 @@ from pate_fed.report.run_directory import (
 from pate_fed.report.summary import render_summary
 
 __all__ = [
+    "SEAL",
     "RunDirectory",
     "RunRecord",
     "forget_unfinished",

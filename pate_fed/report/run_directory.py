@@ -7,6 +7,7 @@
     labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
                       in earlier runs, drawn_in names the run, empty for this one
     transcript.jsonl  hashes of the messages
+    seal.json         hashes of all files but the report, signed by the coordinator
     report.html       all of it for people
     student/          the model and its card
 
@@ -45,6 +46,7 @@ METRICS = "metrics.json"
 PRIVACY = "privacy.json"
 LABELS = "labels.csv"
 TRANSCRIPT = "transcript.jsonl"
+SEAL = "seal.json"
 REPORT = "report.html"
 STUDENT = "student"
 
@@ -258,7 +260,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
         metrics=metrics,
         privacy=privacy,
         labels=_read_labels(folder / LABELS),
-        digests=_digests(folder),
+        digests=digests_of(folder),
     )
 
 
@@ -415,7 +417,8 @@ def _read_labels(path: Path) -> tuple[tuple[str, str], ...]:
     return tuple((row[0], row[1]) for row in rows[1:])
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def digests_of(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 in hex of every file of a run but the report, by its path in there."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -79,7 +79,7 @@ from protocols.rounds.seating import require_run
 from protocols.rounds.setup import CoordinatorSetup, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
-from protocols.signed_transcript import transcript_lines
+from protocols.signed_transcript import seal_files, transcript_lines
 from protocols.transcript import Transcript
 from protocols.wire import Signed
 
@@ -839,6 +839,10 @@ class CoordinatorRound:
             heads.append(heads_record("closing", by_seat, run.transcript, epoch=run.epoch))
         parties = list(self._parties.values())
         return transcript_lines(run.transcript, heads, parties=parties, coordinator=self._identity)
+
+    def seal_results(self, files: Mapping[str, str]) -> dict[str, Any]:
+        """Bind the files of this run's results to its transcript; see `seal_files`."""
+        return seal_files(files, head=self.transcript.head, coordinator=self._identity)
 
     # Helpers ----------------------------------------------------------------------------------
 

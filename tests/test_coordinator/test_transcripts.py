@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pate_fed.report.run_directory import digests_of
+from protocols.identity import SigningIdentity
+from protocols.signed_transcript import seal_files
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.rounds import MemoryRun
 
@@ -38,6 +41,8 @@ def write(run: MemoryRun, folder: Path) -> None:
         "transcript_head": run.coordinator.transcript.head.hex(),
     }
     (folder / "manifest.json").write_text(json.dumps(named))
+    seal = run.coordinator.seal_results(digests_of(folder))
+    (folder / "seal.json").write_text(json.dumps(seal))
 
 
 def test_a_simulated_run_is_good(pate_fed: Command, tmp_path: Path) -> None:
@@ -55,6 +60,56 @@ def test_a_simulated_run_is_good(pate_fed: Command, tmp_path: Path) -> None:
     assert shown.json["run_id"] == manifest["run_id"]
     assert shown.json["head"] == manifest["transcript_head"]
     assert len(shown.json["parties"]) >= 3
+
+
+SEALED = ["labels.csv", "privacy.json", "metrics.json", "manifest.json", "run.toml"]
+
+
+def test_a_changed_result_is_named(pate_fed: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert pate_fed(*small_run(write_table(tmp_path / "table.csv"), out)).code == 0
+    student = [f"student/{path.name}" for path in (out / "student").iterdir()]
+    assert {*SEALED, *student, "transcript.jsonl"} == set(
+        json.loads((out / "seal.json").read_text())["files"]
+    )
+    for name in (*SEALED, *student):
+        file = out / name
+        true = file.read_bytes()
+        for content in (true + b"\n", None):
+            file.unlink() if content is None else file.write_bytes(content)
+            ended = pate_fed("transcript", "verify", out)
+            wanted = "PF-140" if (name, content) == ("manifest.json", None) else "PF-418"
+            assert (ended.code, ended.error_code, ended.out) == (5, wanted, "")
+            assert name in ended.err
+        file.write_bytes(true)
+    (out / "report.html").write_text("written anew")
+    (out / "notes.txt").write_text("ours")
+    assert pate_fed("transcript", "verify", out).code == 0
+
+
+def test_a_seal_is_of_this_run_and_by_its_coordinator(
+    pate_fed: Command, run: MemoryRun, run_dir: Path
+) -> None:
+    """Who changes a result cannot seal it anew, and an earlier run's seal does not fit."""
+    (run_dir / "labels.csv").write_text("query_id,label\n0,well\n")
+    files = digests_of(run_dir)
+    files.pop("seal.json")
+    head = run.coordinator.transcript.head
+    stranger, mine = SigningIdentity.generate(), run.coordinator_identity
+    true = seal_files(files, head=head, coordinator=mine)
+    for seal in (
+        seal_files(files, head=head, coordinator=stranger),
+        seal_files(files, head=bytes(32), coordinator=mine),
+        {**true, "files": {**files, "labels.csv": "00" * 32}},
+        {**true, "files": {}},
+        {"files": files},
+        [],
+    ):
+        (run_dir / "seal.json").write_text(json.dumps(seal))
+        ended = pate_fed("transcript", "verify", run_dir)
+        assert (ended.code, ended.error_code) == (5, "PF-418"), seal
+    (run_dir / "seal.json").write_text(json.dumps(true))
+    assert pate_fed("transcript", "verify", run_dir).code == 0
 
 
 def test_people_can_pin_whose_run_it_must_be(
