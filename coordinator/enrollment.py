@@ -162,7 +162,8 @@ class Enrollment:
     ) -> EnrolledParty:
         """Make a hospital a member, after its fingerprint was compared by telephone.
 
-        `settle` lets its node in.
+        `settle` lets its node in. For a member it corrects the number of teachers; that holds from
+        the next run on.
 
         Args:
             party: Its name.
@@ -176,16 +177,16 @@ class Enrollment:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
         party = normalized(party)
         with self._database.transaction() as session:
-            row = session.scalars(
-                select(MemberRow).where(MemberRow.name == party, MemberRow.state == "requested")
-            ).first()
+            row = self._member_called(session, party)
             if row is None:
                 raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
             if row.fingerprint != fingerprint:
                 raise EnrollmentError(
                     "both must read the same words aloud", "others: do not approve"
                 )
-            row.state, row.approved_at, row.teachers = "member", self._clock(), teachers
+            if row.state == "requested":
+                row.state, row.approved_at = "member", self._clock()
+            row.teachers = teachers
             return _party(row)
 
     def revoke(self, party: str) -> EnrolledParty:
@@ -289,7 +290,7 @@ class Enrollment:
                 )
                 session.add(known)
             state = known.state
-        return self._membership(identity.fingerprint, state)
+        return self._membership(identity.fingerprint, state, teachers=0)
 
     def answer_membership(self, frame: bytes) -> bytes:
         """Answer a hospital's question, with a signed `Membership`.
@@ -306,7 +307,8 @@ class Enrollment:
         query = wire.expect(signed, MembershipQuery)
         row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
         kept = self._keep_head(PublicIdentity(row.identity_key), query)
-        return self._membership(query.sender, row.state, audit_head=kept)
+        teachers = row.teachers if row.state == "member" else 0
+        return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
 
     def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
         """Return the digest and the offset of what a member asks of a pool.
@@ -355,7 +357,9 @@ class Enrollment:
         if coordinator != self._identity.fingerprint or not is_near:
             raise _refused()
 
-    def _membership(self, party: bytes, state: str, *, audit_head: bytes = b"") -> bytes:
+    def _membership(
+        self, party: bytes, state: str, *, teachers: int, audit_head: bytes = b""
+    ) -> bytes:
         peers = [one for one in self.parties() if one.state == "member"]
         if state != "member":
             peers = []
@@ -363,6 +367,7 @@ class Enrollment:
             party=party,
             federation=self._home.settings.name,
             state=state,
+            teachers=teachers,
             answered_at=int(self._clock().timestamp()),
             peer_names=tuple(one.name for one in peers if one.identity.fingerprint != party),
             peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),

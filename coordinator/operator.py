@@ -91,26 +91,30 @@ class Coordinator:
         """Return all hospitals that ever asked, in the order of their names."""
         return self.enrollment.parties()
 
-    def approve(self, party: str, *, words: str, teachers: int = USUAL_TEACHERS) -> EnrolledParty:
-        """Make a hospital a member. Where no service runs, its node is let in once one does.
+    def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
+        """Make a hospital a member, or correct a member's number of teachers from the next run on.
+
+        Where no service runs, its node is let in once one does.
 
         Args:
             party: Its name.
             words: What its people read aloud.
-            teachers: Teachers that it votes with.
+            teachers: Teachers that it votes with; None for the usual number, and not for a member.
 
         Raises:
-            EnrollmentError: no such request, or other words than its fingerprint's.
+            EnrollmentError: no such hospital, or other words than its fingerprint's.
         """
         party = normalized(party)
         states = {one.state: one for one in self.members() if one.name == party}
-        if "requested" not in states:
-            known = f"{party}, whose state is {' and '.join(states)}"
+        known = states.get("requested") or states.get("member")
+        if known is None or (known.state == "member" and teachers is None):
+            got = f"{party}, whose state is {' and '.join(states)}"
             raise EnrollmentError(
-                "a hospital must have asked to join and wait for approval",
-                known if states else f"none called {party}",
+                "a hospital must have asked to join; a member's number of teachers is corrected "
+                "by --teachers",
+                got if states else f"none called {party}",
             )
-        fingerprint = states["requested"].identity.fingerprint
+        fingerprint = known.identity.fingerprint
         if len(heard_words(words)) != WORDS:
             raise EnrollmentError(
                 f"the words must be {WORDS}, as their people read them aloud",
@@ -121,7 +125,11 @@ class Coordinator:
                 "the words must be those of the request: `pate-fed members` shows them",
                 "others: do not approve, somebody may stand in between",
             )
-        approved = self.enrollment.approve(party, fingerprint=fingerprint, teachers=teachers)
+        approved = self.enrollment.approve(
+            party,
+            fingerprint=fingerprint,
+            teachers=USUAL_TEACHERS if teachers is None else teachers,
+        )
         self._settle()
         return self._party(party) or approved
 

@@ -683,6 +683,7 @@ class Membership(Message):
         party: Fingerprint of the hospital that it is for.
         federation: Name of the federation.
         state: "requested", "member" or "revoked".
+        teachers: With how many teachers it was approved; 0 until it is a member.
         answered_at: When.
         peer_names: The other members. Their keys are checked by nobody until the hospital's own
             people did.
@@ -697,6 +698,7 @@ class Membership(Message):
     party: Digest
     federation: Name
     state: Name
+    teachers: Count
     answered_at: UnixTime
     peer_names: Annotated[tuple[PartyName, ...], Size(0, MAX_PARTIES)]
     peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]

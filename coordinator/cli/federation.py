@@ -168,19 +168,27 @@ def approve(
         str, typer.Option(help="The twelve words that its people read to you by telephone.")
     ],
     teachers: Annotated[
-        int, typer.Option(help="Teachers that it votes with, as its people say.")
-    ] = USUAL_TEACHERS,
+        int | None,
+        typer.Option(
+            help="Teachers that it votes with, as its people say.",
+            show_default=str(USUAL_TEACHERS),
+        ),
+    ] = None,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Make a hospital a member, after its words were compared by telephone."""
+    """Make a hospital a member, after its words were compared by telephone.
+
+    For a member it corrects the number of teachers, from the next run on.
+    """
     approved = open_coordinator(home).approve(party, words=words, teachers=teachers)
     inside = (
         "its node is let in."
         if approved.node_id is not None
         else "its node is let in once `pate-fed serve` runs."
     )
-    _show_one(approved, f"{party} is a member with {teachers} teachers; {inside}", output_format)
+    said = f"{party} is a member with {approved.teachers} teachers; {inside}"
+    _show_one(approved, said, output_format)
 
 
 def revoke(

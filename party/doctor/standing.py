@@ -72,7 +72,10 @@ def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
         said = f"{MEMBERSHIPS_FOLDER}/{joined.name} has no {' and no '.join(joined.missing_keys)}."
         return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
     try:
-        return _check_state(around.membership(joined).state)
+        answer = around.membership(joined)
+        if answer.state == "member":
+            return _check_teachers(joined, approved=answer.teachers)
+        return _check_state(answer.state)
     except EnrollmentError as error:
         if error.is_refusal:
             said = f"The coordinator does not know this hospital ({error.code})."
@@ -88,6 +91,22 @@ def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
         said = "The coordinator could not be asked whether this hospital is a member."
         return Check("membership", WARN, said, "Look at the way to it first: `pate-party doctor`.")
     return _check_state(state)
+
+
+def _check_teachers(joined: SiteMembership, *, approved: int) -> Check:
+    """Compare how many teachers vote here with how many the operator approved."""
+    here = joined.site.settings.teachers
+    if approved == here:
+        return Check("membership", OK, f"This hospital is a member, with {here} teachers.")
+    said = (
+        f"The operator approved this hospital with {approved} teachers, but it has {here}: every "
+        f"run would be refused ({Reason.UNIT.value})."
+    )
+    advice = (
+        f"Ask the operator to run `pate-fed approve` once more, with --teachers {here}: that "
+        "corrects it, from the next run on."
+    )
+    return Check("membership", FAIL, said, advice)
 
 
 def _check_state(state: str) -> Check:

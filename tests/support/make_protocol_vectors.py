@@ -169,7 +169,7 @@ def _messages() -> dict[str, list[Any]]:
             _bytes("co"), me, 1_900_000_000, _bytes("audit head", 150), _bytes("kept"),
         ],
         "Membership": [
-            me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
+            me, "lung study", "member", 10, 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
             b"",
         ],
         "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],

@@ -157,6 +157,11 @@ def test_other_words_approve_nobody_and_the_right_ones_do(
     again = pate_fed("approve", "East", "--words", spelled, "--home", folder)
     assert (again.code, again.error_code) == (3, "PF-433")
     assert "East, whose state is member" in again.err
+    assert "by --teachers" in again.err
+    correcting = ("approve", "East", "--words", spelled, "--teachers", 7, "--home", folder)
+    assert "East is a member with 7 teachers" in pate_fed(*correcting).out
+    shown = pate_fed("members", "--home", folder, "--format", "json").json["members"]
+    assert {one["name"]: one["teachers"] for one in shown}["East"] == 7
     revoked = pate_fed("revoke", "East", "--home", folder, "--format", "json").json
     assert revoked["state"] == "revoked"
 

@@ -316,6 +316,23 @@ class TestWhoIsNotLetIn:
         assert list(federation.door.keys.values()) == [victim.node_key]
         assert federation.ask(victim).state == "member"
 
+    def test_a_member_hears_how_many_teachers_it_was_approved_with(
+        self, federation: Federation
+    ) -> None:
+        hospital = Hospital()
+        federation.enrol(hospital)
+        before = federation.ask(hospital)
+        fingerprint = hospital.identity.fingerprint
+        corrected = federation.enrollment.approve("North", fingerprint=fingerprint, teachers=7)
+        assert (corrected.state, corrected.teachers) == ("member", 7)
+        after = federation.ask(hospital)
+        assert (before.teachers, after.teachers) == (10, 7)
+        assert after.state == "member"
+        federation.revoke("North")
+        assert federation.ask(hospital).teachers == 0
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.approve("North", fingerprint=fingerprint, teachers=7)
+
     def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
         thief, hospital = Hospital(), Hospital()

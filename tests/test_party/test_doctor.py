@@ -80,12 +80,13 @@ def check_peer(site: Site, name: str, *, body: str = "") -> None:
         records.add_pin(name, identity, body=body, how="telephone", by="M. Curie")
 
 
-def says(state: str) -> Callable[[SiteMembership], Membership]:
+def says(state: str, *, teachers: int = 4) -> Callable[[SiteMembership], Membership]:
     """What the coordinator says of a hospital."""
     return lambda site: Membership(
         party=site.identity.fingerprint,
         federation="lung study",
         state=state,
+        teachers=teachers if state == "member" else 0,
         answered_at=int(CLOCK),
         peer_names=(),
         peer_keys=(),
@@ -312,6 +313,12 @@ class TestStanding:
         )
         check = found(site, membership=says(state))["membership"]
         assert (check.state, words in check.said) == (found_state, True)
+
+    def test_another_number_of_teachers_than_was_approved_fails(self, site: Site) -> None:
+        check = found(site, membership=says("member", teachers=10))["membership"]
+        assert check.state == FAIL
+        assert "approved this hospital with 10 teachers, but it has 4" in check.said
+        assert "--teachers 4" in check.advice
 
     def test_whom_the_coordinator_does_not_know_is_told_so(self, site: Site) -> None:
         def refuses(_: SiteMembership) -> Membership:

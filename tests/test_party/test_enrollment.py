@@ -43,6 +43,7 @@ class Meeting:
             party=self.site.identity.fingerprint,
             federation="lung study",
             state="member",
+            teachers=10,
             answered_at=int(NOW.timestamp()),
             peer_names=("South",),
             peer_keys=(PEER,),

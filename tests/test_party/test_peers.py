@@ -24,6 +24,7 @@ def membership(**peers: PublicIdentity) -> Membership:
         party=bytes(32),
         federation="lung study",
         state="member",
+        teachers=10,
         answered_at=int(NOW.timestamp()),
         peer_names=tuple(peers),
         peer_keys=tuple(one.key for one in peers.values()),

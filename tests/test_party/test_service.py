@@ -669,6 +669,7 @@ def membership_of(
         party=site.identity.fingerprint,
         federation="lung study",
         state=state,
+        teachers=10,
         answered_at=1,
         peer_names=tuple(named),
         peer_keys=tuple(identity.key for identity in named.values()),
