@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 _SECRET_BYTES = 32
 _FOLDERS = ("pools", "runs")
 _CA_KEY = "ca.key"
+_SECRETS = frozenset({_CA_KEY, "identity.key", "server.key", "superlink.secret"})
 _PORTS = ("port", "admin_port", "metrics_port", "health_port")
 _PASSWORDS = ("password", "sslpassword")
 """What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
@@ -209,6 +211,16 @@ class FederationHome:
 
     # Calls ------------------------------------------------------------------------------------
 
+    def require_secrets(self) -> None:
+        """Check that every secret is here, and readable by its owner alone; ca.key may be away.
+
+        Raises:
+            HomeError: one is not.
+        """
+        for name in sorted(_SECRETS):
+            if name != _CA_KEY or self.path(name).exists():
+                self._read(name)
+
     def renew_server_certificate(self, *, now: datetime) -> None:
         """Issue the server another certificate; the CA, hence what hospitals trust, stays.
 
@@ -248,7 +260,15 @@ class FederationHome:
 
     def _read(self, name: str) -> bytes:
         try:
-            return self.path(name).read_bytes()
+            with self.path(name).open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                if name in _SECRETS and mode & 0o077:
+                    raise HomeError(
+                        f"{name} must be readable by its owner alone: `chmod 600` it. If others "
+                        "may have read it, make the federation anew",
+                        f"mode {mode:o}",
+                    )
+                return file.read()
         except OSError as error:
             raise HomeError(f"{name} must be readable", error.strerror) from error
 

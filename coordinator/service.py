@@ -74,6 +74,7 @@ class Service:
         on_stage: Called where a coordinator may be stopped; for tests.
 
     Raises:
+        HomeError: a secret cannot be read, or others may read it.
         ServiceError: another service has the folder, or a port is taken.
     """
 
@@ -317,6 +318,7 @@ def serve(
         CertificateError: the server's certificate has ended: no hospital would believe it.
     """
     home = FederationHome.open(folder.absolute())
+    home.require_secrets()
     require_certificate(home, now=utc_now())
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -114,8 +115,17 @@ class SiteMembership:
 
     @property
     def node_public_key(self) -> bytes:
-        """Public half of the node's key for Flower, PEM."""
-        key = load_ssh_private_key(self._read("node.key"), None)
+        """Public half of the node's key for Flower, PEM.
+
+        Raises:
+            SiteError: node.key holds none.
+        """
+        try:
+            key = load_ssh_private_key(self._read("node.key"), None)
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise SiteError(
+                "node.key must hold the node's private key: put it back from your safe", "another"
+            ) from error
         return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     @property

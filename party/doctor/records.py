@@ -21,9 +21,9 @@ SAMPLE = 500
 
 
 def check_data(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
-    """Read the table, and hold it to its hash."""
+    """Read the table, hold it to its hash, and count its patients."""
     try:
-        read_registered(site)
+        patients = _patients(read_registered(site), site)
     except DataChangedError as error:
         return Check(
             "data",
@@ -33,7 +33,20 @@ def check_data(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - che
         )
     except (DataError, InvalidDataError) as error:
         return Check("data", FAIL, f"{error}.", "`pate-party data add FILE` registers a table.")
-    return Check("data", OK, "The table can be read, and is the one that was registered.")
+    teachers = site.settings.teachers
+    if patients < teachers:
+        said = f"The table has {patients} patients for {teachers} teachers: some would have none."
+        advice = (
+            "Choose fewer (`pate-party policy set teachers`), and tell the operator the number."
+        )
+        return Check("data", FAIL, said, advice)
+    said = f"The table can be read, and is the one that was registered: {patients} patients."
+    return Check("data", OK, said)
+
+
+def _patients(text: CsvTable, site: Site) -> int:
+    name = site.settings.data.patient_id
+    return len(set(known_cells(text, name))) if name else len(text.lines)
 
 
 def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001

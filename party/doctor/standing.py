@@ -8,7 +8,14 @@ from cryptography import x509
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
-from party.errors import BrokenAuditLogError, EnrollmentError, PartyError, Reason, RecordError
+from party.errors import (
+    BrokenAuditLogError,
+    EnrollmentError,
+    PartyError,
+    Reason,
+    RecordError,
+    SiteError,
+)
 from party.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
 from party.site import SETTINGS_FILE, Site
 from party.site_records import SiteRecords
@@ -71,6 +78,10 @@ def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
     if joined.missing_keys:
         said = f"{MEMBERSHIPS_FOLDER}/{joined.name} has no {' and no '.join(joined.missing_keys)}."
         return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
+    try:
+        _ = joined.node_public_key
+    except SiteError as error:
+        return Check("membership", FAIL, f"{error}.", "The node is let in by this key alone.")
     try:
         answer = around.membership(joined)
         if answer.state == "member":

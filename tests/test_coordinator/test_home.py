@@ -110,6 +110,17 @@ class TestAFederationIsMade:
         assert "ca.key" in written
         assert not (tmp_path / "fed").exists()
 
+    @pytest.mark.parametrize("name", ["identity.key", "server.key", "superlink.secret", "ca.key"])
+    def test_a_secret_that_others_may_read_is_not_used(self, tmp_path: Path, name: str) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        home.path(name).chmod(0o640)
+        with pytest.raises(HomeError, match=f"{name} must be readable by its owner alone"):
+            serve(tmp_path / "fed")
+        home.path(name).chmod(0o600)
+        home.require_secrets()
+        home.path("ca.key").unlink()
+        home.require_secrets()
+
     def test_only_its_owner_may_read_it(self, tmp_path: Path) -> None:
         home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700

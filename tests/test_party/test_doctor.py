@@ -252,6 +252,12 @@ class TestRecords:
         table.write_text(table.read_text("utf-8") + "p99,50,male,yes\n", encoding="utf-8")
         assert failing(found(site)) == {"data", "teacher"}
 
+    def test_more_teachers_than_patients(self, site: Site) -> None:
+        many = site.save(replace(site.settings, teachers=5_000))
+        check = found(many, membership=says("member", teachers=5_000))["data"]
+        assert check.state == FAIL
+        assert "for 5000 teachers" in check.said
+
     def test_a_table_that_is_gone(self, site: Site) -> None:
         Path(site.settings.data.file).unlink()
         assert failing(found(site)) == {"data", "teacher"}
@@ -319,6 +325,13 @@ class TestStanding:
         assert check.state == FAIL
         assert "approved this hospital with 10 teachers, but it has 4" in check.said
         assert "--teachers 4" in check.advice
+
+    @pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256))])
+    def test_a_node_key_that_is_none(self, site: Site, content: bytes) -> None:
+        site.membership().path("node.key").write_bytes(content)
+        check = found(site)["membership"]
+        assert check.state == FAIL
+        assert "node.key" in check.said
 
     def test_whom_the_coordinator_does_not_know_is_told_so(self, site: Site) -> None:
         def refuses(_: SiteMembership) -> Membership:
