@@ -25,7 +25,7 @@ from party.decisions import (
 )
 from party.errors import ApprovalError, PartyError, Reason, RefusalError
 from party.guard import Guard, RunScope
-from party.journal import Journal
+from party.journal import Journal, SketchedQueries
 from party.ledger_store import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
@@ -374,7 +374,6 @@ class PartyNode:
             self._end_unfinished(run, self._asked)
         self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
         entry_id = self._asked.entry_id
-        seats = self._round.seat_fingerprints
         try:
             self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
             batch, worst = self._guard.review_batch(
@@ -387,13 +386,7 @@ class PartyNode:
                 run_ledger=run.ledger,
             )
             self._require_new(self._asked.plan_digest)
-            sketched, bound = self._guard.review_queries(
-                batch,
-                queries=self._journal,
-                seats=seats,
-                threshold=run.form.threshold(len(seats)),
-                teachers=run.task.teachers,
-            )
+            sketched, bound = self._review_queries(run, batch)
         except Exception as error:
             return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
@@ -415,6 +408,20 @@ class PartyNode:
             return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
         return self._contribute(plan, self._asked)
 
+    def _review_queries(
+        self, run: _Run, batch: QueryBatch, *, after: bytes = b""
+    ) -> tuple[SketchedQueries, SetBound]:
+        """Hold a plan's queries against all that were ever answered; see the guard's."""
+        seats = self._round.seat_fingerprints
+        return self._guard.review_queries(
+            batch,
+            queries=self._journal,
+            seats=seats,
+            threshold=run.form.threshold(len(seats)),
+            teachers=run.task.teachers,
+            after=after,
+        )
+
     def _claim_of(self, run: _Run) -> PlanClaim:
         """Return what is known of a plan that we are about to answer."""
         return PlanClaim.sent(
@@ -434,7 +441,7 @@ class PartyNode:
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
-        plan_digest, seats = wire.digest_of(plan), self._round.seat_fingerprints
+        plan_digest = wire.digest_of(plan)
         try:
             self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
             self._require_new(plan_digest)
@@ -446,14 +453,7 @@ class PartyNode:
                 pool=run.task.pool,
                 classes=run.terms.classes,
             )
-            sketched, bound = self._guard.review_queries(
-                batch,
-                queries=self._journal,
-                seats=seats,
-                threshold=run.form.threshold(len(seats)),
-                teachers=run.task.teachers,
-                after=asked.plan_digest,
-            )
+            sketched, bound = self._review_queries(run, batch, after=asked.plan_digest)
             self._journal.claim(
                 sketched,
                 plan_digest=plan_digest,
