@@ -29,6 +29,7 @@ RUN_FILES = {
     "privacy.json",
     "labels.csv",
     "transcript.jsonl",
+    "seal.json",
     "report.html",
     "student",
 }
