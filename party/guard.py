@@ -309,6 +309,7 @@ class Guard:
         queries: QueryJournal,
         seats: Collection[bytes],
         threshold: int,
+        task: bytes = b"",
         teachers: bytes = b"",
         after: bytes = b"",
     ) -> tuple[SketchedQueries, SetBound]:
@@ -322,6 +323,7 @@ class Guard:
             queries: Every query that this party ever answered.
             seats: Fingerprints of all parties of the run.
             threshold: Fewest parties whose sum opens; all of them in the additive form.
+            task: Digest of the task that is served.
             teachers: Digest of the teachers that would vote. Other teachers than those of an
                 earlier plan would show, in the difference of two sums, how their votes differ.
             after: For a second phase, the plan of the first.
@@ -346,7 +348,7 @@ class Guard:
                 "more",
             )
         earlier = queries.claims_of([*batch.digests, *near.known])
-        if any(claim.teachers != teachers for claim in earlier):
+        if any(claim.task == task and claim.teachers != teachers for claim in earlier):
             raise RefusalError(
                 Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
             )

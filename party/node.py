@@ -418,6 +418,7 @@ class PartyNode:
             queries=self._journal,
             seats=seats,
             threshold=run.form.threshold(len(seats)),
+            task=run.task.digest,
             teachers=run.task.teachers,
             after=after,
         )
@@ -427,6 +428,7 @@ class PartyNode:
         return PlanClaim.sent(
             self._round.seat_fingerprints,
             survives_dropouts=run.form.survives_dropouts,
+            task=run.task.digest,
             teachers=run.task.teachers,
         )
 

@@ -28,7 +28,7 @@ from party.site import Site
 from party.storage import PartyDatabase, SqlJournal
 from party.tasks import party_task
 from party.training import folder_of, ready_teachers, teachers_digest
-from pate_fed.federation import PhaseTerms
+from pate_fed.federation import NO_TASK, PhaseTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
 from pate_fed.releases import Outcome
@@ -1056,7 +1056,7 @@ def claimed_but_never_begun(make: Make) -> Run:
     assert run.tell(VICTIM, run.plan_frame).frames == ()
     world.now = asked_at
     assert world.hospitals[VICTIM].journal.run_of(run.plan_digest) == b""
-    assert claims_of(run, VICTIM) == [PlanClaim(None)]
+    assert claims_of(run, VICTIM) == [PlanClaim(None, task=NO_TASK)]
     set_task(world, VICTIM, vote=task.vote)
     return run
 
@@ -1067,7 +1067,7 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
 ) -> None:
     first = claimed_but_never_begun(make)
     settle_in_another_run(first, federation=federation)
-    assert claims_of(first, VICTIM) == [PlanClaim(None)]
+    assert claims_of(first, VICTIM) == [PlanClaim(None, task=NO_TASK)]
     again, indices = asked_again(first, "the same", "additive")
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
@@ -1254,17 +1254,3 @@ def test_without_its_rule_one_body_with_six_of_ten_seats_reads_a_hospital(
     assert run.ask(range(world.queries)) == {}
     run.open([VICTIM, *chain])
     assert world.is_read(VICTIM)
-
-
-# 11: the same inputs under another task -----------------------------------------------------------
-
-
-def test_new_teachers_answer_no_question_of_the_old_ones_under_another_task(make: Make) -> None:
-    first = answered_batch(make, "refused")
-    world, other = first.world, bytes(range(32))
-    train_again(world, VICTIM)
-    for place in first.places:
-        set_task(world, place, digest=other)
-    again = Run(world, first.places, "additive", colluders=1, task_digest=other).set_up()
-    assert_refused(again.ask(first.indices), [VICTIM], QUERIES_CODE)
-    assert not list(again.loot.sums())

@@ -241,10 +241,10 @@ class SqlJournal(Journal):
         after: bytes = b"",
     ) -> None:
         """See `QueryJournal.claim`."""
+        self.require_whole()
         self.bound_on(batch.queries, after=after)
         items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
         with self._transaction() as session:
-            _require_whole(session)
             plan = _plan(session, plan_digest)
             if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
                 raise KeyReuseError("a plan must ask its queries once", "one that did")
@@ -419,16 +419,16 @@ def _claim_bytes(claim: PlanClaim) -> bytes:
     bound = claim.openable
     allowed = None if bound is None or bound.allowed is None else sorted(bound.allowed)
     openable = None if bound is None else [sorted(bound.needed), allowed]
-    return wire.encode_value([openable, claim.is_free, claim.teachers])
+    return wire.encode_value([openable, claim.is_free, claim.task, claim.teachers])
 
 
 def _claim_of(record: bytes) -> PlanClaim:
-    openable, is_free, teachers = wire.decode_value(record)
+    openable, is_free, task, teachers = wire.decode_value(record)
     if openable is None:
-        return PlanClaim(None, is_free, teachers)
+        return PlanClaim(None, is_free, task, teachers)
     needed, allowed = openable
     bound = SetBound(frozenset(needed), None if allowed is None else frozenset(allowed))
-    return PlanClaim(bound, is_free, teachers)
+    return PlanClaim(bound, is_free, task, teachers)
 
 
 def _insert(session: Session, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:

@@ -10,8 +10,9 @@ keeps, of every plan that it sent its y for, what it knows about the sets that m
 will, one of them is honest and the sum stays closed for ever; or all of A lie, and every later set
 between S - A and S has the same honest parties.
 
-The teachers of a party must be the same for a query and its neighbors: the difference of two sums
-over the same parties would show how the votes of new ones differ.
+The teachers of a party for one task must be the same for a query and its neighbors: the difference
+of two sums over the same parties would show how the votes of new ones differ. For another task all
+parties have other teachers.
 
 The second phase of a batch is a plan of its own, with noise and a charge of its own. It asks the
 queries of the first once more, and may open another set where a party is lost between the two. It
@@ -88,25 +89,32 @@ class PlanClaim:
         openable: Bound on the sets that can open for it: any of them holds the honest parties of
             every set within the bound. None where nobody knows.
         is_free: Whether the same queries may be asked again within `openable`.
+        task: Digest of the task that it served.
         teachers: Digest of the teachers that voted; empty in a simulation. Other teachers of one
-            party would show, in the difference of two sums, how their votes differ.
+            party for one task would show, in the difference of two sums, how their votes differ.
     """
 
     openable: SetBound | None
     is_free: bool = False
+    task: bytes = b""
     teachers: bytes = b""
 
     @classmethod
     def sent(
-        cls, seats: Collection[bytes], *, survives_dropouts: bool, teachers: bytes = b""
+        cls,
+        seats: Collection[bytes],
+        *,
+        survives_dropouts: bool,
+        task: bytes = b"",
+        teachers: bytes = b"",
     ) -> Self:
         """Return what is known when a y is sent: all seats may open, or nobody knows which."""
         openable = None if survives_dropouts else SetBound.exactly(seats)
-        return cls(openable, teachers=teachers)
+        return cls(openable, task=task, teachers=teachers)
 
     def learning(self, proven: PlanClaim) -> PlanClaim:
         """Return this claim with what a settlement proved about its plan."""
-        return replace(proven, teachers=self.teachers)
+        return replace(proven, task=self.task, teachers=self.teachers)
 
     @classmethod
     def abandoned_by(cls, refusers: Collection[bytes], *, seats: Collection[bytes]) -> Self:
