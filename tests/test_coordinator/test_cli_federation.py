@@ -111,6 +111,10 @@ def test_the_certificate_is_renewed_with_the_key_from_the_safe_alone(
     assert "put it back from where it is kept" in ended.err
     for content in (b"no key", FederationHome.open(home).server_key):
         key.write_bytes(content)
+        key.chmod(0o644)
+        others = pate_fed("renew", "--home", home)
+        assert (others.error_code, "chmod 600" in others.err) == ("PF-432", True)
+        key.chmod(0o600)
         assert pate_fed("renew", "--home", home).error_code == "PF-431"
     key.write_bytes(away.read_bytes())
     assert pate_fed("renew", "--home", home, "--format", "json").json["days"] > 390

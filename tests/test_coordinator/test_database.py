@@ -680,7 +680,7 @@ class TestTogether:
         federation.bury()
         federation.resume()
         assert federation.coordinator_states == ["committed", "reserved"]
-        assert federation.run.round.open_plan.batch == 1
+        assert federation.run.round.open_plan.plan.batch == 1
         federation.run.finish()
         federation.bury()
 

@@ -689,7 +689,7 @@ class TestMachine:
         assert membership()[0] == "warn"
         assert "did not approve" in membership()[1]
         federation.approve(name, Site.open(joined).identity.public.fingerprint)
-        assert membership() == ("ok", "This hospital is a member.")
+        assert membership() == ("ok", "This hospital is a member, with 10 teachers.")
         federation.enrollment.revoke(name)
         assert membership()[0] == "fail"
         # Another identity is one that nobody enrolled.

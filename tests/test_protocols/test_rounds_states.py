@@ -13,6 +13,7 @@ from protocols.errors import (
     ConflictingMessageError,
     LocalProtocolError,
     TooFewHeadsError,
+    TooFewSharesError,
     UnexpectedMessageError,
 )
 from protocols.identity import SigningIdentity
@@ -310,7 +311,7 @@ def test_the_coordinator_is_not_called_out_of_turn(form: Form, step: str) -> Non
     for call, (arguments, steps) in COORDINATOR_CALLS.items():
         if step not in steps:
             # Where too little came as yet, the error says so.
-            with pytest.raises((LocalProtocolError, TooFewHeadsError)):
+            with pytest.raises((LocalProtocolError, TooFewHeadsError, TooFewSharesError)):
                 getattr(coordinator, call)(**arguments)
             assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, call
     walk.finish()
