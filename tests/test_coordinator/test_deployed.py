@@ -59,7 +59,7 @@ def test_from_invitations_to_labels(
         exported = federation.command("export", "first", "--out", out, *home)
         assert exported.returncode == 0, exported.stderr
         assert {path.name for path in out.iterdir()} == {
-            *("labels.csv", "report.html", "transcript.jsonl", "student"),
+            *("labels.csv", "report.html", "transcript.jsonl", "seal.json", "student"),
             *("metrics.json", "privacy.json", "manifest.json", "run.toml"),
         }
         labels = released(federation, out)
