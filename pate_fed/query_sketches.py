@@ -107,7 +107,7 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
         for rows in _spans(len(asked), _ROWS):
             some = order[rows]
             lengths = asked[some, -1].astype(np.float64)
-            least = (lengths[0] - distance * max(lengths[0], SHORTEST)) * (1 - _ROUNDING)
+            least = lengths[0] - distance * (1 + _ROUNDING) * max(lengths[0], SHORTEST)
             most = max(lengths[-1], SHORTEST) / (1 - distance) * (1 + _ROUNDING)
             first = int(np.searchsorted(others[:, -1], least, side="left"))
             last = int(np.searchsorted(others[:, -1], most, side="right"))

@@ -143,6 +143,18 @@ class TestDistance:
             False,
         ]
 
+    @pytest.mark.parametrize("length", [0.0201, 0.5, 1.0, 1.01, 30.0])
+    def test_a_pair_at_the_very_limit_is_found_in_either_order(self, length: float) -> None:
+        """Blocks leave pairs out by their lengths: none that the definition calls close."""
+        long = sketch(np.full((1, 1), length))
+        short = long.copy()
+        # Within the room for rounding: just beyond T, and close by the definition.
+        short[:, -1] = float(long[0, -1]) - T * (1 + 5e-7) * max(float(long[0, -1]), 1.0)
+        for asked, known in ((long, short), (short, long)):
+            expected = brute_force(asked, known, T)
+            assert near_queries(asked, known, distance=T).tolist() == expected
+        assert expected == [True] or length >= 1
+
     @pytest.mark.parametrize("distance", [-0.1, 0.51, float("nan")])
     def test_a_distance_outside_its_range_is_refused(self, distance: float) -> None:
         with pytest.raises(InvalidParameterError):
