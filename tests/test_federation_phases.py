@@ -362,6 +362,31 @@ def test_no_second_phase_follows_a_void_first_or_nothing_at_all() -> None:
     assert federation.steps[0].count("vote") == 1
 
 
+def test_a_batch_without_us_counts_though_its_second_phase_never_came() -> None:
+    """All others count it: whose caps look less used would refuse a true release later."""
+    federation = ready("masked")
+    caps = []
+    for place, paused in ((0, True), (1, False)):
+        node = federation.nodes[place]
+        node._guard = replace(node._guard, consent=Consent(is_paused=paused))
+
+    def stop_before_the_second(node: int, packet: bytes) -> bytes | None:
+        plans = [one for one in messages(packet) if isinstance(one, Plan)]
+        return None if any(plan.phase for plan in plans) else packet
+
+    federation.transport.on_query = stop_before_the_second
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1, 4)
+    for place in (0, 1):
+        node = federation.nodes[place]
+        run, asked = node._agreed_run, node._asked
+        if asked is not None:  # the settlement of the second phase was not told yet
+            node._end_unfinished(run, asked)
+        caps.append(run.ledger.outcomes.asks_left)
+    assert caps[0] == caps[1]
+    assert caps[0] < run.ledger.terms.max_asks
+
+
 def test_plain_gnmax_has_no_second_phase() -> None:
     federation = Federation(parties=4, terms={"noise_place": "parties"})
     federation.run.set_up()
