@@ -35,7 +35,7 @@ from coordinator.errors import (
 )
 from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.open_run import results_of
-from coordinator.run_queue import Run, RunQueue, RunState
+from coordinator.run_queue import ENDED, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.superlink_child import flower_variables
 from pate_fed.data.task import LearningTask
@@ -274,7 +274,7 @@ def follow(
         if last is None or _has_changed(last, run):
             tell(run)
             last = run
-        if run.state in (RunState.DONE, RunState.FAILED, RunState.STOPPED, RunState.PAUSED):
+        if run.state in ENDED or run.state is RunState.PAUSED:
             return run
         sleep(_POLL_S)
 

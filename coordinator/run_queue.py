@@ -28,11 +28,12 @@ class RunState(StrEnum):
     PAUSED = "paused"  # by the operator
     STOPPING = "stopping"  # the operator wants it ended: what was released is kept
     DONE = "done"
+    INCOMPLETE = "incomplete"  # ended before all was asked: the reason says why
     FAILED = "failed"  # the reason has a code
     STOPPED = "stopped"  # by the operator
 
 
-ENDED: Final = frozenset({RunState.DONE, RunState.FAILED, RunState.STOPPED})
+ENDED: Final = frozenset({RunState.DONE, RunState.INCOMPLETE, RunState.FAILED, RunState.STOPPED})
 PAUSE: Final = "pause"
 
 

@@ -37,7 +37,13 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.report import forget_unfinished
 from pate_fed.votes import TeacherWeights
-from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
+from protocols.errors import (
+    BrokenJournalError,
+    KeysGoneError,
+    ProtocolError,
+    UnexpectedMessageError,
+    UnfinishedSetupError,
+)
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorState
 
@@ -181,7 +187,7 @@ class RunWorker:
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
-            state = RunState.DONE if run.has_answers else RunState.FAILED
+            state = RunState.INCOMPLETE if run.has_answers else RunState.FAILED
             self._queue.enter(name, state, "; ".join((said(stopped_by), *_flaws(labeling))))
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
@@ -297,8 +303,14 @@ class RunWorker:
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
-            if self._has_waited_for_people(run, labeling):
+            unready = labeling.ask_ready()
+            if unready and (error := _not_to_be_waited_for(unready)) is not None:
+                run.warnings.append(f"The run ended before all was asked: {error}")
+                return error
+            if unready:
+                self._wait_for_all(run, unready)
                 continue
+            self._queue.end_wait(name)
             try:
                 labeling.ask(batch)
                 stopped_by = None  # a void batch of before was not the end
@@ -313,22 +325,14 @@ class RunWorker:
                 run.warnings.append(f"A batch is void: {error}")
                 self._enter(name, RunState.RUNNING, said(error))
 
-    def _has_waited_for_people(self, run: OpenRun, labeling: LabelingRun) -> bool:
-        """Wait while hospitals' people keep a batch back; return whether that was so.
-
-        Another batch would be void for the same reason, at the charge of everybody else.
-        """
-        has_waited = False
-        while refusing := labeling.refusing(_UP_TO_PEOPLE):
-            who = ", ".join(f"{name} [{code}]" for name, code in refusing.items())
-            if not self._wait_for_hospitals(run, f"waits for the people of {who}"):
-                raise _HaltedError
-            self._require_members(run.request)
-            labeling.ask_refusing()
-            has_waited = True
-        if has_waited:
-            self._queue.end_wait(run.request.name)
-        return has_waited
+    def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
+        """Wait before a batch that would be void, at the charge of everybody who answered it."""
+        people = [f"{name} [{code}]" for name, code in unready.items() if code]
+        silent = [name for name, code in unready.items() if not code]
+        said = [f"waits for the people of {', '.join(people)}"] if people else []
+        said += [f"waits for {', '.join(silent)}"] if silent else []
+        if not self._wait_for_hospitals(run, "; ".join(said)):
+            raise _HaltedError
 
     def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
@@ -526,6 +530,18 @@ class _Nobody(Transport):
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         raise SetupError("a run whose answers are all known must ask nobody", len(packets))
+
+
+def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
+    """Return why no batch of a run will be answered any more, if that is so."""
+    for name, code in unready.items():
+        if code == UnexpectedMessageError.code:
+            must = "a hospital must not have been restarted since the run was set up"
+            return PartyRefusedError(must, "a lost run", party=name, cause=KeysGoneError.code)
+        if code and code not in _UP_TO_PEOPLE:
+            must = "every hospital must agree to the next batch"
+            return PartyRefusedError(must, "a refusal", party=name, cause=code)
+    return None
 
 
 def _flaws(labeling: LabelingRun, *, last_void: str = "") -> list[str]:

@@ -175,9 +175,8 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(help="End after so many. [default: all]", rich_help_panel=_BUDGET),
     ] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=_BUDGET),
-    ] = None,
+        int, typer.Option(help="Queries per batch.", rich_help_panel=_BUDGET)
+    ] = 20,
     student: Annotated[
         str,
         typer.Option(
@@ -253,7 +252,7 @@ def run(  # noqa: PLR0917 - one argument per option
             ended = coordinator.queue.find(name)
             print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
     _print_run(ended, output_format)
-    if ended.state is RunState.FAILED:
+    if ended.state in (RunState.FAILED, RunState.INCOMPLETE):
         raise RunEndedError(f"run {name} must go through", ended.reason)
 
 

@@ -125,25 +125,36 @@ class NodeFinder:
             return
         self._show_record(waiting)
 
-    def ask_refusing(self) -> None:
-        """Ask parties that refused whether they still would; one exchange, nothing is charged."""
-        nodes = self._roster.nodes
-        self._show_record([nodes[seat] for seat in self._roster.refusals if seat in nodes])
+    def ask_ready(self) -> set[bytes]:
+        """Ask all parties whether they would answer a batch now; one exchange, nothing is charged.
 
-    def _show_record(self, nodes: list[int]) -> None:
-        """Send the run's record, once more; note who answers, and who would refuse a batch now."""
-        packet = wire.pack([self._round.record_frame])
+        Returns:
+            Those that did not answer. Who would refuse is in the roster.
+        """
+        return set(self._round.seats) - self._show_record(self._transport.nodes())
+
+    def _show_record(self, nodes: list[int]) -> set[bytes]:
+        """Send the run's record, once more; note who would refuse a batch now.
+
+        Returns:
+            The parties that answered.
+        """
+        packet, heard = wire.pack([self._round.record_frame]), set()
         for node, answer in self._transport.exchange(dict.fromkeys(nodes, packet)).items():
-            self._recognize(node, answer)
+            heard |= self._recognize(node, answer)
+        return heard
 
-    def _recognize(self, node: int, answer: bytes | Silence) -> None:
+    def _recognize(self, node: int, answer: bytes | Silence) -> set[bytes]:
+        heard = set()
         try:
             for frame in self._messenger.read(answer):
                 seat = self._round.recognize(frame)
+                heard.add(seat)
                 self._roster.nodes.setdefault(seat, node)
                 self._roster.refusals.pop(seat, None)
                 message = wire.decode(frame).message
                 if isinstance(message, Refusal):
                     self._roster.refusals[seat] = message.reason
         except (ProtocolError, SilenceError):
-            return
+            pass
+        return heard

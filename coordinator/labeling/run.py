@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -311,22 +311,6 @@ class LabelingRun:
         """Void batches so far."""
         return self._batches.voids
 
-    def refusing(self, codes: Collection[str]) -> dict[str, str]:
-        """Return the parties that refused for now when they were asked last, each with its code.
-
-        Args:
-            codes: Those of refusals that may pass.
-
-        Returns:
-            Codes by name, in seat order; empty where a batch can do without these parties.
-        """
-        seats, refusals = self._round.seats, self._roster.refusals
-        refusing = {
-            self._roster.name(seat): refusals[seat] for seat in seats if refusals.get(seat) in codes
-        }
-        is_needed = len(seats) - len(refusing) < self._form.threshold(len(seats))
-        return refusing if is_needed else {}
-
     @property
     def is_over(self) -> bool:
         """Whether a cap is reached, or too many batches were void."""
@@ -408,12 +392,25 @@ class LabelingRun:
         self._finder.look_for_missing()
         return self._batches.ask(indices, predictions)
 
-    def ask_refusing(self) -> None:
-        """Ask parties that refused whether they still would; one exchange, nothing is charged.
+    def ask_ready(self) -> dict[str, str]:
+        """Ask all parties whether they would answer a batch now; one exchange, nothing is charged.
 
-        They are sent the run's record once more: it changes nothing there.
+        They are sent the run's record once more: it changes nothing there. A party that was
+        restarted since lacks the run's keys, and says so.
+
+        Returns:
+            Code of its refusal by the name of each party that would not, "" for one that is silent,
+            in seat order; empty where a batch can do without these parties.
         """
-        self._finder.ask_refusing()
+        silent = self._finder.ask_ready()
+        seats, refusals = self._round.seats, self._roster.refusals
+        unready = {
+            self._roster.name(seat): refusals.get(seat, "")
+            for seat in seats
+            if seat in silent or seat in refusals
+        }
+        is_needed = len(seats) - len(unready) < self._form.threshold(len(seats))
+        return unready if is_needed else {}
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
         """Finish the open batch after `resume`.
