@@ -409,16 +409,21 @@ class RunSettings:
             )
         return settled
 
-    def terms(self, *, classes: int, pool_digest: bytes, task_digest: bytes = NO_TASK) -> RunTerms:
+    def terms(
+        self, *, name: str, classes: int, pool_digest: bytes, task_digest: bytes = NO_TASK
+    ) -> RunTerms:
         """Return the terms of the run, hospitals in the data's order, with the price chosen.
 
         Args:
+            name: What the run is called.
             classes: Number of classes.
             pool_digest: Of the query pool, 32 bytes.
             task_digest: Of the task document, 32 bytes; a simulation has none.
         """
         draft = self._draft(classes, self._caps(self.queries or 0, None))
-        return replace(self._priced(draft), pool_digest=pool_digest, task_digest=task_digest)
+        return replace(
+            self._priced(draft), name=name, pool_digest=pool_digest, task_digest=task_digest
+        )
 
     def _parties(self, dataset: Dataset, known: Defaults, scheme: PartitionScheme) -> int:
         if scheme == "column" and dataset.private.hospitals is not None:
@@ -579,6 +584,7 @@ class RunSettings:
         try:
             return RunTerms.from_record(
                 {
+                    "name": "draft",
                     "pool_digest": bytes(32),
                     "task_digest": NO_TASK,
                     "classes": classes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +23,10 @@ from coordinator.database import (
     SqlRunStore,
 )
 from coordinator.home import FederationHome
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.results import Answers
+from coordinator.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
+from coordinator.results import Answers, EarlierSetup
 from coordinator.run_request import RunRequest
+from coordinator.store import BatchState
 from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.charging import RunLedger
@@ -35,6 +36,7 @@ from pate_fed.releases import ABSTAIN, Outcome
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
+from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every batch after it."""
+
+_VOID: Final = (BatchState.VOID, BatchState.FREED)
 
 _KEYSTREAM = fastest_keystream(time.thread_time)
 
@@ -54,7 +58,7 @@ class OpenRun:
         attempt: Its newest one, in the database.
         journal: That attempt's steps.
         earlier: What earlier runs know of its queries, by position in the pool.
-        store: That attempt's results, once it is opened.
+        store: What the run was charged and released, over all its attempts.
         warnings: For people.
         last_void: Why the last void batch of this life is one; "" if none is.
         labeling: The run itself, once it is begun or taken up.
@@ -68,15 +72,16 @@ class OpenRun:
     attempt: RunAttempt
     warnings: list[str] = field(default_factory=list)
     last_void: str = ""
-    store: SqlRunStore | None = None
     labeling: LabelingRun | None = None
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
+    store: SqlRunStore = field(init=False)
     _is_given_up: bool = False
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
         self.earlier = self._find_earlier()
+        self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
 
     def _find_earlier(self) -> dict[int, Answer]:
         queries, pool = self.request.queries, self.task.pool
@@ -95,13 +100,31 @@ class OpenRun:
 
     @property
     def left(self) -> list[int]:
-        """Queries that no earlier run asked, in order."""
-        return [index for index in self.request.queries if index not in self.earlier]
+        """Queries that no earlier run asked, nor this one for good, nor a hospital refuses."""
+        asked = {
+            index
+            for each in self.store.asked().values()
+            if each.state is not BatchState.FREED
+            for index in each.indices
+        }
+        known = self.earlier.keys() | asked | self.store.skipped().keys()
+        return [index for index in self.request.queries if index not in known]
+
+    @property
+    def skipped_words(self) -> list[str]:
+        """Say in a line which queries hospitals would not answer; nothing if there are none."""
+        skipped = self.store.skipped()
+        if not skipped:
+            return []
+        names = ", ".join(sorted({name for each in skipped.values() for name in each}))
+        return [
+            f"{len(skipped)} queries were not asked: {names} answered them, or others close to "
+            f"them, before (pate-fed pool show {self.request.name})"
+        ]
 
     @property
     def outcomes(self) -> Answers:
         """What is known of its queries: what earlier runs drew, and then its own."""
-        assert self.store is not None
         drawn = [
             (index, ABSTAIN, Outcome.REFUSED)
             if answer.label is None
@@ -122,6 +145,21 @@ class OpenRun:
         return self._is_given_up or not self.journal.steps()
 
     @property
+    def has_asked(self) -> bool:
+        """Whether hospitals were asked anything, in whatever attempt."""
+        return bool(self.store.asked())
+
+    def before(self) -> OpenRun | None:
+        """Return the run as its last attempt that was set up left it; None if there is none."""
+        earlier = self.attempt.earlier()
+        if not earlier:
+            return None
+        attempt, reason = earlier[-1]
+        found = replace(self, attempt=attempt)
+        found.warnings = [*self.warnings, f"The run ended when it was to be set up anew: {reason}"]
+        return found
+
+    @property
     def results(self) -> Path:
         """Its run directory."""
         return results_of(self.home, self.request.name)
@@ -129,7 +167,7 @@ class OpenRun:
     @property
     def has_answers(self) -> bool:
         """Whether anything was released."""
-        return bool(self.drawn_in) or (self.store is not None and bool(self.store.releases()))
+        return bool(self.drawn_in) or bool(self.store.releases())
 
     def give_up(self, reason: str) -> None:
         """Note that an attempt came to nothing: the next one has rows of its own."""
@@ -156,6 +194,7 @@ class OpenRun:
             clock=world.clock,
             sleep=sleep,
             journal=self.journal,
+            owed=self._owed(),
             on_stage=world.on_stage,
         )
         return self.labeling
@@ -194,9 +233,8 @@ class OpenRun:
         names = [one.name for one in self.members if one.identity.fingerprint in missing]
         return ", ".join(names) or "hospitals that do not answer"
 
-    def progress(self, labeling: LabelingRun, transport: Transport) -> dict[str, Any]:
+    def progress(self, transport: Transport) -> dict[str, Any]:
         """Return how far it is: counts and charges, nothing about votes."""
-        assert self.store is not None
         outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
@@ -206,7 +244,7 @@ class OpenRun:
             "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
             "from_store": len(self.drawn_in),
             "batches": len(ledger.states),
-            "void": labeling.voids,
+            "void": sum(each.state in _VOID for each in self.store.asked().values()),
             "exchanges": transport.traffic.exchanges,
             "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
         }
@@ -221,9 +259,9 @@ class OpenRun:
         seed: bytes,
     ) -> None:
         """Train the student and write the run directory."""
-        assert self.store is not None
         request, settings = self.request, self.request.settings
         outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
+        setups = self._earlier_setups()
         student = self._student(outcomes, seed)
         privacy = results.privacy_table(
             run=labeling,
@@ -239,6 +277,8 @@ class OpenRun:
             *results.end_warnings(
                 labeling, ledger=privacy["ledger"], queries=len(self.left), void=void
             ),
+            *(f"{said}." for said in self.skipped_words),
+            *results.setup_warnings(setups),
             *results.run_warnings(labeling),
             *results.earlier_warnings(earlier_runs),
         ]
@@ -265,13 +305,18 @@ class OpenRun:
             privacy=privacy,
             settings=self._settings_table(),
             manifest=results.manifest_table(
-                settings=settings, partition=None, run=labeling, pool_digest=request.pool
+                settings=settings,
+                partition=None,
+                run=labeling,
+                pool_digest=request.pool,
+                earlier=setups,
             ),
             outcomes=outcomes,
             class_names=request.class_names,
             run=labeling,
             student=student,
             drawn_in=self.drawn_in,
+            earlier=setups,
         )
 
     def _settings_table(self) -> dict[str, object]:
@@ -330,6 +375,29 @@ class OpenRun:
             members=[one.identity.fingerprint for one in self.members],
         )
         return self.store
+
+    def _owed(self) -> dict[bytes, list[bytes]]:
+        """Return the settlements of the last setup that a party may not have heard of.
+
+        A hospital that was restarted lost that setup, and still has to charge what it gave.
+        """
+        for setup in self._earlier_setups()[-1:]:
+            return {party: setup.round.unheard(party) for party in setup.round.seats}
+        return {}
+
+    def _earlier_setups(self) -> list[EarlierSetup]:
+        return [
+            EarlierSetup(
+                CoordinatorRound.resumed(
+                    identity=self.identity,
+                    form=self._form(),
+                    parties={one.identity.fingerprint: one.identity for one in self.members},
+                    journal=SqlCoordinatorJournal(attempt),
+                ),
+                reason,
+            )
+            for attempt, reason in self.attempt.earlier()
+        ]
 
 
 def results_of(home: FederationHome, name: str) -> Path:

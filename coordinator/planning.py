@@ -442,6 +442,7 @@ def _terms(choice: Choice, request: PlanRequest, queries: int) -> RunTerms:
     weights = request.weights or (1,) * request.parties
     try:
         return RunTerms(
+            name="plan",
             pool_digest=bytes(32),
             task_digest=NO_TASK,
             classes=request.classes,

@@ -273,6 +273,7 @@ def _terms(
     refuses = offer.mechanism == "confident"
     try:
         return RunTerms(
+            name="plan",
             pool_digest=bytes(32),
             task_digest=NO_TASK,
             classes=request.classes,

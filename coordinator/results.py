@@ -46,8 +46,10 @@ from pate_fed.partition import Manifest
 from pate_fed.releases import Outcome
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS
+from protocols.rounds import CoordinatorRound
 
 if TYPE_CHECKING:
+    from pate_fed.report import RunDirectory
     from pate_fed.students import Student
 
 SCHEMA_VERSION = 1
@@ -87,6 +89,19 @@ class Truth:
 
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierSetup:
+    """A setup of a run that was given up, so that the run was set up anew.
+
+    Attributes:
+        round: It.
+        reason: Why it was given up.
+    """
+
+    round: CoordinatorRound
+    reason: str
 
 
 def answers_of(store: RunStore) -> Answers:
@@ -489,6 +504,11 @@ def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
     ]
 
 
+def setup_warnings(earlier: Sequence[EarlierSetup]) -> list[str]:
+    """Say how often a run had to be set up anew, and why."""
+    return [f"The run was set up anew: {setup.reason}." for setup in earlier]
+
+
 def run_warnings(run: LabelingRun) -> list[str]:
     """Say which hospitals were lost, in a batch or at the closing, and whose shares were wrong."""
     found = [
@@ -521,6 +541,7 @@ def write_results(
     run: LabelingRun,
     student: Student | None,
     drawn_in: Mapping[int, str] | None = None,
+    earlier: Sequence[EarlierSetup] = (),
 ) -> None:
     """Write a run directory: all of it, or nothing.
 
@@ -532,7 +553,9 @@ def write_results(
     # What plots takes a second to load, and most commands write no report.
     from pate_fed.report import (  # noqa: PLC0415
         SEAL,
+        TRANSCRIPT,
         RunDirectory,
+        earlier_transcript,
         render_model_card,
         render_report,
     )
@@ -550,9 +573,10 @@ def write_results(
             ),
             drawn_in=drawn_in,
         )
+        for place, setup in enumerate(earlier, start=1):
+            _write_transcript(directory, setup.round, name=earlier_transcript(place))
         if run.round.run_id:
-            lines = run.round.signed_transcript()
-            directory.write_transcript(json.dumps(line, sort_keys=True) for line in lines)
+            _write_transcript(directory, run.round, name=TRANSCRIPT)
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)
@@ -562,6 +586,11 @@ def write_results(
             files = directory.read_back().digests
             directory.write_json(SEAL, run.round.seal_results(files))
         directory.write_report(render_report(directory.read_back()))
+
+
+def _write_transcript(directory: RunDirectory, setup: CoordinatorRound, *, name: str) -> None:
+    lines = setup.signed_transcript()
+    directory.write_transcript((json.dumps(line, sort_keys=True) for line in lines), name=name)
 
 
 def _variation(terms: RunTerms, sigma: float) -> float:
@@ -672,8 +701,17 @@ def manifest_table(
     partition: Manifest | None,
     run: LabelingRun,
     pool_digest: bytes,
+    earlier: Sequence[EarlierSetup] = (),
 ) -> dict[str, Any]:
-    """Return the content of `manifest.json`."""
+    """Return the content of `manifest.json`.
+
+    Args:
+        settings: What was done.
+        partition: Who holds which record, which a simulation alone knows.
+        run: The run.
+        pool_digest: Digest of its query pool, 32 bytes.
+        earlier: Its earlier setups, oldest first.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "pate_fed": __version__,
@@ -688,4 +726,12 @@ def manifest_table(
         "transcript_head": run.round.transcript.head.hex(),
         "heads_compared": [seat.hex() for seat in run.round.heads_compared],
         "not_heard": list(run.not_heard),
+        "earlier_setups": [
+            {
+                "run_id": setup.round.run_id.hex(),
+                "transcript_head": setup.round.transcript.head.hex(),
+                "reason": setup.reason,
+            }
+            for setup in earlier
+        ],
     }

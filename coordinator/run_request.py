@@ -7,7 +7,6 @@ request comes to can then not change with the version of a default, or with who 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,13 +21,12 @@ from coordinator.results import require_fine_noise
 from pate_fed.charging import RunLedger
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import RunTerms
+from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 
 SCHEMA_VERSION = 1
 MECHANISMS = ("confident", "gnmax")
 """Mechanisms of a deployment: what hospitals allow unless their owners say otherwise."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
@@ -107,10 +105,8 @@ class RunRequest:
             InvalidSettingError: settings that contradict each other, or the pool.
             BudgetExhaustedError: the budget does not afford the first batch.
         """
-        if not _NAME.fullmatch(name):
-            raise RunRequestError(
-                "a run's name must be 1 to 64 letters, digits, '.', '_' or '-'", repr(name)
-            )
+        if not is_run_name(name):
+            raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
         if settings.mechanism not in MECHANISMS:
             raise RunRequestError(f"the mechanism must be {' or '.join(MECHANISMS)}", "another")
         settings.check()
@@ -153,7 +149,10 @@ class RunRequest:
     def terms(self) -> RunTerms:
         """Terms of the run, its parties in the order of `parties`."""
         return self.settings.terms(
-            classes=len(self.class_names), pool_digest=self.pool, task_digest=self.task
+            name=self.name,
+            classes=len(self.class_names),
+            pool_digest=self.pool,
+            task_digest=self.task,
         )
 
     def to_json(self) -> str:

@@ -53,6 +53,10 @@ OFFER_AGAIN_S: Final = 10.0
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
 
+MOST_FRUITLESS: Final = 10
+"""How often in a row a run is set up without a batch that is released: some hospital does not stay
+up long enough."""
+
 _UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325")
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
 or the run, end a pause, decide on what waits already."""
@@ -139,7 +143,7 @@ class RunWorker:
         """Do what can be done now."""
         name = run.request.name
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
-            self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
+            self._stop(run, "by the operator, before it began")
             return
         if self._rest_if_wanted(name) is not RunState.WAITING:  # else it waits until it is set up
             self._enter(name, RunState.RUNNING)
@@ -174,6 +178,8 @@ class RunWorker:
             stopped_by = self._ask_all(run, labeling, transport)
             asked = traffic.exchanges
             self._close(run, labeling, transport)
+            if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
+                return
             exchanges = {
                 "setup": set_up,
                 "batches": asked - set_up,
@@ -182,23 +188,48 @@ class RunWorker:
             seconds = time.monotonic() - start
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
-            flaws = _flaws(labeling, last_void=run.last_void)
-            self._queue.enter(name, RunState.DONE, "; ".join(flaws))
+            skipped = run.skipped_words
+            flaws = [*skipped, *_flaws(labeling, last_void=run.last_void)]
+            self._queue.enter(name, _end_of(run) if skipped else RunState.DONE, "; ".join(flaws))
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
-            state = RunState.INCOMPLETE if run.has_answers else RunState.FAILED
-            self._queue.enter(name, state, "; ".join((said(stopped_by), *_flaws(labeling))))
+            reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(labeling)))
+            self._queue.enter(name, _end_of(run), reason)
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
         self._read_out(run, str(reason))
         self._fail(run.request.name, reason)
 
+    def _stop(self, run: OpenRun, before: str) -> None:
+        """End a run that no hospital is in, by the operator; keep what it gave before."""
+        self._read_out(run, "by the operator")
+        self._queue.enter(
+            run.request.name, RunState.STOPPED, "by the operator" if run.has_asked else before
+        )
+
+    def _set_up_anew(self, run: OpenRun, error: Exception | None) -> bool:
+        """Let a run begin again with all its hospitals, and with what it has; return whether.
+
+        A hospital that was restarted has none of the keys: every batch without it would be void.
+        """
+        if run.attempt.fruitless() >= MOST_FRUITLESS:
+            run.warnings.append(
+                f"The run was set up {MOST_FRUITLESS} times in a row and gave nothing."
+            )
+            return False
+        assert error is not None
+        run.give_up(said(error))
+        self._wait(run.request.name, f"set up anew: {said(error)}", 0.0)
+        return True
+
     def _read_out(self, run: OpenRun, reason: str) -> None:
         """Keep what a run gave that nobody closes."""
-        if run.is_unbegun:
+        last = run.before() if run.is_unbegun else run
+        if last is None:
             return
+        run = last
         nobody = _Nobody()
         try:
             labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
@@ -257,14 +288,14 @@ class RunWorker:
         except PartyRefusedError as error:
             run.give_up(said(error))
             if error.cause not in _UP_TO_PEOPLE:
-                self._fail(run.request.name, error)
+                self._end_unoffered(run, error)
                 return None
             self._wait_for_hospitals(run, f"waits for the people of {error.party} [{error.cause}]")
             return None
         except (SetupError, PartyFailedError) as error:
             run.give_up(said(error))
             if isinstance(error, PartyFailedError) and not error.is_silent:
-                self._fail(run.request.name, error)
+                self._end_unoffered(run, error)
                 return None
             self._wait_for_hospitals(run, said(error))
             return None
@@ -272,9 +303,17 @@ class RunWorker:
             raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
             run.give_up(said(error))
-            self._fail(run.request.name, error)
+            self._end_unoffered(run, error)
             return None
         return labeling
+
+    def _end_unoffered(self, run: OpenRun, error: Exception) -> None:
+        """End a run that hospitals do not take up; keep what it gave before."""
+        if not run.has_answers:
+            self._fail(run.request.name, error)
+            return
+        self._read_out(run, said(error))
+        self._queue.enter(run.request.name, RunState.INCOMPLETE, said(error))
 
     def _finish(self, run: OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
         """Bring the batch to its end that was open when an earlier life ended."""
@@ -303,14 +342,18 @@ class RunWorker:
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
-            unready = labeling.ask_ready()
-            if unready and (error := _not_to_be_waited_for(unready)) is not None:
-                run.warnings.append(f"The run ended before all was asked: {error}")
+            ready = labeling.ask_ready(batch)
+            if (error := _not_to_be_waited_for(ready.unready)) is not None:
+                if not _has_lost_keys(error):
+                    run.warnings.append(f"The run ended before all was asked: {error}")
                 return error
-            if unready:
-                self._wait_for_all(run, unready)
+            if ready.unready:
+                self._wait_for_all(run, ready.unready)
                 continue
             self._queue.end_wait(name)
+            if ready.refused:  # others are asked in their place
+                run.store.save_skipped(ready.refused)
+                continue
             try:
                 labeling.ask(batch)
                 stopped_by = None  # a void batch of before was not the end
@@ -378,13 +421,14 @@ class RunWorker:
         """
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
-            self._queue.enter(name, RunState.STOPPED, "by the operator, before it began")
+            self._stop(run, "by the operator, before it began")
             return False
         now = datetime.fromtimestamp(self._with.clock(), UTC)
         since = self._queue.wait_since(name, now=now)
         if (now - since).total_seconds() > run.request.patience_s:
             # What was begun may be taken up once hospitals are back.
-            state = RunState.FAILED if run.is_unbegun else RunState.PAUSED
+            is_fresh = run.is_unbegun and not run.has_asked
+            state = RunState.FAILED if is_fresh else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")
             return False
         self._wait(name, reason, OFFER_AGAIN_S)
@@ -495,7 +539,7 @@ class RunWorker:
         return members, gone
 
     def _note(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
-        self._queue.note(run.request.name, run.progress(labeling, transport))
+        self._queue.note(run.request.name, run.progress(transport))
 
 
 class _Watched(Transport):
@@ -535,13 +579,23 @@ class _Nobody(Transport):
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
     """Return why no batch of a run will be answered any more, if that is so."""
     for name, code in unready.items():
-        if code == UnexpectedMessageError.code:
+        if code in (KeysGoneError.code, UnexpectedMessageError.code):
             must = "a hospital must not have been restarted since the run was set up"
             return PartyRefusedError(must, "a lost run", party=name, cause=KeysGoneError.code)
         if code and code not in _UP_TO_PEOPLE:
             must = "every hospital must agree to the next batch"
             return PartyRefusedError(must, "a refusal", party=name, cause=code)
     return None
+
+
+def _end_of(run: OpenRun) -> RunState:
+    """Return how a run stands that ended before all was asked."""
+    return RunState.INCOMPLETE if run.has_answers else RunState.FAILED
+
+
+def _has_lost_keys(error: Exception | None) -> bool:
+    """Return whether a hospital was restarted since a run was set up."""
+    return isinstance(error, PartyRefusedError) and error.cause == KeysGoneError.code
 
 
 def _flaws(labeling: LabelingRun, *, last_void: str = "") -> list[str]:

@@ -31,6 +31,7 @@ class BatchState(StrEnum):
     OPEN = "open"
     RELEASED = "released"
     VOID = "void"
+    FREED = "freed"  # void, and its queries may be asked again: its sum never opens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +60,10 @@ class AskedBatch:
 
 
 class RunStore(ABC):
-    """Durable memory of a run. An implementation on disk syncs before it returns."""
+    """Durable memory of a run, over all times that it is set up.
+
+    An implementation on disk syncs before it returns.
+    """
 
     @abstractmethod
     def together(self) -> AbstractContextManager[None]:
@@ -88,8 +92,14 @@ class RunStore(ABC):
         """Store a release together with the ledger that was charged for it, in one step."""
 
     @abstractmethod
-    def save_void(self, ledger: RunLedger, *, batch: int) -> None:
-        """Store that a batch is void, together with its ledger."""
+    def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
+        """Store that a batch is void, together with its ledger.
+
+        Args:
+            ledger: The run's, with the batch settled.
+            batch: Its number.
+            is_freed: Whether its queries may be asked again.
+        """
 
     @abstractmethod
     def asked(self) -> dict[int, AskedBatch]:
@@ -105,11 +115,11 @@ class RunStore(ABC):
 
     @abstractmethod
     def run_id(self) -> bytes:
-        """Return which run this is; empty before it was set up."""
+        """Return the id under which it was set up this time; empty before it was."""
 
     @abstractmethod
     def save_run_id(self, run_id: bytes) -> None:
-        """Note which run this is."""
+        """Note under which id it is set up this time."""
 
     @abstractmethod
     def statements(self) -> dict[bytes, bytes]:
@@ -167,9 +177,9 @@ class MemoryStore(RunStore):
         self._releases[batch] = (indices, release)
         self._end(batch, BatchState.RELEASED)
 
-    def save_void(self, ledger: RunLedger, *, batch: int) -> None:
+    def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
         """See `RunStore.save_void`."""
-        self._end(batch, BatchState.VOID)
+        self._end(batch, BatchState.FREED if is_freed else BatchState.VOID)
         self.save_ledger(ledger)
 
     def asked(self) -> dict[int, AskedBatch]:

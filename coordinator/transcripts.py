@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.report.run_directory import SEAL, digests_of
+from pate_fed.report.run_directory import SEAL, digests_of, earlier_transcript
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
 from protocols.signed_transcript import verify_seal
@@ -35,10 +35,18 @@ def check_transcript(
         AlteredResultsError: a file is not as the coordinator sealed it; names the file.
     """
     text = _read(run_dir / "transcript.jsonl")
-    verdict = verify_transcript(text, coordinator=coordinator, parties=parties)
-    if verdict.line is not None:
-        raise BrokenTranscriptError(verdict.must, verdict.got, line=verdict.line, kind=verdict.kind)
-    _require_manifest(run_dir, verdict)
+    verdict = _verified(text, coordinator=coordinator, parties=parties)
+    manifest = _manifest(run_dir)
+    _require_named(manifest, verdict)
+    for place, setup in enumerate(manifest["earlier_setups"], start=1):
+        # A hospital was lost in it: the others may not have been enough to close it.
+        earlier = _verified(
+            _read(run_dir / earlier_transcript(place)),
+            coordinator=verdict.coordinator,
+            parties=verdict.parties,
+            may_be_open=True,
+        )
+        _require_named(setup, earlier)
     _require_sealed(run_dir, text)
     return verdict
 
@@ -57,14 +65,30 @@ def transcript_table(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _require_manifest(run_dir: Path, verdict: Verdict) -> None:
-    """Check that the transcript is this run's, and not another one that is good too."""
+def _verified(
+    text: str, *, coordinator: str | None, parties: Sequence[str], may_be_open: bool = False
+) -> Verdict:
+    verdict = verify_transcript(
+        text, coordinator=coordinator, parties=parties, may_be_open=may_be_open
+    )
+    if verdict.line is not None:
+        raise BrokenTranscriptError(verdict.must, verdict.got, line=verdict.line, kind=verdict.kind)
+    return verdict
+
+
+def _manifest(run_dir: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads(_read(run_dir / "manifest.json"))
-        named = manifest["run_id"], manifest["transcript_head"]
+        manifest: dict[str, Any] = json.loads(_read(run_dir / "manifest.json"))
+        for setup in (manifest, *manifest["earlier_setups"]):
+            _ = setup["run_id"], setup["transcript_head"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise RunDirectoryError("manifest.json must name its run", "another content") from error
-    if named != (verdict.run_id, verdict.head):
+    return manifest
+
+
+def _require_named(named: Mapping[str, Any], verdict: Verdict) -> None:
+    """Check that a transcript is this run's, and not another one that is good too."""
+    if (named["run_id"], named["transcript_head"]) != (verdict.run_id, verdict.head):
         raise BrokenTranscriptError(
             "the transcript must be that of the manifest's run", "another run's", line=1, kind=""
         )

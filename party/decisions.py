@@ -48,7 +48,7 @@ class BatchAccepted:
 
     Attributes:
         run_id: Its run.
-        scope: The run's: from the first batch on an approval of it holds for this run alone.
+        scope: The run's.
         plan_digest: Its plan.
         queries: How many it asks.
         phase: Of the batch, from 0; it is charged with the first.

@@ -100,6 +100,8 @@ class Policy:
 class RunScope:
     """What a person approves of a run: all that stays the same when it is offered again.
 
+    Its terms have its name, so an approval is of one run, with one budget and one set of caps.
+
     Attributes:
         coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
         terms: As they came, canonical CBOR.
@@ -153,13 +155,12 @@ class Consent:
     """What this party's people decided about runs, besides the policy.
 
     Attributes:
-        approved_runs: By the digest of every `RunScope` that a person approved, the id of the run
-            that was answered under that approval, which holds for no other; empty while none was.
-            None where an approved pool is enough.
+        approved_runs: Digest of every `RunScope` that a person approved; None where an approved
+            pool is enough.
         is_paused: Whether nothing new may be answered.
     """
 
-    approved_runs: Mapping[bytes, bytes] | None = None
+    approved_runs: frozenset[bytes] | None = None
     is_paused: bool = False
 
 
@@ -205,14 +206,17 @@ class Guard:
         """Refuse a run whose price no ledger here can add up: each batch would be void for all.
 
         Args:
-            run_ledger: Of the run, with nothing spent.
+            run_ledger: Of the run, with what was spent when it was set up before.
             seat: This party's place among all, from 0.
             ledger: What it was charged before, over all runs, within its own budget.
 
         Raises:
             RefusalError: with the reason to send.
         """
-        terms, worst = run_ledger.terms, run_ledger.worst_case(1)
+        terms = run_ledger.terms
+        if run_ledger.is_over:  # said when a query is asked
+            return
+        worst = run_ledger.worst_case(1)
         charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
         try:
             run_ledger.reserve("review", worst)
@@ -223,7 +227,7 @@ class Guard:
         except BudgetExhaustedError:  # said when a query is asked
             return
 
-    def review_consent(self, terms: RunTerms, *, scope: RunScope, run_id: bytes) -> None:
+    def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
         """Refuse while the hospital is paused, or a person has yet to approve the run.
 
         It is the last check of a run, so that people are not asked about a run that is refused
@@ -232,7 +236,6 @@ class Guard:
         Args:
             terms: The run's.
             scope: What a person is asked about.
-            run_id: The run: an approval under which another was answered does not hold for it.
 
         Raises:
             RefusalError: with the reason to send.
@@ -242,13 +245,14 @@ class Guard:
         if terms.pool_digest not in self.policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         approved = self.consent.approved_runs
-        if approved is not None and approved.get(scope.digest) not in (b"", run_id):
+        if approved is not None and scope.digest not in approved:
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 
     def review_batch(
         self,
-        plan: Plan,
+        terms: bytes,
         *,
+        words: int | None = None,
         seat: int,
         void_batches: int,
         pool: QueryPool,
@@ -259,7 +263,8 @@ class Guard:
         """Decide on a batch.
 
         Args:
-            plan: Its plan, whose history was verified.
+            terms: What its plan asks, canonical CBOR.
+            words: Length of the vector that the plan asks for; None where there is no plan yet.
             seat: This party's place among all, from 0.
             void_batches: Batches of this run that were void so far.
             pool: The public queries that this party holds.
@@ -273,23 +278,23 @@ class Guard:
         Raises:
             RefusalError: with the reason to send.
         """
-        terms, run_terms = _read(BatchTerms, plan.terms), run_ledger.terms
-        if terms.run != run_terms or terms.words != plan.words:
+        asked, run_terms = _read(BatchTerms, terms), run_ledger.terms
+        if asked.run != run_terms or words not in (None, asked.words):
             raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
         if void_batches >= MOST_VOID_BATCHES:
             raise RefusalError(
                 Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
             )
-        batch = _ask(pool, terms)
+        batch = _ask(pool, asked)
         if queries.count() + queries.count_new(batch.digests) > self.policy.most_queries:
             raise RefusalError(
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
-        if len(terms.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
+        if len(batch) > run_ledger.outcomes.asks_left or run_ledger.is_over:
             # Otherwise votes would leave for a charge of nothing.
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
-        worst = run_ledger.worst_case(len(terms.indices))
-        if run_terms.at_parties and worst.asks < len(terms.indices):
+        worst = run_ledger.worst_case(len(batch))
+        if run_terms.at_parties and worst.asks < len(batch):
             # Every row that is sent is opened, whatever a cap stops afterwards.
             raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)

@@ -27,8 +27,9 @@ from party.errors import ApprovalError, PartyError, Reason, RefusalError
 from party.guard import Guard, RunScope
 from party.journal import Journal, SketchedQueries
 from party.ledger_store import LedgerStore
+from party.run_account import RunAccount
 from pate_fed.accounting import EntryState, PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge, noise_of, outcomes_of
+from pate_fed.charging import noise_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import FirstPhase
@@ -41,6 +42,7 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     BlameRequest,
     HeadBundle,
+    Inquiry,
     Plan,
     Refusal,
     RunOffer,
@@ -94,15 +96,10 @@ class _Run:
     form: SecureSum
     scope: RunScope
     seat: int
-    ledger: RunLedger
+    account: RunAccount
     task: PartyTask
     void_batches: int = 0
     is_closed: bool = False
-
-    @property
-    def weight(self) -> int:
-        """Votes that one of this party's privacy units can move."""
-        return self.terms.unit_votes_at(self.seat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,37 +259,21 @@ class PartyNode:
             case Plan():
                 return self._judge_plan(received.event)
             case Settlement():
-                self._settle(received.event)
+                self._settle(received.event, received.proven)
             case BlameRequest():
                 return self._judge_row()
+            case Inquiry():
+                return self._judge_inquiry(received.event)
             case None:
-                return self._follow_up(received.replies, frame)
+                self._note_closed(frame)
         return received.replies
 
-    def _follow_up(self, replies: tuple[bytes, ...], frame: bytes) -> tuple[bytes, ...]:
-        """Finish with a message that the round answered by itself."""
-        match wire.decode(frame).message:
-            case RunRecord():
-                return self._say_again(replies, of=frame)
-            case HeadBundle() if self._run is not None and not self._run.is_closed:
-                round_ = self._round
-                head, compared = round_.transcript.head, round_.heads_compared
-                self._tell(RunClosed(round_.run_id, head, compared))
-                self._run.is_closed = True
-        return replies
-
-    def _say_again(self, replies: tuple[bytes, ...], *, of: bytes) -> tuple[bytes, ...]:
-        """Answer the record of our run as before, unless a batch of it would be refused for now.
-
-        So a coordinator learns, at nobody's charge, when our people let the run go on.
-        """
-        run = self._run
-        if run is not None:
-            try:
-                self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
-            except RefusalError as error:
-                return (self._refusal(error.reason.value, of=of),)
-        return replies
+    def _note_closed(self, frame: bytes) -> None:
+        run, round_ = self._run, self._round
+        if run is None or run.is_closed or not isinstance(wire.decode(frame).message, HeadBundle):
+            return
+        self._tell(RunClosed(round_.run_id, round_.transcript.head, round_.heads_compared))
+        run.is_closed = True
 
     def _receive(self, frame: bytes) -> Received:
         """Hand a frame to its run. A run makes room for another that is truly offered, once.
@@ -310,13 +291,8 @@ class PartyNode:
         return received
 
     def _give_up_run(self) -> None:
-        """Leave the run: its keys are gone, and what is reserved for its open batch is lost."""
+        """Leave the run: its keys are gone. What is reserved stays so, until it is settled."""
         self._round.give_up()
-        ledger = self._ledger.load()
-        entry_id = "" if self._asked is None else self._asked.entry_id
-        entry = next((each for each in ledger.entries if each.entry_id == entry_id), None)
-        if entry is not None and entry.state is EntryState.RESERVED:
-            self._ledger.save(ledger.forfeit(entry_id))
         self._run = self._asked = None
 
     def _new_round(self) -> PartyRound:
@@ -339,11 +315,13 @@ class PartyNode:
         try:
             terms = self._guard.review_run(record, seats=seats, me=me)
             seat = seats.index(me)
-            ledger = RunLedger.of(terms, seat=seat)
+            account = RunAccount.open(
+                self._ledger, terms, scope=scope.digest, seat=seat, run_id=run_id
+            )
             form = self._forms[record.form]
-            run = _Run(run_id, terms, form, scope, seat, ledger, self._task_for(terms))
-            self._guard.review_price(run.ledger, seat=seat, ledger=self._ledger.load())
-            self._guard.review_consent(terms, scope=scope, run_id=run_id)
+            run = _Run(run_id, terms, form, scope, seat, account, self._task_for(terms))
+            self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
+            self._guard.review_consent(terms, scope=scope)
             self._tell(RunAccepted(run_id, terms, scope))
         except Exception as error:
             reason = self._reason_of(error)
@@ -375,15 +353,16 @@ class PartyNode:
         self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
         entry_id = self._asked.entry_id
         try:
-            self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
+            self._guard.review_consent(run.terms, scope=run.scope)
             batch, worst = self._guard.review_batch(
-                plan,
+                plan.terms,
+                words=plan.words,
                 seat=run.seat,
                 void_batches=run.void_batches,
                 pool=run.task.pool,
                 queries=self._journal,
                 ledger=self._ledger.load(),
-                run_ledger=run.ledger,
+                run_ledger=run.account.ledger,
             )
             self._require_new(self._asked.plan_digest)
             sketched, bound = self._review_queries(run, batch)
@@ -391,12 +370,7 @@ class PartyNode:
             return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
         # stays.
-        ledger = self._ledger.load()
-        charge = lifelong_charge(run.terms, worst, weight=run.weight, ledger=ledger)
-        reserved = run.ledger.reserve(entry_id, worst)
-        if charge is not None:
-            self._ledger.save(ledger.reserve(entry_id, charge))
-        run.ledger = reserved  # only once the lifelong charge is stored
+        run.account.reserve(entry_id, worst)
         self._journal.claim(
             sketched, plan_digest=self._asked.plan_digest, claim=self._claim_of(run)
         )
@@ -407,6 +381,52 @@ class PartyNode:
         except Exception as error:  # somebody took the approval back since the guard looked
             return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
         return self._contribute(plan, self._asked)
+
+    def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
+        """Say whether a plan would be served: no vote, no charge, no promise.
+
+        Queries that would be refused alone are named, so that a run goes on with the others.
+        """
+        run = self._agreed_run
+        try:
+            self._journal.require_whole()
+            self._guard.review_consent(run.terms, scope=run.scope)
+            batch, _ = self._guard.review_batch(
+                inquiry.terms,
+                seat=run.seat,
+                void_batches=run.void_batches,
+                pool=run.task.pool,
+                queries=self._journal,
+                ledger=self._ledger.load(),
+                run_ledger=run.account.ledger,
+            )
+            return self._round.state_readiness(self._refused_alone(run, batch))
+        except Exception as error:
+            return self._round.refuse_inquiry(self._reason_of(error).value)
+
+    def _refused_alone(self, run: _Run, batch: QueryBatch) -> list[int]:
+        """Return the places of queries without which the others of a batch would be served."""
+        served: list[int] = []
+        refused: list[int] = []
+
+        def divide(places: list[int]) -> None:
+            try:
+                self._review_queries(
+                    run,
+                    run.task.pool.ask(tuple(batch.indices[place] for place in (*served, *places))),
+                )
+            except RefusalError:
+                if len(places) == 1:
+                    refused.extend(places)
+                    return
+                half = len(places) // 2
+                divide(places[:half])
+                divide(places[half:])
+            else:
+                served.extend(places)
+
+        divide(list(range(len(batch))))
+        return refused
 
     def _review_queries(
         self, run: _Run, batch: QueryBatch, *, after: bytes = b""
@@ -445,7 +465,7 @@ class PartyNode:
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
         plan_digest = wire.digest_of(plan)
         try:
-            self._guard.review_consent(run.terms, scope=run.scope, run_id=run.run_id)
+            self._guard.review_consent(run.terms, scope=run.scope)
             self._require_new(plan_digest)
             batch = self._guard.review_phase(
                 plan,
@@ -541,8 +561,11 @@ class PartyNode:
             _log.error("a refusal could not be written down: %s", type(error).__name__)
         return self._round.refuse(reason.value)
 
-    def _settle(self, settlement: Settlement) -> None:
+    def _settle(self, settlement: Settlement, proven: PlanClaim | None) -> None:
         """Charge what was released, or all that was reserved; free nothing on a mere claim."""
+        if settlement.run_id != self._round.run_id:
+            self._settle_late(settlement, proven)
+            return
         run, asked, self._asked = self._agreed_run, self._asked, None
         released = settlement.state == "released"
         run.void_batches += not released
@@ -551,79 +574,67 @@ class PartyNode:
         for dealer in self._round.wrong_dealers:
             name = dealer.hex()[:16]
             _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
-        if released and run.terms.phases == 2 and (asked is None or asked.first is None):
+        asked = asked or _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+        if not released:
+            self._end_unfinished(run, asked, proven)
+        elif run.terms.phases == 2 and asked.first is None:
             self._settle_first(run, settlement, asked)
-        elif asked is None or not asked.charged:  # it never saw the plan, or refused
-            self._count_without_us(run, settlement, asked)
-        elif not released:
-            self._end_unfinished(run, asked)
         else:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-            self._require_possible(release, asked)
-            self._charge(run, asked, release)
+            self._release(run.account, asked, release)
 
-    def _settle_first(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
+    def _settle_late(self, settlement: Settlement, proven: PlanClaim | None) -> None:
+        """Charge a batch of a run that we lost as its settlement says, if it is open still.
+
+        What was in two phases stays charged, unless its first one provably never opens.
+        """
+        account = RunAccount.find(self._ledger, run_id=settlement.run_id)
+        if account is None:
+            return
+        try:
+            self._settle_account(account, settlement, proven)
+        except PateFedError as error:  # no complaint about a run that is lost: another may follow
+            self._note_fault(error)
+            _log.error("a settlement of an earlier run does not fit: %s", error.code)
+
+    def _settle_account(
+        self, account: RunAccount, settlement: Settlement, proven: PlanClaim | None
+    ) -> None:
+        asked = _Asked(settlement.plan_digest, settlement.words // account.terms.classes)
+        is_open = account.state_of(asked.entry_id) is EntryState.RESERVED
+        two_phases = account.terms.phases == 2
+        if not is_open and (two_phases or account.state_of(asked.entry_id) is not None):
+            return
+        if settlement.state == "released" and not two_phases:
+            release = NoisyRelease.from_record(wire.decode_value(settlement.result))
+            self._release(account, asked, release)
+        elif settlement.state == "void":
+            comes_back = _comes_back(account.terms, proven)
+            account.end_void(asked.entry_id, queries=asked.queries, comes_back=comes_back)
+
+    def _settle_first(self, run: _Run, settlement: Settlement, asked: _Asked) -> None:
         """Remember what a first phase decided; if nothing passed, the batch is over."""
         first = FirstPhase.from_record(wire.decode_value(settlement.result))
-        asked = asked or _Asked(settlement.plan_digest, first.opened)
         release = first.as_release()
         if asked.charged:
-            self._require_possible(release, asked)
+            run.account.require_possible(asked.entry_id, release, queries=asked.queries)
         if len(first.passed):
             self._asked = replace(asked, first=first)
-        elif asked.charged:
-            self._charge(run, asked, release)
         else:
-            self._follow(run, asked.entry_id, release)
+            self._release(run.account, asked, release)
 
-    def _end_unfinished(self, run: _Run, asked: _Asked) -> None:
-        """Charge all that was reserved for a batch; where we had no part in it, only count it."""
-        if not asked.charged:
-            run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
-            return
-        run.ledger = run.ledger.forfeit(asked.entry_id)
-        if run.terms.pricing != "none":
-            self._ledger.save(self._ledger.load().forfeit(asked.entry_id))
-
-    def _count_without_us(self, run: _Run, settlement: Settlement, asked: _Asked | None) -> None:
-        """Count a batch against the caps as all do, though this party had no part in it."""
-        if settlement.state == "released":
-            release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-            entry_id = settlement.plan_digest.hex() if asked is None else asked.entry_id
-            self._follow(run, entry_id, release)
-        elif asked is not None:
-            run.ledger = run.ledger.pass_over(asked.entry_id, asked.queries)
-        else:
-            queries = settlement.words // run.terms.classes
-            run.ledger = run.ledger.pass_over(settlement.plan_digest.hex(), queries)
+    def _end_unfinished(self, run: _Run, asked: _Asked, proven: PlanClaim | None = None) -> None:
+        """Settle a void batch: all that was reserved for it, unless its sum never opens."""
+        comes_back = asked.first is None and _comes_back(run.terms, proven)
+        run.account.end_void(asked.entry_id, queries=asked.queries, comes_back=comes_back)
 
     @staticmethod
-    def _follow(run: _Run, entry_id: str, release: NoisyRelease) -> None:
-        run.ledger = run.ledger.follow(entry_id, len(release), outcomes_of(release), release.digest)
-
-    def _charge(self, run: _Run, asked: _Asked, release: NoisyRelease) -> None:
-        released, ledger = outcomes_of(release), self._ledger.load()
-        paid = run.ledger.paid_for(asked.entry_id, released)
-        charge = lifelong_charge(run.terms, paid, weight=run.weight, ledger=ledger)
-        run.ledger = run.ledger.commit(asked.entry_id, released, release.digest)
-        if charge is not None:
-            self._ledger.save(ledger.commit(asked.entry_id, charge, release.digest))
-
-    def _require_possible(self, release: NoisyRelease, asked: _Asked) -> None:
-        """Refuse an outcome list that no run under these terms can have."""
-        run = self._agreed_run
-        if len(release) != asked.queries:
-            raise InvalidTermsError(f"a release must cover {asked.queries} queries", len(release))
-        if (release.labels >= run.terms.classes).any():
-            raise InvalidTermsError("labels must be classes of the run", "another")
-        # Otherwise a coordinator could look at everything and have all of it refunded.
-        after = run.ledger.commit(asked.entry_id, outcomes_of(release), release.digest)
+    def _release(account: RunAccount, asked: _Asked, release: NoisyRelease) -> None:
         if asked.first is not None and asked.first.digest != FirstPhase(release.outcomes).digest:
             raise InvalidTermsError("a release must be what the first phase decided", "another")
-        # Where there is nothing to refuse, no row may be opened that is not answered.
-        may_stop = after.is_over and (not run.terms.at_parties or run.terms.phases == 2)
-        if release.asked < len(release) and not may_stop:
-            raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
+        if account.state_of(asked.entry_id) is not None:
+            account.require_possible(asked.entry_id, release, queries=asked.queries)
+        account.release(asked.entry_id, release)
 
     def _reason_of(self, error: Exception) -> Reason:
         """Turn any error of a review into a refusal (rule R14)."""
@@ -648,7 +659,7 @@ class PartyNode:
         return self._run
 
     def _refusal(self, reason: str, *, of: bytes) -> bytes:
-        subject = _offer_digest(of) or self._round.run_id or bytes(32)
+        subject = _subject_of(of) or self._round.run_id or bytes(32)
         message = Refusal(subject, self._identity.fingerprint, reason)
         return wire.sign(message, self._identity).frame
 
@@ -656,10 +667,15 @@ class PartyNode:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
 
 
-def _offer_digest(frame: bytes) -> bytes:
-    """Digest of an offer, which a refusal names while there is no run; empty for other frames."""
+def _comes_back(terms: RunTerms, proven: PlanClaim | None) -> bool:
+    """Return whether the charge of a void batch comes back."""
+    return proven is not None and proven.gives_back(noise_at_parties=terms.at_parties)
+
+
+def _subject_of(frame: bytes) -> bytes:
+    """Digest of what a refusal names by itself: an offer or an inquiry; empty for other frames."""
     try:
         signed = wire.decode(frame)
     except ProtocolError:
         return b""
-    return signed.digest if isinstance(signed.message, RunOffer) else b""
+    return signed.digest if isinstance(signed.message, RunOffer | Inquiry) else b""

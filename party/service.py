@@ -41,7 +41,6 @@ from party.errors import (
 )
 from party.federation_node import FederationNode
 from party.guard import Consent, Guard, RunScope
-from party.ledger_store import forfeit_reserved
 from party.membership import SiteMembership
 from party.node import PartyNode, PartyTask, Vote
 from party.refusals import Refusals
@@ -134,7 +133,6 @@ class PartyService:
             self._refusals = Refusals(self._audit)
             # Of the settings in use: the file may have changed since.
             self._records.note_settings(file=site.settings_digest, table=settings.data.digest)
-            forfeit_reserved(self._ledger)
             self._decided = self._records.decided()
             self._load_tasks(train=True)
             for membership in site.current:
@@ -381,7 +379,7 @@ class PartyService:
                 one.status = replace(one.status, run=run_id.hex(), runs_accepted=accepted)
             case RunRefused(run_id, Reason.POOL | Reason.APPROVAL, scope):
                 try:
-                    self._ask_people(scope, run_id)
+                    self._ask_people(scope)
                 except TooManyPendingError as error:
                     # It waits for nobody: the coordinator is told so, and offers it again.
                     self._note(one, RunRefused(run_id, Reason.PENDING, scope))
@@ -389,11 +387,10 @@ class PartyService:
                 self._note_refusal(one, decision)
             case RunRefused():
                 self._note_refusal(one, decision)
-            case BatchAccepted(run_id, scope, phase=phase):
+            case BatchAccepted(scope=scope, phase=phase):
                 if self._asks_about_runs:
                     self._records.use(
                         scope.digest,
-                        run_id,
                         coordinator=scope.coordinator,
                         kind=kind,
                         detail=detail,
@@ -414,7 +411,7 @@ class PartyService:
         one.status = replace(one.status, last_refusal=refusal.reason.value, last_refusal_at=at)
         self._refusals.note(kind, detail, at=at)
 
-    def _ask_people(self, scope: RunScope, run_id: bytes) -> None:
+    def _ask_people(self, scope: RunScope) -> None:
         pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
         asked = [(Subject.POOL, pool)]
         if self._asks_about_runs:
@@ -428,7 +425,6 @@ class PartyService:
                 seats=scope.seats,
                 form=scope.form,
                 suite=scope.suite,
-                run_id=run_id,
             )
 
     @property

@@ -63,7 +63,6 @@ class Approval:
         suite: Sealing suite of that run.
         decided_at: When it was decided; None if it was not.
         decided_by: Who did; empty if nobody did.
-        run_id: The run that was answered under this approval; empty while none was.
     """
 
     subject: Subject
@@ -77,7 +76,6 @@ class Approval:
     suite: str
     decided_at: float | None = None
     decided_by: str = ""
-    run_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,7 @@ class Decided:
         pins: Whom they checked.
         approved_pools: By a coordinator's fingerprint, the digests of the pools that they approved
             for it.
-        approved_runs: As `party.guard.Consent` takes them: by the digest of what they approved, the
-            id of the run that was answered under that approval; empty while none was.
+        approved_runs: Digests of the runs that they approved, as `party.guard.Consent` takes them.
         waiting: How much waits for a person.
         is_paused: Whether nothing new may be answered.
         contradicted_at: Number of records of the head that our audit log does not go on from; None
@@ -99,7 +96,7 @@ class Decided:
 
     pins: tuple[Pin, ...]
     approved_pools: Mapping[bytes, frozenset[bytes]]
-    approved_runs: Mapping[bytes, bytes]
+    approved_runs: frozenset[bytes]
     waiting: int
     is_paused: bool
     contradicted_at: int | None
@@ -233,13 +230,10 @@ class SiteRecords:
         seats: tuple[bytes, ...] = (),
         form: str = "",
         suite: str = "",
-        run_id: bytes = b"",
     ) -> Approval:
         """Note that something waits for a person, unless it was noted before.
 
-        An approval under which another run was answered is used up: it is asked anew, behind what
-        waits. That decision and its run stay in the audit log. What waits is never pushed out: who
-        offers more than people decide on is turned away.
+        What waits is never pushed out: who offers more than people decide on is turned away.
 
         Args:
             subject: A pool or a run.
@@ -249,7 +243,6 @@ class SiteRecords:
             seats: Fingerprints of all parties of that run.
             form: Secure sum of that run.
             suite: Sealing suite of that run.
-            run_id: That run, where a run is asked about.
 
         Returns:
             Where it stands.
@@ -260,10 +253,6 @@ class SiteRecords:
         """
         with self._database.transaction() as session:
             row = _row_of(session, subject, digest, coordinator)
-            if row is not None and row.state == _APPROVED and row.run_id not in (None, run_id):
-                session.delete(row)
-                session.flush()
-                row = None
             if row is None:
                 _require_room(session, subject, coordinator)
                 row = ApprovalRow(
@@ -307,31 +296,28 @@ class SiteRecords:
     def use(
         self,
         digest: bytes,
-        run_id: bytes,
         *,
         coordinator: bytes,
         kind: AuditKind,
         detail: Mapping[str, Detail],
     ) -> None:
-        """Put on record that a run is answered; from here on its approval holds for it alone.
+        """Put on record that an approved run is answered.
 
         Args:
             digest: Of what was approved.
-            run_id: The run, 32 bytes.
             coordinator: Fingerprint of its coordinator.
             kind: What the record is about.
             detail: What it says.
 
         Raises:
-            ApprovalError: nobody approved it, or the approval is another run's: nothing is noted.
+            ApprovalError: nobody approved it: nothing is noted.
             StorageError: it could not be stored.
         """
         with self._database.transaction() as session:
             row = _row_of(session, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
-            if row is None or row.state != _APPROVED or row.run_id not in (None, run_id):
+            if row is None or row.state != _APPROVED:
                 raise ApprovalError("a run must be approved to be answered", "not so")
-            row.run_id = run_id
             self._log.append(kind, detail, at=self._clock(), session=session)
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -372,8 +358,6 @@ class SiteRecords:
             row = _row_of(session, subject, digest, coordinator)
             if row is None:
                 raise ApprovalError("a decision must be about something that was asked", "another")
-            if row.state != state.value:  # who says yes once more has said it of the same run
-                row.run_id = None
             row.state, row.decided_at, row.decided_by = state.value, self._clock(), by
             self._log.append(
                 AuditKind(state.value),
@@ -591,8 +575,8 @@ def _pools(approvals: tuple[Approval, ...]) -> dict[bytes, frozenset[bytes]]:
     return found
 
 
-def _runs(approvals: tuple[Approval, ...]) -> dict[bytes, bytes]:
-    return {one.digest: one.run_id for one in _approved(approvals, Subject.RUN)}
+def _runs(approvals: tuple[Approval, ...]) -> frozenset[bytes]:
+    return frozenset(one.digest for one in _approved(approvals, Subject.RUN))
 
 
 def _pins(session: Session) -> tuple[Pin, ...]:
@@ -622,5 +606,4 @@ def _approval_of(row: ApprovalRow) -> Approval:
         row.suite,
         row.decided_at,
         row.decided_by or "",
-        row.run_id or b"",
     )

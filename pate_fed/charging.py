@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pate_fed.accounting import (
     EntryState,
@@ -40,7 +40,7 @@ from pate_fed.accounting.statement import (
     PUBLIC_VIEW,
     RENYI_METHOD,
 )
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidParameterError, LedgerError
 from pate_fed.federation import Pricing, RunTerms
 from pate_fed.mechanisms import (
     DistributedMechanism,
@@ -508,15 +508,7 @@ class RunLedger:
         return Outcomes(held.asks, released.answers, held.asks)
 
     def cancel(self, entry_id: str) -> Self:
-        """Give a reservation back to the budgets. Only while nothing has left a party.
-
-        Its caps stay used: a party cannot know what another one sent, and all must count alike.
-        """
-        costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
-        return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
-
-    def withdraw(self, entry_id: str) -> Self:
-        """Give a reservation back to budgets and caps: no party ever heard of its batch."""
+        """Give a reservation back to budgets and caps: its sum provably never opens."""
         costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
         return replace(self, costs=costs, outcomes=self.outcomes.cancel(entry_id))
 
@@ -554,6 +546,32 @@ class RunLedger:
         """Charge a whole reservation whose batch failed after something had left a party."""
         costs = tuple(ledger.forfeit(entry_id) for ledger in self.costs)
         return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
+
+    def to_record(self) -> dict[str, object]:
+        """Return what was reserved and released as plain values, without the terms."""
+        return {
+            "costs": [ledger.to_record() for ledger in self.costs],
+            "outcomes": self.outcomes.to_record(),
+        }
+
+    def with_record(self, record: Mapping[str, Any]) -> Self:
+        """Return the ledger with what `to_record` wrote of one of the same terms and parties.
+
+        Raises:
+            LedgerError: it is of other budgets or caps, or contradicts itself.
+        """
+        costs = tuple(PrivacyLedger.from_record(each) for each in record["costs"])
+        outcomes = OutcomeLedger.from_record(record["outcomes"])
+        written = replace(self, costs=costs, outcomes=outcomes)
+        if written.without_entries != self.without_entries:
+            raise LedgerError("a run's ledger must keep its budgets and caps", "others")
+        return written
+
+    @property
+    def without_entries(self) -> Self:
+        """The ledger with nothing reserved or released."""
+        costs = tuple(replace(ledger, entries=()) for ledger in self.costs)
+        return replace(self, costs=costs, outcomes=replace(self.outcomes, entries=()))
 
     @property
     def _kept(self) -> zip[tuple[int, PrivacyLedger]]:

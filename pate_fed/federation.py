@@ -8,6 +8,7 @@ into plain data and back, strictly.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, Self
@@ -40,8 +41,18 @@ _PHASES_AT_PARTIES: Final[Mapping[str, int]] = {"gnmax": 1, "confident": 2, "int
 NO_TASK: Final = bytes(32)
 """Stands where there is no task document. No document has this digest."""
 
+RUN_NAME: Final = "1 to 64 letters, digits, '.', '_' or '-'"
+"""What a run may be called, in words."""
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
+
+
+def is_run_name(name: str) -> bool:
+    """Return whether a run may be called so."""
+    return _RUN_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class RunTerms:
     """What holds for a whole run.
 
     Attributes:
+        name: What the operator calls the run; one run of a coordinator has it. However often the
+            run is set up anew, its caps and budgets are one.
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
         task_digest: Digest of the task document, 32 bytes: what is learned from which columns, and
             which class each number names. `NO_TASK` in a simulation, which has none.
@@ -80,6 +93,7 @@ class RunTerms:
         dropouts: With noise at the parties, how many may be lost before the sum opens.
     """
 
+    name: str
     pool_digest: bytes
     task_digest: bytes
     classes: int
@@ -103,6 +117,7 @@ class RunTerms:
     dropouts: int | None = None
 
     def __post_init__(self) -> None:
+        _require("name", is_run_name(self.name), f"be {RUN_NAME}")
         for name in ("pool_digest", "task_digest"):
             _require(name, len(getattr(self, name)) == 32, "have 32 bytes")
         _require("classes", self.classes >= 2, "be at least 2")
@@ -247,7 +262,7 @@ class RunTerms:
         _require_type("delta", values["delta"], float)
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             _require_type(name, values[name], float, type(None))
-        for name in ("mechanism", "noise_place", "unit", "pricing"):
+        for name in ("name", "mechanism", "noise_place", "unit", "pricing"):
             _require_type(name, values[name], str)
         for name in ("pool_digest", "task_digest"):
             _require_type(name, values[name], bytes)

@@ -74,6 +74,9 @@ class Range:
     most: int
 
 
+MOST_REFUSED = 2**17
+"""Most items of an inquiry that a party names."""
+
 DIGEST_BYTES = 32
 Digest = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES)]
 Digests = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES * MAX_PARTIES)]
@@ -743,6 +746,44 @@ class AuditHead(Message):
     head: Digest
 
 
+@dataclass(frozen=True, slots=True)
+class Inquiry(Message):
+    """The coordinator asks, before a plan, whether a party would serve it. Nothing is charged.
+
+    Attributes:
+        run_id: Run.
+        terms: What the plan would ask, as `Plan.terms`.
+    """
+
+    TYPE: ClassVar[int] = 30
+    PURPOSE: ClassVar[str] = "inquiry"
+    MAX_BYTES: ClassVar[int] = 1024 * KIB
+
+    run_id: Digest
+    terms: Annotated[bytes, Size(1, MAX_TERMS_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness(Message):
+    """A party has keys and budget for what an inquiry asks, but for some of its items.
+
+    It is no promise: what a party answers meanwhile, in another federation, may change it.
+
+    Attributes:
+        subject: Digest of the inquiry.
+        sender: Fingerprint of the party.
+        refused: Places of the items that it would refuse, ascending, in the inquiry's terms.
+    """
+
+    TYPE: ClassVar[int] = 31
+    PURPOSE: ClassVar[str] = "readiness"
+    MAX_BYTES: ClassVar[int] = 1024 * KIB
+
+    subject: Digest
+    sender: Digest
+    refused: Annotated[tuple[Count, ...], Size(0, MOST_REFUSED)]
+
+
 MESSAGE_TYPES: dict[int, type[Message]] = {
     message.TYPE: message
     for message in (
@@ -775,6 +816,8 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         Verdict,
         Certificate,
         VerdictMacs,
+        Inquiry,
+        Readiness,
     )
 }
 

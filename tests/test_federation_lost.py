@@ -11,7 +11,6 @@ import pytest
 from coordinator.errors import PartyFailedError, VoidBatchError
 from coordinator.transport import Silence
 from party.errors import Reason, RefusalError
-from pate_fed.accounting import EntryState
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
 from protocols.identity import SigningIdentity
@@ -121,15 +120,15 @@ def test_a_restarted_party_promises_never_to_send_and_the_others_are_free() -> N
     error = void(federation, 0, 1)
     assert f"{federation.names[CULPRIT]} [{PF_KEYS_GONE}]" in str(error)
     assert error.may_ask_again
-    assert error.reservation == "forfeited"
+    assert error.reservation == "cancelled"
     [frame] = settled(federation).refusals
     assert wire.expect(wire.decode(frame), Refusal).subject == settled(federation).plan_digest
     assert federation.steps[CULPRIT][-1] == "abandon"  # journalled, then sent
-    # The others hear of it; their queries are free, their charge is not.
+    # The others hear of it: their queries are free, and their charge comes back.
     heal(federation)
     federation.run.close()  # of 4 parties 3 are left, who compare their heads
     for place in (0, 2, 3):
-        assert federation.party_states(place) == ["forfeited"]
+        assert federation.party_states(place) == ["cancelled"]
         assert federation.nodes[place]._journal.count() == 2  # they were sent for all the same
         seats = frozenset(federation.pins)
         left = seats - {federation.identities[CULPRIT].fingerprint}
@@ -145,9 +144,9 @@ def test_a_guards_refusal_frees_the_queries_for_the_same_hospitals() -> None:
     federation.run.close()
     for place in range(4):
         states = federation.party_states(place)
-        assert states == (["committed"] if place == CULPRIT else ["forfeited", "committed"])
+        assert states == (["committed"] if place == CULPRIT else ["cancelled", "committed"])
         ledger = federation.run_ledger(place)
-        assert ledger.outcomes.asks == federation.store.ledger().outcomes.asks == 5
+        assert ledger.outcomes.asks == federation.store.ledger().outcomes.asks == 2
     # Another number, another epoch, another plan: nothing of the first is used again.
     assert {(plan.batch, plan.attempt, plan.epoch) for plan in told(federation, Plan)} == {
         (0, 0, 1),
@@ -458,14 +457,14 @@ def test_a_masked_plan_that_lacks_ys_is_closed_and_its_queries_are_asked_again(
     hinder(federation, 0, CULPRIT)
     error = void(federation, 0, 1)
     assert error.may_ask_again
-    assert error.reservation == "forfeited"
+    assert error.reservation == "cancelled"
     certificate = wire.expect(wire.decode(settled(federation).certificate), Certificate)
     assert certificate.survivors == ()
     assert certificate.plan_digest == settled(federation).plan_digest
     restore()
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     federation.run.close()
-    assert federation.party_states(2) == ["forfeited", "committed"]
+    assert federation.party_states(2) == ["cancelled", "committed"]
     left = {federation.run_ledger(place).left for place in range(5)}
     assert left == {federation.run.left}  # also of those who never heard of it
     assert len({node.transcript_head for node in federation.nodes}) == 1
@@ -939,7 +938,8 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
     assert node.state is PartyState.STATED
     assert old.state is PartyState.STOPPED
     assert old._roots._roots == {}
-    assert all(entry.state is not EntryState.RESERVED for entry in node.ledger.entries)
+    for entry in node.ledger.entries:  # it may be settled yet
+        assert entry.charged == entry.reserved
 
 
 def test_a_run_that_was_lost_is_followed_by_another_with_the_same_hospitals() -> None:
@@ -950,7 +950,7 @@ def test_a_run_that_was_lost_is_followed_by_another_with_the_same_hospitals() ->
     assert later.ask((2, 3)).labels.tolist() == labels_of(2, 3)
     later.close()
     for place in range(4):
-        assert federation.party_states(place) == ["forfeited", "committed"]
+        assert federation.party_states(place) == ["reserved", "committed"]
         assert federation.nodes[place].state is PartyState.DONE
 
 
@@ -991,7 +991,7 @@ def test_a_later_run_without_the_lost_hospital_asks_the_same_queries() -> None:
     assert later.ask((0, 1)).labels.tolist() == labels_of(0, 1)
     later.close()
     for place in (0, 2, 3):
-        assert federation.party_states(place) == ["forfeited", "committed"]
+        assert federation.party_states(place) == ["cancelled", "committed"]
 
 
 def test_a_later_run_without_another_hospital_does_not() -> None:

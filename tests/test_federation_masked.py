@@ -88,7 +88,7 @@ def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: in
     assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
     federation.run.close()
     assert len({node.transcript_head for node in federation.nodes}) == 1
-    left = {node._agreed_run.ledger.left for node in federation.nodes}
+    left = {node._agreed_run.account.ledger.left for node in federation.nodes}
     assert left == {federation.run.left}
     assert federation.party_states(place) == ["committed"]
 
@@ -124,7 +124,7 @@ def test_a_hospital_that_refuses_is_done_without_and_not_charged() -> None:
     assert federation.party_states(CULPRIT) == ["committed"]
     federation.run.close()
     assert len({node.transcript_head for node in federation.nodes}) == 1
-    left = {node._agreed_run.ledger.left for node in federation.nodes}
+    left = {node._agreed_run.account.ledger.left for node in federation.nodes}
     assert left == {federation.run.left}
 
 

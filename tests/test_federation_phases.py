@@ -216,7 +216,9 @@ def test_masked_goes_on_without_a_hospital_that_misses_a_phase_or_both(
     assert federation.ask(6).answered == 1
     federation.run.close()
     assert len({node.transcript_head for node in federation.nodes}) == 1
-    assert {node._agreed_run.ledger.left for node in federation.nodes} == {federation.run.left}
+    assert {node._agreed_run.account.ledger.left for node in federation.nodes} == {
+        federation.run.left
+    }
     charged = [entry.charged for entry in federation.nodes[place].ledger.entries]
     first = [] if phase in (None, 0) else [event(3, 2, shares=3)]
     assert charged == [*first, event(1, 1, shares=3)]
@@ -234,7 +236,9 @@ def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -
     federation.run.close()
     assert {node.state for node in federation.nodes} == {PartyState.DONE}
     assert len({node.transcript_head for node in federation.nodes}) == 1
-    assert {node._agreed_run.ledger.left for node in federation.nodes} == {federation.run.left}
+    assert {node._agreed_run.account.ledger.left for node in federation.nodes} == {
+        federation.run.left
+    }
     charged = [entry.charged for entry in federation.nodes[1].ledger.entries]
     assert charged == [event(2, 2, shares=3), event(1, 1, shares=3)]
 
@@ -382,9 +386,9 @@ def test_a_batch_without_us_counts_though_its_second_phase_never_came() -> None:
         run, asked = node._agreed_run, node._asked
         if asked is not None:  # the settlement of the second phase was not told yet
             node._end_unfinished(run, asked)
-        caps.append(run.ledger.outcomes.asks_left)
+        caps.append(run.account.ledger.outcomes.asks_left)
     assert caps[0] == caps[1]
-    assert caps[0] < run.ledger.terms.max_asks
+    assert caps[0] < run.terms.max_asks
 
 
 def test_plain_gnmax_has_no_second_phase() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from coordinator.database.engine import Database
-from coordinator.database.schema import AnswerRow, AttemptRow, RunRow
+from coordinator.database.schema import AnswerRow, RunRow
 
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
@@ -77,12 +77,11 @@ class ReleasedAnswers:
                 RunRow.name,
                 AnswerRow.batch,
             )
-            .join(AttemptRow, AttemptRow.number == AnswerRow.attempt)
-            .join(RunRow, RunRow.number == AttemptRow.run)
+            .join(RunRow, RunRow.number == AnswerRow.run)
             .where(AnswerRow.members_digest == members_digest(members))
             .where(AnswerRow.pool_digest == pool_digest)
             .where(AnswerRow.task_digest == task_digest)
-            .order_by(AnswerRow.attempt, AnswerRow.batch, AnswerRow.place)
+            .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
         )
         with self._database.transaction() as session:
             for start in range(0, len(queries), _CHUNK):

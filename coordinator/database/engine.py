@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from coordinator.errors import DatabaseError
 
-NEWEST: Final = "0006"
+NEWEST: Final = "0001"
 """The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600

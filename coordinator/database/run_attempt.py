@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from coordinator.database.engine import Database
-from coordinator.database.schema import AttemptRow, RunRow
+from coordinator.database.schema import AttemptRow, RunBatchRow, RunRow, RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
+
+_WAS_SET_UP = select(RunStepRow.attempt).where(RunStepRow.attempt == AttemptRow.number).exists()
+"""The first step of a journal is the end of the setup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,44 @@ class RunAttempt:
             session.add(attempt)
             session.flush()
         return cls(database, row.number, attempt.number, row.fence)
+
+    def earlier(self) -> list[tuple[RunAttempt, str]]:
+        """Return the attempts before this one that were set up, and why each was given up.
+
+        Oldest first.
+
+        Raises:
+            See `transaction`.
+        """
+        found = (
+            select(AttemptRow)
+            .where(AttemptRow.run == self.run, AttemptRow.number < self.attempt)
+            .where(_WAS_SET_UP)
+            .order_by(AttemptRow.number)
+        )
+        with self.transaction() as (session, _):
+            return [
+                (replace(self, attempt=row.number), row.given_up or "")
+                for row in session.scalars(found)
+            ]
+
+    def fruitless(self) -> int:
+        """Return how often the run was set up since a batch was last released, this time too.
+
+        Raises:
+            See `transaction`.
+        """
+        of_run = RunBatchRow.run == self.run
+        released = select(func.max(RunBatchRow.attempt)).where(of_run, RunBatchRow.release != None)  # noqa: E711
+        with self.transaction() as (session, _):
+            newest = session.scalar(released) or 0
+            since = (
+                select(func.count())
+                .select_from(AttemptRow)
+                .where(AttemptRow.run == self.run, AttemptRow.number > newest)
+                .where(_WAS_SET_UP)
+            )
+            return session.scalar(since) or 0
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[Session, AttemptRow]]:

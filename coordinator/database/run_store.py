@@ -7,7 +7,7 @@ charge, and nothing is shown that is not there. A change writes the rows that it
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from coordinator.database.schema import (
     RunBatchRow,
     RunBudgetRow,
     RunEntryRow,
+    SkippedRow,
     StatementRow,
 )
 from coordinator.errors import RunDamagedError
@@ -39,7 +40,7 @@ _Part: TypeAlias = PrivacyLedger | OutcomeLedger
 
 
 class SqlRunStore(MemoryStore):
-    """A run in the database. What it returns is what is stored.
+    """A run in the database, over all its attempts. What it returns is what is stored.
 
     Args:
         run: The run.
@@ -64,6 +65,7 @@ class SqlRunStore(MemoryStore):
         members: Collection[bytes],
     ) -> None:
         self._run = run
+        self._skipped: dict[int, tuple[str, ...]] = {}
         self._pool = pool
         self._task_digest = task_digest
         self._members_digest = members_digest(members)
@@ -94,8 +96,9 @@ class SqlRunStore(MemoryStore):
             self._write_ledger(session, ledger)
             session.merge(
                 RunBatchRow(
-                    attempt=self._run.attempt,
+                    run=self._run.run,
                     number=asked.number,
+                    attempt=self._run.attempt,
                     state=asked.state.value,
                     record=_batch_record(asked),
                 )
@@ -121,13 +124,29 @@ class SqlRunStore(MemoryStore):
             session.connection().execute(insert(AnswerRow), rows)
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
-    def save_void(self, ledger: RunLedger, *, batch: int) -> None:
+    def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
         """See `RunStore.save_void`."""
+        state = BatchState.FREED if is_freed else BatchState.VOID
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
-            self._end_batch(session, batch, BatchState.VOID)
-        self._end(batch, BatchState.VOID)
-        super().save_ledger(ledger)
+            self._end_batch(session, batch, state)
+        super().save_void(ledger, batch=batch, is_freed=is_freed)
+
+    def save_skipped(self, skipped: Mapping[int, Sequence[str]]) -> None:
+        """Note that queries are not asked in this run.
+
+        Args:
+            skipped: By position in the pool, names of the parties that would refuse it.
+        """
+        with self._run.transaction() as (session, _):
+            for index, names in skipped.items():
+                row = SkippedRow(run=self._run.run, place=index, parties=json.dumps(list(names)))
+                session.merge(row)
+        self._skipped.update({index: tuple(names) for index, names in skipped.items()})
+
+    def skipped(self) -> dict[int, tuple[str, ...]]:
+        """Return what is not asked in this run, as `save_skipped` takes it."""
+        return dict(self._skipped)
 
     def save_run_id(self, run_id: bytes) -> None:
         """See `RunStore.save_run_id`."""
@@ -155,13 +174,15 @@ class SqlRunStore(MemoryStore):
         for part, after in _parts(ledger):
             for place, record in _changed_entries(before[part], after):
                 session.merge(
-                    RunEntryRow(attempt=self._run.attempt, part=part, number=place, record=record)
+                    RunEntryRow(run=self._run.run, part=part, number=place, record=record)
                 )
 
     def _batch(self, session: Session, number: int) -> RunBatchRow:
-        row = session.get(RunBatchRow, (self._run.attempt, number))
+        row = session.get(RunBatchRow, (self._run.run, number))
         if row is None:
-            row = RunBatchRow(attempt=self._run.attempt, number=number, state="", record="")
+            row = RunBatchRow(
+                run=self._run.run, number=number, attempt=self._run.attempt, state="", record=""
+            )
             session.add(row)
         return row
 
@@ -187,7 +208,7 @@ class SqlRunStore(MemoryStore):
         """Columns of `AnswerRow`, for thousands of queries at once."""
         digests = self._pool.ask(indices).digests
         of_all = {
-            "attempt": self._run.attempt,
+            "run": self._run.run,
             "batch": batch,
             "pool_digest": self._pool.digest,
             "task_digest": self._task_digest,
@@ -206,27 +227,27 @@ class SqlRunStore(MemoryStore):
     # Reading ----------------------------------------------------------------------------------
 
     def _load(self, session: Session) -> None:
-        attempt = self._run.attempt
+        run = self._run.run
         budgets = {part: _budget_of(each) for part, each in _parts(self._ledger)}
-        of_run = select(RunBudgetRow).where(RunBudgetRow.attempt == attempt)
+        of_run = select(RunBudgetRow).where(RunBudgetRow.run == run)
         stored = {row.part: row.record for row in session.scalars(of_run)}
         if not stored:
             for part, record in budgets.items():
-                session.add(RunBudgetRow(attempt=attempt, part=part, record=record))
+                session.add(RunBudgetRow(run=run, part=part, record=record))
         elif stored != budgets:
             raise RunDamagedError("a run's results must be of its terms", "others")
         self._load_ledger(session)
-        batches = (
-            select(RunBatchRow).where(RunBatchRow.attempt == attempt).order_by(RunBatchRow.number)
-        )
+        batches = select(RunBatchRow).where(RunBatchRow.run == run).order_by(RunBatchRow.number)
         for row in session.scalars(batches):
             self._load_batch(row)
+        for each in session.scalars(select(SkippedRow).where(SkippedRow.run == run)):
+            self._skipped[each.place] = tuple(json.loads(each.parties))
 
     def _load_ledger(self, session: Session) -> None:
         entries: dict[int, list[Any]] = {part: [] for part, _ in _parts(self._ledger)}
         wanted = (
             select(RunEntryRow)
-            .where(RunEntryRow.attempt == self._run.attempt)
+            .where(RunEntryRow.run == self._run.run)
             .order_by(RunEntryRow.part, RunEntryRow.number)
         )
         for row in session.scalars(wanted):

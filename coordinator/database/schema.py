@@ -101,6 +101,8 @@ class RunRow(Base):
 class AttemptRow(Base):
     """A run as it was offered to hospitals once; the next offer is another attempt.
 
+    Its journal is its own; ledger, batches and answers are the run's.
+
     Attributes:
         number: Its number, over all runs.
         run: `RunRow.number`.
@@ -138,14 +140,14 @@ class RunBudgetRow(Base):
     """The budget of one part of a run's ledger, fixed when the run was made.
 
     Attributes:
-        attempt: `AttemptRow.number`.
+        run: `RunRow.number`.
         part: Place among the run's costs; -1 for the counts against its caps.
         record: The part's record without entries, JSON.
     """
 
     __tablename__ = "run_budgets"
 
-    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
     part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[str] = mapped_column(Text)
 
@@ -154,7 +156,7 @@ class RunEntryRow(Base):
     """An entry of one part of a run's ledger.
 
     Attributes:
-        attempt: `AttemptRow.number`.
+        run: `RunRow.number`.
         part: As `RunBudgetRow.part`.
         number: Its place, from 0.
         record: The entry's record, JSON.
@@ -162,7 +164,7 @@ class RunEntryRow(Base):
 
     __tablename__ = "run_entries"
 
-    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
     part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[str] = mapped_column(Text)
@@ -172,8 +174,9 @@ class RunBatchRow(Base):
     """A batch that a run asked, and what came of it.
 
     Attributes:
-        attempt: `AttemptRow.number`.
+        run: `RunRow.number`.
         number: Its number in the run.
+        attempt: `AttemptRow.number`: in which setup of the run it was asked.
         state: `coordinator.store.BatchState`.
         record: Indices, what the caps left, and what the student believed, JSON.
         first_phase: What its first phase decided, JSON; None without one.
@@ -182,19 +185,36 @@ class RunBatchRow(Base):
 
     __tablename__ = "run_batches"
 
-    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"))
     state: Mapped[str] = mapped_column(String(16))
     record: Mapped[str] = mapped_column(Text)
     first_phase: Mapped[str | None] = mapped_column(Text)
     release: Mapped[str | None] = mapped_column(Text)
 
 
+class SkippedRow(Base):
+    """A query that a run does not ask, since hospitals would refuse it.
+
+    Attributes:
+        run: `RunRow.number`.
+        place: Its position in the pool.
+        parties: Names of the hospitals, JSON.
+    """
+
+    __tablename__ = "skipped"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    parties: Mapped[str] = mapped_column(Text)
+
+
 class AnswerRow(Base):
     """A query of a batch that was released.
 
     Attributes:
-        attempt: `AttemptRow.number`.
+        run: `RunRow.number`.
         batch: The batch's number.
         place: In the batch.
         pool_digest: The pool that it was asked from.
@@ -208,7 +228,7 @@ class AnswerRow(Base):
 
     __tablename__ = "answers"
 
-    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
     batch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     pool_digest: Mapped[bytes] = mapped_column(LargeBinary(32))

@@ -15,7 +15,7 @@ what was not is collected again from the very same y's, and where the noise is t
 is drawn afresh, since nobody has seen what it had come to.
 """
 
-from coordinator.labeling.roster import Member
+from coordinator.labeling.roster import Member, in_seat_order
 from coordinator.labeling.run import LabelingRun, LabelingSettings
 
-__all__ = ["LabelingRun", "LabelingSettings", "Member"]
+__all__ = ["LabelingRun", "LabelingSettings", "Member", "in_seat_order"]

@@ -1,7 +1,8 @@
 """The batches of a run, one after another: reserve and plan, open, decide, charge and settle.
 
 Each charge is stored together with the step of the journal that it is for. A batch may also end
-void: nothing of it is released, and what may have been sent stays charged.
+void: nothing of it is released. It stays charged, unless the settlement proves that its sum never
+opens.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
+    RunDamagedError,
     RunEndedError,
     RunStateError,
     SpoiledBatchError,
@@ -35,7 +37,7 @@ from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols import wire
 from protocols.errors import ProtocolError
-from protocols.rounds import CoordinatorRound
+from protocols.rounds import CoordinatorRound, PlanClaim
 from protocols.secure_sum import SecureSum
 
 Failure = ProtocolError | CoordinatorError | PateFedError
@@ -108,17 +110,28 @@ class Batches:
         """Void batches so far."""
         return self._voids
 
-    def take_up(self) -> None:
-        """Read off the store what was asked before a restart; `finish` has to follow."""
+    def take_up(self, *, is_resumed: bool) -> None:
+        """Read off the store what was asked before.
+
+        Args:
+            is_resumed: Whether it is the same setup of the run: then `finish` has to follow. Else
+                it was set up anew, and hospitals count void batches from the start.
+
+        Raises:
+            RunDamagedError: it was set up anew, though a batch is open.
+        """
         asked = self._store.asked()
         self._next = max(asked, default=-1) + 1
-        voids = [each.number for each in asked.values() if each.state is BatchState.VOID]
-        free = [number for number in voids if self._is_free(number)]
         self._asked = {
-            index for each in asked.values() if each.number not in free for index in each.indices
+            index
+            for each in asked.values()
+            if each.state is not BatchState.FREED
+            for index in each.indices
         }
-        self._voids = len(voids)
-        self._is_unfinished = True
+        self._voids = len({each.plan.batch for each in self._round.settled if each.is_void})
+        self._is_unfinished = is_resumed
+        if not is_resumed and any(each.state is BatchState.OPEN for each in asked.values()):
+            raise RunDamagedError("every batch of an earlier setup must be settled", "an open one")
 
     def require_askable(self, indices: tuple[int, ...]) -> None:
         """Raise InvalidParameterError unless these may be asked about now."""
@@ -264,30 +277,34 @@ class Batches:
     # Void -------------------------------------------------------------------------------------
 
     def _void(self, batch: AskedBatch, error: Failure) -> VoidBatchError:
-        """Settle a failed batch: what may have been sent stays charged."""
+        """Settle a failed batch: it stays charged, unless its sum provably never opens."""
         # Otherwise the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         is_open = self._round.has_open_plan
-        nothing_was_sent = (
-            is_open and self._round.nothing_was_shared and self._round.open_plan.plan.phase == 0
-        )
-        if is_open and not nothing_was_sent:
+        if is_open and not self._round.nothing_was_shared:
             self._collector.close_plan()
         ledger, entry_id = self._store.ledger(), batch.entry_id
-        settled = ledger.cancel(entry_id) if nothing_was_sent else ledger.forfeit(entry_id)
+        proven: PlanClaim | None = None
         with self._store.together():
-            self._store.save_void(settled, batch=batch.number)
             if is_open:
+                is_first = self._round.open_plan.plan.phase == 0
                 self._messenger.note_settled(self._round.settle(released=False, result=b""))
+                # A second phase opened rows already.
+                proven = self._round.claim_of(self._round.settled[-1]) if is_first else None
+            is_freed = proven is not None and proven.is_free
+            comes_back = proven is not None and proven.gives_back(
+                noise_at_parties=self._terms.at_parties
+            )
+            settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
+            self._store.save_void(settled, batch=batch.number, is_freed=is_freed)
         self._on_stage(Stage.VOID_STORED)
         self._voids += 1
         self._is_unfinished = False
-        may_ask_again = self._is_free(batch.number)
-        if may_ask_again:
+        if is_freed:
             self._asked.difference_update(batch.indices)
         must = "every party must keep to the protocol for a batch to be released"
         got = f"{error.must}, got {error.got}"
-        reservation = "cancelled" if nothing_was_sent else "forfeited"
+        reservation = "cancelled" if comes_back else "forfeited"
         if isinstance(error, RowSumError) and self._round.traces_rows:
             named = who_spoiled(
                 error.row,
@@ -297,18 +314,4 @@ class Batches:
                 messenger=self._messenger,
             )
             return SpoiledBatchError(must, got, reservation=reservation, named=named)
-        return VoidBatchError(must, got, reservation=reservation, may_ask_again=may_ask_again)
-
-    def _is_free(self, number: int) -> bool:
-        """Whether the queries of a void batch may be asked again (rule R3).
-
-        They may if it is proven that its sum never opens. The void batch stays charged (rule R13).
-        The next one has a number, a charge and noise of its own, since each ledger entry is one
-        plan.
-        """
-        plans = [each for each in self._round.settled if each.plan.batch == number]
-        if len(plans) != 1:  # a second phase opened rows already
-            return False
-        return plans[0].frees_queries(
-            parties=len(self._round.seats), survives_dropouts=self._form.survives_dropouts
-        )
+        return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)

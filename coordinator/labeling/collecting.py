@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
+from coordinator.errors import RunDamagedError, RunEndedError
 from coordinator.labeling.blame import traced_row_words
 from coordinator.labeling.messenger import Failures, Messenger, require_no
 from coordinator.labeling.roster import Roster
@@ -131,7 +131,6 @@ class SumCollector:
         if self._was_resumed and failures:
             failures = self._tell_bare(open_plan.frame, failures)
         failures = self._wait(open_plan.frame, failures)
-        self._note_refusals(failures)
         self._on_stage(Stage.ANSWERED)
         self._open_set(failures)
         self._on_stage(Stage.REVEALED)
@@ -217,16 +216,6 @@ class SumCollector:
     def _needed(self) -> int:
         """Parties without whom the sum does not open."""
         return self._form.threshold(len(self._round.seats))
-
-    def _note_refusals(self, failures: Failures) -> None:
-        refused = {
-            seat: failure.cause
-            for seat, failure in failures.items()
-            if isinstance(failure, PartyRefusedError)
-        }
-        self._roster.refusals = {
-            seat: refused[seat] for seat in self._round.seats if seat in refused
-        }
 
     def _open_set(self, failures: Failures) -> None:
         """Do without the parties that failed, if the form can: verdicts, then shares."""

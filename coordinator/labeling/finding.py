@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from coordinator.errors import SetupError
 from coordinator.labeling.messenger import Messenger, SilenceError, cause_of
@@ -11,7 +12,6 @@ from coordinator.store import RunStore
 from coordinator.transport import Silence, Transport
 from protocols import wire
 from protocols.errors import HistoryError, ProtocolError, RefusedError
-from protocols.messages import Refusal
 from protocols.rounds import CoordinatorRound
 
 _MOST_NAMED = 10
@@ -123,38 +123,11 @@ class NodeFinder:
         waiting = [node for node in self._transport.nodes() if node not in known]
         if len(known) == len(self._round.seats) or not waiting:
             return
-        self._show_record(waiting)
+        packet = wire.pack([self._round.record_frame])
+        for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
+            self._recognize(node, answer)
 
-    def ask_ready(self) -> set[bytes]:
-        """Ask all parties whether they would answer a batch now; one exchange, nothing is charged.
-
-        Returns:
-            Those that did not answer. Who would refuse is in the roster.
-        """
-        return set(self._round.seats) - self._show_record(self._transport.nodes())
-
-    def _show_record(self, nodes: list[int]) -> set[bytes]:
-        """Send the run's record, once more; note who would refuse a batch now.
-
-        Returns:
-            The parties that answered.
-        """
-        packet, heard = wire.pack([self._round.record_frame]), set()
-        for node, answer in self._transport.exchange(dict.fromkeys(nodes, packet)).items():
-            heard |= self._recognize(node, answer)
-        return heard
-
-    def _recognize(self, node: int, answer: bytes | Silence) -> set[bytes]:
-        heard = set()
-        try:
+    def _recognize(self, node: int, answer: bytes | Silence) -> None:
+        with suppress(ProtocolError, SilenceError):
             for frame in self._messenger.read(answer):
-                seat = self._round.recognize(frame)
-                heard.add(seat)
-                self._roster.nodes.setdefault(seat, node)
-                self._roster.refusals.pop(seat, None)
-                message = wire.decode(frame).message
-                if isinstance(message, Refusal):
-                    self._roster.refusals[seat] = message.reason
-        except (ProtocolError, SilenceError):
-            pass
-        return heard
+                self._roster.nodes.setdefault(self._round.recognize(frame), node)

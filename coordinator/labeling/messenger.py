@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from coordinator.errors import PartyFailedError, PartyRefusedError
 from coordinator.labeling.roster import Roster
@@ -14,6 +15,7 @@ from coordinator.stages import OnStage, Stage
 from coordinator.transport import Silence, Transport
 from protocols import wire
 from protocols.errors import LateMessageError, ProtocolError, RefusedError
+from protocols.messages import Readiness, Refusal
 from protocols.rounds import CoordinatorRound
 
 SETUP_ANSWER_BYTES = 5 * 2**20
@@ -98,6 +100,38 @@ class Messenger:
             if cause == heard:
                 del self._unheard[seat][: len(sent)]
         return failures
+
+    def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
+        """Ask all parties whether they would serve a plan, behind the settlements they missed.
+
+        Nothing of it is in anybody's history, and nothing is charged.
+
+        Args:
+            inquiry: Frame of the inquiry.
+
+        Returns:
+            What each party signed, by seat; without those that gave no answer to it.
+        """
+        seats = {self._roster.nodes[seat]: seat for seat in self._roster.nodes}
+        told = {seat: self._unheard[seat][:_MOST_TOLD] for seat in seats.values()}
+        packets = {
+            node: wire.pack(
+                [*told[seat], inquiry] if told[seat] == self._unheard[seat] else told[seat]
+            )
+            for node, seat in seats.items()
+        }
+        said: dict[bytes, Readiness | Refusal] = {}
+        for node, answer in (self._transport.exchange(packets) if packets else {}).items():
+            seat = seats[node]
+            with suppress(ProtocolError, SilenceError):
+                frames = self.read(answer)
+                for frame in frames:
+                    sender, message = self._round.read_readiness(frame, inquiry=inquiry)
+                    if sender == seat:
+                        said[seat] = message
+                if not frames or isinstance(said.get(seat), Readiness):  # it heard all it was told
+                    del self._unheard[seat][: len(told[seat])]
+        return said
 
     def note_settled(self, settlement: bytes) -> None:
         """Let all parties hear of a settlement, with the next message."""

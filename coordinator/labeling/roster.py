@@ -39,7 +39,6 @@ class Roster:
         members: The parties, in seat order.
         statements: Those of its parties.
         nodes: At which node a party was found, by seat.
-        refusals: Code of the refusal of each party that refused when it was asked last, by seat.
     """
 
     def __init__(self, members: tuple[Member, ...], statements: Mapping[bytes, bytes]) -> None:
@@ -49,7 +48,6 @@ class Roster:
             seat: frame for seat, frame in statements.items() if seat in self._by_seat
         }
         self.nodes: dict[bytes, int] = {}
-        self.refusals: dict[bytes, str] = {}
 
     @property
     def identities(self) -> dict[bytes, PublicIdentity]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,7 +22,7 @@ from coordinator.store import RunStore
 from coordinator.transport import Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
 from pate_fed.charging import RunLedger
-from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
@@ -30,6 +30,7 @@ from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import SigningIdentity
+from protocols.messages import Readiness
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
 from protocols.secure_sum import SecureSum
 
@@ -54,6 +55,21 @@ class LabelingSettings:
     patience_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What parties say of a batch before it is asked.
+
+    Attributes:
+        unready: Code of its refusal by the name of each party that would not answer at all, "" for
+            one that is silent, in seat order; empty where a batch can do without these parties.
+        refused: By position in the pool, names of the parties that would not answer a query: they
+            answered it, or one close to it, before.
+    """
+
+    unready: Mapping[str, str]
+    refused: Mapping[int, tuple[str, ...]]
+
+
 class LabelingRun:
     """A run over one transport, from setup to closing.
 
@@ -71,12 +87,15 @@ class LabelingRun:
         clock: Unix time, in seconds.
         sleep: Waits for so many seconds.
         journal: Where the round's steps are written; in memory alone if None.
+        owed: Where the run is set up anew: by fingerprint, the settlements of before that a party
+            may not have heard of.
         on_stage: Called at every point where a run may be stopped; for tests.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
         InvalidParameterError: the terms name a mechanism or noise that cannot be.
         WrongStateError: the journal is that of a run that was begun: see `resume`.
+        RunDamagedError: the store has an open batch.
     """
 
     def __init__(
@@ -94,8 +113,10 @@ class LabelingRun:
         clock: Callable[[], float],
         sleep: Callable[[float], None] = time.sleep,
         journal: CoordinatorJournal | None = None,
+        owed: Mapping[bytes, Sequence[bytes]] | None = None,
         on_stage: OnStage = pass_by,
     ) -> None:
+        self._owed = dict(owed or {})
         self._agree(members, settings, store, noise_bytes=noise_bytes, is_metered=True)
         expires_at = int(clock()) + settings.lifetime_s
         self._round = CoordinatorRound(
@@ -120,6 +141,7 @@ class LabelingRun:
             on_stage=on_stage,
             was_resumed=False,
         )
+        self._batches.take_up(is_resumed=False)
 
     @classmethod
     def resume(
@@ -166,6 +188,7 @@ class LabelingRun:
                 later.
         """
         run = cls.__new__(cls)
+        run._owed = {}
         run._agree(members, settings, store, noise_bytes=noise_bytes, is_metered=False)
         run._round = CoordinatorRound.resumed(
             identity=identity, form=form, parties=run._roster.identities, journal=journal
@@ -261,7 +284,7 @@ class LabelingRun:
 
     def _take_up(self, *, find_nodes: bool) -> None:
         """Read off journal and store where the run stood, and find the parties."""
-        self._batches.take_up()
+        self._batches.take_up(is_resumed=True)
         if find_nodes and self._round.state is not CoordinatorState.DONE:
             self._finder.find_again(least=self._form.threshold(len(self._round.seats)))
         self._store.save_statements(self._round.statements)
@@ -350,7 +373,10 @@ class LabelingRun:
         )
         self._store.save_run_id(self._round.run_id)
         # Each first sees what it signed last: a journal that is older stops it (rule R4).
-        offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
+        offered = {
+            seat: [*self._roster.said_by(seat), *self._owed.get(seat, ()), record]
+            for seat in self._round.seats
+        }
         require_no(self._messenger.exchange(offered))
         for frames in (self._round.deliver, self._round.close_setup):
             step = {seat: [frame] for seat, frame in frames().items()}
@@ -392,25 +418,33 @@ class LabelingRun:
         self._finder.look_for_missing()
         return self._batches.ask(indices, predictions)
 
-    def ask_ready(self) -> dict[str, str]:
-        """Ask all parties whether they would answer a batch now; one exchange, nothing is charged.
+    def ask_ready(self, indices: tuple[int, ...]) -> Standing:
+        """Ask all parties whether they would answer a batch; one exchange, nothing is charged.
 
-        They are sent the run's record once more: it changes nothing there. A party that was
-        restarted since lacks the run's keys, and says so.
+        Args:
+            indices: Positions in the pool.
 
-        Returns:
-            Code of its refusal by the name of each party that would not, "" for one that is silent,
-            in seat order; empty where a batch can do without these parties.
+        Raises:
+            InvalidParameterError: a query was asked before, or is not in the pool.
         """
-        silent = self._finder.ask_ready()
-        seats, refusals = self._round.seats, self._roster.refusals
-        unready = {
-            self._roster.name(seat): refusals.get(seat, "")
-            for seat in seats
-            if seat in silent or seat in refusals
-        }
+        self._pool.ask(indices)
+        self._batches.require_askable(indices)
+        self._finder.look_for_missing()
+        terms = BatchTerms(self.terms, indices)
+        said = self._messenger.inquire(self._round.inquire(wire.encode_value(terms.as_record())))
+        unready: dict[str, str] = {}
+        refused: dict[int, tuple[str, ...]] = {}
+        for seat in self._round.seats:
+            name, answer = self._roster.name(seat), said.get(seat)
+            if isinstance(answer, Readiness):
+                for place in answer.refused:
+                    if place < len(indices):
+                        refused[indices[place]] = (*refused.get(indices[place], ()), name)
+            else:
+                unready[name] = "" if answer is None else answer.reason
+        seats = self._round.seats
         is_needed = len(seats) - len(unready) < self._form.threshold(len(seats))
-        return unready if is_needed else {}
+        return Standing(unready if is_needed else {}, refused)
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
         """Finish the open batch after `resume`.

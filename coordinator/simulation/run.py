@@ -170,7 +170,7 @@ class _Rehearsal:
         settings = self._settings
         identity = SigningIdentity.generate()
         terms = settings.terms(
-            classes=len(self._dataset.class_names), pool_digest=self._pool.digest
+            name="simulation", classes=len(self._dataset.class_names), pool_digest=self._pool.digest
         )
         self._names = tuple(hospital.name for hospital in self._hospitals)
         self._drafted = terms

@@ -175,7 +175,7 @@ def _record(found: Proposal) -> dict[str, Any]:
         "max_asks": None if terms is None else terms.max_asks,
         "form": one.form or None,
         "suite": one.suite or None,
-        "run": one.run_id.hex() or None,
+        "run": None if terms is None else terms.name,
         "run_epsilon": None if cost is None else cost.run_epsilon,
         "spent_before": None if cost is None else cost.spent_before,
         "spent_after": None if cost is None else cost.spent_after,

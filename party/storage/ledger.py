@@ -15,12 +15,16 @@ from sqlalchemy.orm import Session
 
 from party.audit import AuditKind
 from party.errors import RecordError, StorageDamagedError, StorageError
-from party.ledger_store import LedgerStore
+from party.ledger_store import LedgerStore, RunCharges
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.schema import BudgetRow, ClaimRow, EntryRow
+from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
+from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
+from pate_fed.federation import RunTerms
+from protocols import wire
+from protocols.errors import ProtocolError
 
 
 class SqlLedgerStore(LedgerStore):
@@ -74,7 +78,22 @@ class SqlLedgerStore(LedgerStore):
             self._saved = ledger
         return self._saved
 
-    def save(self, ledger: PrivacyLedger) -> None:
+    def charges(self, scope: bytes) -> RunCharges | None:
+        """See `LedgerStore.charges`."""
+        with self._database.transaction() as session:
+            row = session.get(RunChargesRow, scope)
+        return None if row is None else _charges_of(row)
+
+    def charges_of(self, run_id: bytes) -> RunCharges | None:
+        """See `LedgerStore.charges_of`."""
+        with self._database.transaction() as session:
+            setup = session.get(RunSetupRow, run_id)
+            row = None if setup is None else session.get(RunChargesRow, setup.scope)
+        return None if row is None else _charges_of(row)
+
+    def save(
+        self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
+    ) -> None:
         """See `LedgerStore.save`.
 
         Raises:
@@ -98,6 +117,10 @@ class SqlLedgerStore(LedgerStore):
                 entry = ledger.entries[place]
                 session.merge(EntryRow(number=place, entry_id=entry.entry_id, record=record))
                 self._note(session, entry, is_new=place >= len(before.entries), used=used)
+            if charges is not None:
+                session.merge(_row_of(charges))
+                session.flush()
+                session.merge(RunSetupRow(run_id=run_id, scope=charges.scope))
         self._saved = ledger
 
     def __repr__(self) -> str:
@@ -144,6 +167,25 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
             _require_nothing_answered(session)
             return budget
     return SqlLedgerStore(database).load()
+
+
+def _row_of(charges: RunCharges) -> RunChargesRow:
+    ledger = charges.ledger
+    return RunChargesRow(
+        scope=charges.scope,
+        seat=charges.seat,
+        terms=wire.encode_value(ledger.terms.as_record()),
+        record=json.dumps(ledger.to_record(), sort_keys=True),
+    )
+
+
+def _charges_of(row: RunChargesRow) -> RunCharges:
+    try:
+        terms = RunTerms.from_record(wire.decode_value(row.terms))
+        ledger = RunLedger.of(terms, seat=row.seat).with_record(json.loads(row.record))
+    except (ValueError, TypeError, LookupError, PateFedError, ProtocolError) as error:
+        raise StorageDamagedError("a run's charges must be readable", "others") from error
+    return RunCharges(row.scope, row.seat, ledger)
 
 
 def _require_nothing_answered(session: Session) -> None:

@@ -179,6 +179,38 @@ class EntryRow(Base):
     record: Mapped[str]
 
 
+class RunChargesRow(Base):
+    """What one run was charged here, over all times that it was set up.
+
+    Attributes:
+        scope: `party.guard.RunScope.digest`.
+        seat: Place of this party among all, from 0.
+        terms: Of the run, canonical CBOR.
+        record: `RunLedger.to_record`, JSON.
+    """
+
+    __tablename__ = "run_charges"
+
+    scope: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    seat: Mapped[int]
+    terms: Mapped[bytes] = mapped_column(LargeBinary)
+    record: Mapped[str]
+
+
+class RunSetupRow(Base):
+    """An id under which a run was set up, and was charged something.
+
+    Attributes:
+        run_id: The id.
+        scope: `RunChargesRow.scope`.
+    """
+
+    __tablename__ = "run_setups"
+
+    run_id: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    scope: Mapped[bytes] = mapped_column(ForeignKey("run_charges.scope"))
+
+
 # What its people decided --------------------------------------------------------------------------
 
 
@@ -238,7 +270,6 @@ class ApprovalRow(Base):
         suite: Sealing suite of that run.
         decided_at: When it was decided.
         decided_by: Who did.
-        run_id: The run that was answered under this approval; None while none was.
     """
 
     __tablename__ = "approvals"
@@ -255,7 +286,6 @@ class ApprovalRow(Base):
     suite: Mapped[str]
     decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
-    run_id: Mapped[bytes | None] = mapped_column(Digest)
 
     __table_args__ = (UniqueConstraint("kind", "digest", "coordinator"),)
 

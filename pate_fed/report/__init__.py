@@ -4,8 +4,10 @@ from pate_fed.report.html import render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.run_directory import (
     SEAL,
+    TRANSCRIPT,
     RunDirectory,
     RunRecord,
+    earlier_transcript,
     forget_unfinished,
     read_run,
     refuse_existing,
@@ -15,8 +17,10 @@ from pate_fed.report.summary import render_summary
 
 __all__ = [
     "SEAL",
+    "TRANSCRIPT",
     "RunDirectory",
     "RunRecord",
+    "earlier_transcript",
     "forget_unfinished",
     "read_run",
     "refuse_existing",

@@ -6,7 +6,7 @@
     privacy.json      what it cost, and to whom
     labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
                       in earlier runs, drawn_in names the run, empty for this one
-    transcript.jsonl  hashes of the messages
+    transcript.jsonl  hashes of the messages; transcript-1.jsonl, ... those of earlier setups
     seal.json         hashes of all files but the report, signed by the coordinator
     report.html       all of it for people
     student/          the model and its card
@@ -52,6 +52,11 @@ STUDENT = "student"
 
 _LABELS_HEADER = ["query_id", "label"]
 _DRAWN_IN = "drawn_in"
+
+
+def earlier_transcript(place: int) -> str:
+    """Return the file of the transcript of an earlier setup of the run, counted from 1."""
+    return f"transcript-{place}.jsonl"
 
 
 class RunDirectory:
@@ -153,9 +158,14 @@ class RunDirectory:
         lines = (",".join(map(_csv_cell, row)) for row in (header, *table))
         self._write(LABELS, "".join(f"{line}\n" for line in lines))
 
-    def write_transcript(self, lines: Iterable[str]) -> None:
-        """Write `transcript.jsonl`, one line each; a line has no line end of its own."""
-        self._write(TRANSCRIPT, "".join(f"{line}\n" for line in lines))
+    def write_transcript(self, lines: Iterable[str], *, name: str = TRANSCRIPT) -> None:
+        """Write a transcript, one line each; a line has no line end of its own.
+
+        Args:
+            lines: Its lines.
+            name: Its file: `earlier_transcript` where the run was set up anew after it.
+        """
+        self._write(name, "".join(f"{line}\n" for line in lines))
 
     def write_report(self, page: str) -> None:
         """Write `report.html`; last, since it lists the digests of all other files."""

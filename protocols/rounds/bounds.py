@@ -112,6 +112,21 @@ class PlanClaim:
         openable = None if survives_dropouts else SetBound.exactly(seats)
         return cls(openable, task=task, teachers=teachers)
 
+    def gives_back(self, *, noise_at_parties: bool) -> bool:
+        """Return whether what was charged for the plan comes back: its sum never opens.
+
+        A certificate of "closed" proves that, and so do refusals of all parties. Refusals of some
+        prove it unless all of them lie and help the coordinator. With noise at the coordinator that
+        changes nothing: the guarantee trusts it already, to add the noise and to show nothing else.
+        With noise at the parties it is trusted with nothing, so the charge stays.
+
+        Args:
+            noise_at_parties: Whether the parties add the noise.
+        """
+        if not self.is_free or self.openable is None:
+            return False
+        return not (noise_at_parties and self.openable.needed)
+
     def learning(self, proven: PlanClaim) -> PlanClaim:
         """Return this claim with what a settlement proved about its plan."""
         return replace(proven, task=self.task, teachers=self.teachers)

@@ -38,11 +38,13 @@ from protocols.messages import (
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
+    Inquiry,
     KeyStatement,
     MaskedVector,
     Message,
     Plan,
     Proposal,
+    Readiness,
     Ready,
     Refusal,
     Reveal,
@@ -56,6 +58,7 @@ from protocols.messages import (
 )
 from protocols.rounds.batch import Tally
 from protocols.rounds.blame import Blame, BlameCase, require_rows
+from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.closing import require_enough_heads, require_head
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import (
@@ -76,6 +79,7 @@ from protocols.rounds.history import RunHistory, StepRules, counter_in, heads_re
 from protocols.rounds.opening import ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_run
+from protocols.rounds.settlement import proven_claim
 from protocols.rounds.setup import CoordinatorSetup, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
@@ -250,6 +254,10 @@ class CoordinatorRound:
         """Every settled plan, in order."""
         return () if self._run is None else self._run.settled
 
+    def claim_of(self, plan: SettledPlan) -> PlanClaim | None:
+        """Return what a plan's settlement proves about it (rule R3); None if nothing."""
+        return proven_claim(plan.settlement, identities=self._parties, form=type(self._form))
+
     @property
     def closing_frame(self) -> bytes:
         """Frame that ended the run, the same as often as it is sent; empty before it."""
@@ -394,6 +402,46 @@ class CoordinatorRound:
         if not self.missing:
             self._end_stage(state)
         return sender
+
+    def inquire(self, terms: bytes) -> bytes:
+        """Return the frame that asks parties whether they would serve a plan; changes nothing.
+
+        Args:
+            terms: What the plan would ask; canonical bytes that this library does not read.
+
+        Raises:
+            WrongStateError: a plan is open, or the run is not set up.
+        """
+        self._require_settled()
+        return wire.sign(Inquiry(self.run_id, terms), self._identity).frame
+
+    def read_readiness(self, frame: bytes, *, inquiry: bytes) -> tuple[bytes, Readiness | Refusal]:
+        """Read a party's answer to an inquiry; changes nothing.
+
+        Args:
+            frame: The answer.
+            inquiry: The frame that was sent.
+
+        Returns:
+            The party's fingerprint, and what it signed.
+
+        Raises:
+            RemoteProtocolError: it is no party's answer to this inquiry.
+        """
+        signed = wire.decode(frame)
+        message = signed.message
+        if not isinstance(message, Readiness | Refusal):
+            raise UnexpectedMessageError(
+                "an answer must be that to an inquiry", type(message).__name__
+            )
+        if message.sender not in self._parties:
+            raise UnknownPeerError("an answer must be a party's", "another's")
+        signed.verify(self._parties[message.sender])
+        # A party that does not know the run at all cannot name what it was asked.
+        is_stranger = isinstance(message, Refusal) and message.subject == bytes(32)
+        if message.subject != wire.decode(inquiry).digest and not is_stranger:
+            raise UnexpectedMessageError("an answer must be to this inquiry", "another")
+        return message.sender, message
 
     def recognize(self, frame: bytes) -> bytes:
         """Tell which party answered a run record that was sent again; changes nothing.

@@ -10,7 +10,8 @@ from __future__ import annotations
 from protocols import wire
 from protocols.errors import KeyReuseError, KeysGoneError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Plan, Proposal, Refusal, Settlement, Verdict
+from protocols.messages import Inquiry, Plan, Proposal, Refusal, Settlement, Verdict
+from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.rounds.settlement import learn_settlement
 from protocols.rounds.verdicts import sign_verdict
@@ -42,31 +43,51 @@ class LostRuns:
 
         Returns:
             The frames to send. None if no earlier run can answer: it is unknown, the plan has
-            expired, or its form takes no proposals. A settlement of an unknown run gets no frames.
+            expired, or its form takes no proposals.
 
         Raises:
             VerdictError: the party gave another verdict.
             RestoredJournalError: the journal was halted: it cannot promise.
-            RemoteProtocolError: a settlement's evidence is false.
         """
         message = signed.message
-        if not isinstance(message, Plan | Proposal | Settlement):
+        if not isinstance(message, Plan | Proposal | Inquiry):
             return None
-        run = self._journal.run(message.run_id)
-        if run is None or run.coordinator != self._coordinator.fingerprint:
-            # No run of this party, or another federation's: nothing is written down or promised.
-            return () if isinstance(message, Settlement) else None
+        run = self._known(message.run_id)
+        if run is None:
+            return None
         match message:
             case Plan():
                 return self._on_plan(signed, message, now=now)
             case Proposal():
                 return self._on_proposal(message, run)
-            case Settlement():
-                # No complaint about a run that is lost: a plan may follow in the same packet.
-                learn_settlement(
-                    self._journal, message, identities=run.identities, form=run.sum_form
-                )
-                return ()
+            case Inquiry():
+                return (self._refusal(signed.digest),)
+
+    def learn(self, settlement: Settlement) -> tuple[bool, PlanClaim | None]:
+        """Learn how a plan of an earlier run ended. No complaint: a plan may follow it.
+
+        Args:
+            settlement: The settlement, which the coordinator signed.
+
+        Returns:
+            Whether that run is known here, and what the settlement proves about the plan.
+
+        Raises:
+            RemoteProtocolError: its evidence is false.
+        """
+        run = self._known(settlement.run_id)
+        if run is None:
+            return False, None
+        claim = learn_settlement(
+            self._journal, settlement, identities=run.identities, form=run.sum_form
+        )
+        return True, claim
+
+    def _known(self, run_id: bytes) -> RunNote | None:
+        """Return a run of this party; of another federation's nothing is noted or promised."""
+        run = self._journal.run(run_id)
+        is_ours = run is not None and run.coordinator == self._coordinator.fingerprint
+        return run if is_ours else None
 
     def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> tuple[bytes, ...] | None:
         self._journal.sweep(now=now)

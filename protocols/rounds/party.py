@@ -8,7 +8,7 @@ against signatures of pinned peers, and plans against the history that it rememb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,10 +34,12 @@ from protocols.messages import (
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
+    Inquiry,
     KeyStatement,
     Message,
     Plan,
     Proposal,
+    Readiness,
     Ready,
     Refusal,
     RunOffer,
@@ -51,7 +53,7 @@ from protocols.messages import (
 from protocols.pair_keys import PairRoots
 from protocols.rounds.batch import hide_vector, require_plan
 from protocols.rounds.blame import RowWitness
-from protocols.rounds.bounds import ANY_SET, SetBound
+from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
 from protocols.rounds.closing import compare_heads, state_head
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
@@ -76,12 +78,15 @@ class Received:
     Attributes:
         replies: Frames to send back.
         event: Something that the node must act upon: a `RunRecord` (then `accept_run` or
-            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` (then refunds), a
-            `BlameRequest` (then `state_sums` or `refuse`).
+            `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` of this run or of an
+            earlier one (then charges), a `BlameRequest` (then `state_sums` or `refuse`), an
+            `Inquiry` (then `state_readiness` or `refuse_inquiry`).
+        proven: What a settlement proves about its plan; None where that is nothing.
     """
 
     replies: tuple[bytes, ...] = field(default=(), repr=False)
-    event: RunRecord | Plan | Settlement | BlameRequest | None = None
+    event: RunRecord | Plan | Settlement | BlameRequest | Inquiry | None = None
+    proven: PlanClaim | None = None
 
 
 class PartyRound:
@@ -140,6 +145,7 @@ class PartyRound:
         self._reveal_was_lost = False
         self._wrong_dealers: tuple[bytes, ...] = ()
         self._blame: BlameRequest | None = None
+        self._inquiry = b""
         self._compared: tuple[bytes, ...] = ()
 
     # What others may know ---------------------------------------------------------------------
@@ -221,10 +227,15 @@ class PartyRound:
         if signed.message.PURPOSE:
             self._verify_coordinator(signed)
         if getattr(signed.message, "run_id", self.run_id) != self.run_id:
+            if isinstance(signed.message, Settlement):
+                is_known, claim = self._lost_runs.learn(signed.message)
+                return Received(event=signed.message if is_known else None, proven=claim)
             answer = self._lost_runs.answer(signed, now=now)
             if answer is not None:
                 return Received(answer)
         require_run(getattr(signed.message, "run_id", self.run_id), self.run_id)
+        if isinstance(signed.message, Inquiry):
+            return self._on_inquiry(signed, signed.message)
         key = _identify(signed.message)
         if key in self._answered:
             digest, replies = self._answered[key]
@@ -242,6 +253,32 @@ class PartyRound:
         self._state = state
         self._answered[key] = (signed.digest, received.replies)
         return received
+
+    def state_readiness(self, refused: Sequence[int]) -> tuple[bytes, ...]:
+        """Answer an inquiry: this party would serve its items, but for some.
+
+        Args:
+            refused: Places of those that it would refuse, ascending.
+
+        Raises:
+            WrongStateError: no inquiry waits for an answer.
+        """
+        return self._end_inquiry(
+            lambda subject: wire.sign(Readiness(subject, self._me, tuple(refused)), self._identity)
+        )
+
+    def refuse_inquiry(self, reason: str) -> tuple[bytes, ...]:
+        """Answer an inquiry: this party would serve nothing of it.
+
+        Args:
+            reason: A stable public code, never a text.
+
+        Raises:
+            WrongStateError: no inquiry waits for an answer.
+        """
+        return self._end_inquiry(
+            lambda subject: wire.sign(Refusal(subject, self._me, reason), self._identity)
+        )
 
     def accept_run(self) -> tuple[bytes, ...]:
         """Agree to the run record: seal a half of each pair's root.
@@ -449,6 +486,25 @@ class PartyRound:
         self._open = plan
         return Received(replies)
 
+    def _on_inquiry(self, signed: Signed, inquiry: Inquiry) -> Received:
+        """Let the node say whether it would serve what may be asked; no state changes.
+
+        Raises:
+            UnexpectedMessageError: no plan can come now.
+        """
+        if self._state is not PartyState.READY:
+            raise UnexpectedMessageError(
+                "an inquiry must come while a plan may follow", self._state.value
+            )
+        self._inquiry = signed.digest
+        return Received(event=inquiry)
+
+    def _end_inquiry(self, answer: Callable[[bytes], Signed]) -> tuple[bytes, ...]:
+        if not self._inquiry:
+            raise WrongStateError("an inquiry must wait for an answer", "none")
+        subject, self._inquiry = self._inquiry, b""
+        return (answer(subject).frame,)
+
     def _require_open(self, plan_digest: bytes, *, now: float) -> None:
         """Check that a message is of the open plan, which has not expired.
 
@@ -481,7 +537,7 @@ class PartyRound:
         run = self._run
         plan = self._open or PartyPlan(settlement.plan_digest)  # one that never came
         require_settlement(settlement, plan, seating=run, least=self._least_survivors)
-        learn_settlement(
+        claim = learn_settlement(
             self._journal,
             settlement,
             identities=run.identities,
@@ -501,7 +557,7 @@ class PartyRound:
         if key in self._answered:  # shares are not shown again
             self._answered[key] = (self._answered[key][0], ())
         self._open = None
-        return Received(event=settlement)
+        return Received(event=settlement, proven=claim)
 
     def _note_reveal(self, settlement: Settlement, plan: PartyPlan) -> None:
         has_revealed = plan.sent is not None and bool(plan.sent.reveal)

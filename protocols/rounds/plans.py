@@ -149,21 +149,7 @@ class SettledPlan:
         """Whether its result was released."""
         return self.settlement.state == "released"
 
-    def frees_queries(self, *, parties: int, survives_dropouts: bool) -> bool:
-        """Return whether its settlement proves that its sum never opens (rule R3).
-
-        In the additive form one party signed that it never sends. In the masked form all parties
-        did, or a certificate closes the plan.
-
-        Args:
-            parties: Parties of the run.
-            survives_dropouts: Whether the form of the run does.
-        """
-        if not survives_dropouts:
-            return bool(self.settlement.refusals)
-        if len(self.settlement.refusals) == parties:
-            return True
-        if not self.settlement.certificate:
-            return False
-        certificate = wire.expect(wire.decode(self.settlement.certificate), Certificate)
-        return not certificate.survivors
+    @property
+    def is_void(self) -> bool:
+        """Whether it ended without a result."""
+        return not self.is_released

@@ -123,6 +123,8 @@ def proven_claim(
     refusers = refusers_of(settlement, identities=identities)
     if verdict is not None:
         return PlanClaim.certified(verdict.survivors)
+    if len(refusers) == len(identities):
+        return PlanClaim.certified(())
     if refusers and not form.survives_dropouts:
         return PlanClaim.abandoned_by(refusers, seats=tuple(identities))
     return None
@@ -136,7 +138,7 @@ def learn_settlement(
     form: type[SecureSum],
     known: Verdict | None = None,
     came_here: bool = False,
-) -> None:
+) -> PlanClaim | None:
     """Check a settlement's evidence, and let the journal learn what it proves.
 
     Args:
@@ -147,12 +149,16 @@ def learn_settlement(
         known: A verdict whose certificate was checked before.
         came_here: Whether the plan came in this run, whatever the journal knows of it.
 
+    Returns:
+        What it proves; None if nothing.
+
     Raises:
         RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
     """
     claim = proven_claim(settlement, identities=identities, form=form, known=known)
     plan_digest, run_id = settlement.plan_digest, settlement.run_id
     note_settled(journal, plan_digest, claim, run_id=run_id, came_here=came_here)
+    return claim
 
 
 def note_settled(

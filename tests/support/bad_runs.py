@@ -414,6 +414,7 @@ class Runs:
         """The terms of every run."""
         confident, parties = self.mechanism == "confident", len(members)
         terms = RunTerms(
+            name="run",
             classes=CLASSES,
             pool_digest=_pool_digest(),
             task_digest=NO_TASK,

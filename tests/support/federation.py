@@ -15,7 +15,7 @@ from coordinator.store import MemoryStore
 from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal, SketchedQueries
-from party.ledger_store import LedgerStore
+from party.ledger_store import MemoryLedgerStore, RunCharges
 from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -143,19 +143,19 @@ class RecordingStore(MemoryStore):
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
 
-class RecordingLedger(LedgerStore):
+class RecordingLedger(MemoryLedgerStore):
     """A party's ledger that notes each write."""
 
     def __init__(self, ledger: PrivacyLedger, steps: list[str]) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         self.steps = steps
 
-    def load(self) -> PrivacyLedger:
-        return self._ledger
-
-    def save(self, ledger: PrivacyLedger) -> None:
-        self.steps.append(f"ledger {ledger.entries[-1].state.value}")
-        self._ledger = ledger
+    def save(
+        self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
+    ) -> None:
+        if ledger is not self.load():
+            self.steps.append(f"ledger {ledger.entries[-1].state.value}")
+        super().save(ledger, charges, run_id=run_id)
 
 
 class RecordingJournal(MemoryJournal):
@@ -439,6 +439,7 @@ class Federation:
         confident = mechanism == "confident"
         weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
+            "name": "run",
             "pool_digest": self.pool.digest,
             "task_digest": NO_TASK,
             "weights": weights,
@@ -485,7 +486,7 @@ class Federation:
 
     def run_ledger(self, place: int) -> RunLedger:
         """What a party counts in the run."""
-        return self.nodes[place]._agreed_run.ledger
+        return self.nodes[place]._agreed_run.account.ledger
 
     @property
     def coordinator_states(self) -> list[str]:

@@ -208,6 +208,7 @@ class World:
     def terms(self, parties: int, **changed: Any) -> RunTerms:
         """The terms of a run among so many hospitals, by default with noise at the coordinator."""
         fields: dict[str, Any] = {
+            "name": "run",
             "pool_digest": self.pool.digest,
             "task_digest": NO_TASK,
             "classes": CLASSES,

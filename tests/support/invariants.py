@@ -35,7 +35,15 @@ from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector, Plan, Reveal, Settlement, ShareBundle, Verdict
+from protocols.messages import (
+    Certificate,
+    MaskedVector,
+    Plan,
+    Reveal,
+    Settlement,
+    ShareBundle,
+    Verdict,
+)
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import messages
 
@@ -142,6 +150,7 @@ class Said:
         vectors: The y's, by plan and hospital.
         heard: Plans that each hospital received.
         settlements: State and result as each plan was settled.
+        closed: Plans that were settled as void with a proof that their sums never open.
         reveals: Hospitals that revealed for a plan.
         verdicts: Sets that each hospital agreed to, by plan and hospital; none to close the plan.
     """
@@ -152,6 +161,7 @@ class Said:
     settlements: dict[bytes, set[tuple[str, bytes]]] = field(
         default_factory=lambda: defaultdict(set)
     )
+    closed: set[bytes] = field(default_factory=set)
     reveals: dict[bytes, set[str]] = field(default_factory=lambda: defaultdict(set))
     verdicts: dict[tuple[bytes, str], set[tuple[bytes, ...]]] = field(
         default_factory=lambda: defaultdict(set)
@@ -178,6 +188,8 @@ class Said:
                     self.heard[name].add(digest)
                 case Settlement():
                     self.settlements[message.plan_digest].add((message.state, message.result))
+                    if _is_proof(message):
+                        self.closed.add(message.plan_digest)
                 case ShareBundle():
                     opening = message.plan_digest
         for message in messages_in(sent):
@@ -279,7 +291,7 @@ def _hospital_charges(seen: Seen) -> Iterator[Violation]:
         answered = {plan for plan, name in said.vectors if name == one.name}
         for plan in answered | set(one.voted):
             entry = entries.get(plan.hex())
-            if entry is None or entry.state is EntryState.CANCELLED:
+            if entry is None or (entry.state is EntryState.CANCELLED and plan not in said.closed):
                 yield Violation(Fault.LOST, f"{one.name} has none for {_short(plan)}")
             elif entry.state is EntryState.COMMITTED:
                 terms, release = said.plans[plan].run, releases.get(plan)
@@ -296,7 +308,7 @@ def _hospital_charges(seen: Seen) -> Iterator[Violation]:
 def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
     """Hold what a run says that it cost against what was released, and what was asked at most."""
     said, releases = seen.said, seen.said.releases()
-    shared = {plan for plan, _ in said.vectors}
+    shared = {plan for plan, _ in said.vectors} - said.closed
     pools = Counter(one.request.pool for one in seen.runs)
     for one in seen.runs:
         progress = one.run.progress
@@ -316,7 +328,8 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
             if plan in releases or plan in shared
         ]
         # Where nobody is known to have shared, a void batch may have been charged, or not.
-        unsure = progress["void"] - sum(plan in shared and plan not in releases for plan in mine)
+        void = progress["void"] - sum(plan in said.closed for plan in mine)
+        unsure = void - sum(plan in shared and plan not in releases for plan in mine)
         terms = said.plans[mine[0]].run
         low = _epsilon(terms, paid)
         high = _epsilon(terms, [*paid, *[_worst(size)] * unsure])
@@ -334,6 +347,13 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
             if not told <= committed <= most:
                 fault = Fault.LOST if committed < told else Fault.DOUBLED
                 yield Violation(fault, f"{one.run.name} has {committed} released batches")
+
+
+def _is_proof(settlement: Settlement) -> bool:
+    """Whether somebody signed that he never sends, or enough that the plan is closed."""
+    if not settlement.certificate:
+        return bool(settlement.refusals)
+    return not wire.expect(wire.decode(settlement.certificate), Certificate).survivors
 
 
 def _worst(queries: int) -> Outcomes:

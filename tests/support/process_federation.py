@@ -320,11 +320,11 @@ class ProcessFederation:
 
     # Runs -------------------------------------------------------------------------------------
 
-    def make_task(self, name: str, *, seed: int) -> LearningTask:
+    def make_task(self, name: str, *, seed: int, rows: int = 30) -> LearningTask:
         """Make a task of inputs that nobody saw before, approved at all hospitals."""
         rng = np.random.default_rng(seed)
         path = self.folder / f"{name}.csv"
-        rows = [f"{rng.uniform(20, 80):.6f},{rng.uniform(50, 90):.6f}" for _ in range(30)]
+        rows = [f"{rng.uniform(20, 80):.6f},{rng.uniform(50, 90):.6f}" for _ in range(rows)]
         path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
         task = LearningTask.from_public_table(path, label=LABEL, classes=CLASSES)
         self.hospitals.task = self.tasks[name] = task

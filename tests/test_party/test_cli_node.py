@@ -47,7 +47,7 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     }
     with records_of(site) as records:
         records.ask(Subject.POOL, terms.pool_digest, **asked)
-        records.ask(Subject.RUN, scope.digest, **asked, run_id=bytes(32))
+        records.ask(Subject.RUN, scope.digest, **asked)
     monkeypatch.setattr(
         "party.enrollment.CoordinatorDoor.fetch_pool",
         lambda self, digest: hospitals.task.to_bytes(),

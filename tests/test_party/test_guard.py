@@ -433,7 +433,7 @@ class TestBatch:
         node._journal.claim(batch, plan_digest=bytes(32), claim=claim)
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
-        assert void.value.reservation == "forfeited"
+        assert void.value.reservation == "cancelled"
         assert Reason.QUERIES in str(void.value)
 
     def test_party_refuses_more_queries_than_its_policy_allows(self) -> None:
@@ -485,7 +485,7 @@ class TestBatch:
         with pytest.raises(VoidBatchError, match=federation.names[1]) as void:
             federation.ask(0, 1, 2)
         assert Reason.BUDGET in str(void.value)
-        assert void.value.reservation == "forfeited"
+        assert void.value.reservation == "cancelled"
         assert federation.steps[1] == ["abandon"]
 
     def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
@@ -527,7 +527,7 @@ class TestBatch:
             "pool": federation.pool,
             "queries": MemoryJournal(),
             "ledger": node.ledger,
-            "run_ledger": run.ledger,
+            "run_ledger": run.account.ledger,
         }
         return node._guard.review_batch(plan, **{**known, **changed})
 
@@ -542,13 +542,13 @@ class TestBatch:
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
         journal, ledger = MemoryJournal(), PrivacyLedger(5.0, 1e-5)
-        before = federation.nodes[0]._agreed_run.ledger
+        before = federation.nodes[0]._agreed_run.account.ledger
         self.review(
             federation, BatchTerms(federation.run.terms, (2, 3)), queries=journal, ledger=ledger
         )
         assert ledger.entries == ()
         assert journal.count() == 0
-        assert federation.nodes[0]._agreed_run.ledger is before
+        assert federation.nodes[0]._agreed_run.account.ledger is before
 
     def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
         federation = self.ready(

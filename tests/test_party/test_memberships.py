@@ -16,15 +16,14 @@ import party.membership
 import party.site
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.labeling import LabelingRun
-from party.audit import AuditKind, sign_head
+from party.audit import sign_head
 from party.errors import BrokenAuditLogError, MembershipError, Reason, SiteError
-from party.ledger_store import MemoryLedgerStore, forfeit_reserved
 from party.membership import MembershipSettings, free_name, free_port, is_membership_name
 from party.service import PartyService
 from party.site import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site_records import Subject
 from party.spending import spending_by_run
-from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+from pate_fed.accounting import GaussianMaxEvent
 from protocols import wire
 from protocols.identity import SigningIdentity
 from tests.support.federation import MemoryTransport
@@ -289,27 +288,17 @@ class TestApprovals:
 class TestForfeit:
     CHARGE = GaussianMaxEvent(1, 40.0)
 
-    def test_what_an_earlier_life_left_open_is_lost_at_the_start(self, both: Both) -> None:
+    def test_what_an_earlier_life_left_open_stays_charged_until_it_is_settled(
+        self, both: Both
+    ) -> None:
         run = both.set_up(both.lung)
         run.ask((0,))
-        assert [one.state.value for one in ledger_of(both.sites[0]).entries] == ["reserved"]
         both.services[0]._database.close()
         service = PartyService(both.sites[0], vote_of=votes)  # type: ignore[arg-type]
         both.stack.callback(service.close)
-        assert [one.state.value for one in service.ledger.entries] == ["forfeited"]
-        settled = [one for one in audit_of(both.sites[0]) if one.kind is AuditKind.SETTLED]
-        assert [one.detail["state"] for one in settled] == ["forfeited"]
-
-    def test_what_was_settled_stays_as_it_was(self) -> None:
-        ledger = PrivacyLedger(5.0, 1e-5).reserve("a", self.CHARGE)
-        ledger = ledger.commit("a", self.CHARGE, bytes(32)).reserve("b", self.CHARGE)
-        store = MemoryLedgerStore(ledger.reserve("c", self.CHARGE))
-        assert forfeit_reserved(store) == 2
-        states = [one.state.value for one in store.load().entries]
-        assert states == ["committed", "forfeited", "forfeited"]
-        before = store.load()
-        assert forfeit_reserved(store) == 0
-        assert store.load() is before
+        [entry] = service.ledger.entries
+        assert entry.state.value == "reserved"
+        assert entry.charged == entry.reserved
 
 
 class TestJoining:

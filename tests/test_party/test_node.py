@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.decisions import BatchAccepted, Decision, RunRefused, record_of
 from party.errors import ApprovalError, Reason, RefusalError
-from party.guard import Consent, Guard, RunScope
+from party.guard import Consent
 from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
 from pate_fed.charging import RunLedger
@@ -112,7 +112,7 @@ class TestRecordOnceMore:
         decided = {"pins": node._pins, "tasks": node._tasks}
         for consent, reason in (
             (Consent(is_paused=True), Reason.PAUSED),
-            (Consent(approved_runs={}), Reason.APPROVAL),
+            (Consent(approved_runs=frozenset()), Reason.APPROVAL),
         ):
             node.adopt(guard=replace(guard, consent=consent), **decided)
             [said] = messages(node.receive(packet))
@@ -461,7 +461,7 @@ class TestRuns:
             ask_everything()
         served = len(federation.store.releases())
         assert 0 < served < len(federation.pool)
-        [charged] = federation.nodes[0]._agreed_run.ledger.costs
+        [charged] = federation.nodes[0]._agreed_run.account.ledger.costs
         assert 0 < charged.charged_epsilon() <= 1.0
 
     def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
@@ -517,40 +517,35 @@ class TestTasks:
         federation = Federation()
         node = federation.nodes[0]
         node._tell = told.append
-        nobody = replace(node._guard, consent=Consent({}))
+        nobody = replace(node._guard, consent=Consent(frozenset()))
         node.adopt(guard=nobody, pins=node._pins, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
             federation.run.set_up()
         [refused] = told
         assert isinstance(refused, RunRefused)
-        scope, run_id = refused.scope, refused.run_id
+        scope = refused.scope
         terms = RunTerms.from_record(wire.decode_value(scope.terms))
-        yes = replace(node._guard, consent=Consent({scope.digest: b""}))
-        yes.review_consent(terms, scope=scope, run_id=run_id)
-        used = replace(node._guard, consent=Consent({scope.digest: run_id}))
-        used.review_consent(terms, scope=scope, run_id=run_id)
-        others: list[tuple[Guard, RunScope, bytes]] = [
-            (yes, replace(scope, **changed), run_id)
-            for changed in (
-                {"terms": wire.encode_value(replace(terms, delta=1e-6).as_record())},
-                {"seats": (*scope.seats[:-1], bytes(32))},
-                {"form": "masked"},
-                {"ring_bits": scope.ring_bits - 1},
-                {"suite": "another"},
-                {"threshold": scope.threshold - 1},
-                {"colluders": scope.colluders + 1},
-                {"dropouts": scope.dropouts + 1},
-            )
-        ]
-        for guard, other, other_run in (*others, (used, scope, bytes(32))):
+        yes = replace(node._guard, consent=Consent(frozenset({scope.digest})))
+        yes.review_consent(terms, scope=scope)
+        for changed in (
+            {"terms": wire.encode_value(replace(terms, delta=1e-6).as_record())},
+            {"terms": wire.encode_value(replace(terms, name="another").as_record())},
+            {"seats": (*scope.seats[:-1], bytes(32))},
+            {"form": "masked"},
+            {"ring_bits": scope.ring_bits - 1},
+            {"suite": "another"},
+            {"threshold": scope.threshold - 1},
+            {"colluders": scope.colluders + 1},
+            {"dropouts": scope.dropouts + 1},
+        ):
             with pytest.raises(RefusalError) as error:
-                guard.review_consent(terms, scope=other, run_id=other_run)
+                yes.review_consent(terms, scope=replace(scope, **changed))
             assert error.value.reason is Reason.APPROVAL
 
     def test_people_are_not_asked_about_what_is_refused_anyhow(self) -> None:
         federation = Federation(policy={"most_epsilon": 0.1})
         node = federation.nodes[0]
-        guard = replace(node._guard, consent=Consent({}))
+        guard = replace(node._guard, consent=Consent(frozenset()))
         node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.BUDGET):
             federation.run.set_up()
@@ -581,7 +576,7 @@ class TestTasks:
         assert [type(one).__name__ for one in told] == ["BatchAccepted", "BatchRefused"]
         federation.run.close()  # says how the batch ended
         [charged] = federation.nodes[0].ledger.entries
-        assert charged.state is EntryState.FORFEITED  # what was charged stays charged
+        assert charged.state is EntryState.CANCELLED  # it signed that it never sends
 
     def test_decisions_hold_no_vote(self) -> None:
         told: list[Decision] = []

@@ -89,6 +89,18 @@ def _make_records() -> None:
         sa.Column("record", sa.String, nullable=False),
     )
     op.create_table(
+        "run_charges",
+        sa.Column("scope", _DIGEST, primary_key=True),
+        sa.Column("seat", sa.Integer, nullable=False),
+        sa.Column("terms", sa.LargeBinary, nullable=False),
+        sa.Column("record", sa.String, nullable=False),
+    )
+    op.create_table(
+        "run_setups",
+        sa.Column("run_id", _DIGEST, primary_key=True),
+        sa.Column("scope", _DIGEST, sa.ForeignKey("run_charges.scope"), nullable=False),
+    )
+    op.create_table(
         "audit",
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("body", sa.LargeBinary, nullable=False),
@@ -118,7 +130,6 @@ def _make_records() -> None:
         sa.Column("suite", sa.String, nullable=False),
         sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
-        sa.Column("run_id", _DIGEST),
         sa.UniqueConstraint("kind", "digest", "coordinator"),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])

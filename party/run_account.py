@@ -1,0 +1,157 @@
+"""What one run costs this hospital: in the run's own ledger, and in the one for life.
+
+Both are changed in one step. A run that is set up anew after a hospital was restarted goes on with
+the account that it had: an approval is of one budget, however often the run begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Self
+
+from party.ledger_store import LedgerStore, RunCharges
+from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
+from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
+from pate_fed.errors import InvalidTermsError
+from pate_fed.federation import RunTerms
+from pate_fed.releases import NoisyRelease
+
+
+class RunAccount:
+    """The account of one run at this hospital.
+
+    Args:
+        store: Where the ledgers are.
+        charges: What the run was charged until now.
+        run_id: Id under which it is set up this time, 32 bytes.
+    """
+
+    def __init__(self, store: LedgerStore, charges: RunCharges, *, run_id: bytes) -> None:
+        self._store = store
+        self._charges = charges
+        self._run_id = run_id
+
+    @classmethod
+    def open(
+        cls, store: LedgerStore, terms: RunTerms, *, scope: bytes, seat: int, run_id: bytes
+    ) -> Self:
+        """Open the account of a run that is set up, or was before. Nothing is written yet.
+
+        Args:
+            store: Where the ledgers are.
+            terms: Of the run.
+            scope: `party.guard.RunScope.digest`.
+            seat: Place of this party among all, from 0.
+            run_id: The run's id.
+        """
+        empty = RunCharges(scope, seat, RunLedger.of(terms, seat=seat))
+        return cls(store, store.charges(scope) or empty, run_id=run_id)
+
+    @classmethod
+    def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
+        """Return the account of a run that was set up before; None if it was charged nothing."""
+        charges = store.charges_of(run_id)
+        return None if charges is None else cls(store, charges, run_id=run_id)
+
+    @property
+    def ledger(self) -> RunLedger:
+        """The run's ledger: its budget for this party, and its caps."""
+        return self._charges.ledger
+
+    @property
+    def terms(self) -> RunTerms:
+        """Terms of the run."""
+        return self.ledger.terms
+
+    def state_of(self, entry_id: str) -> EntryState | None:
+        """Return where an entry stands; None if there is none of this name."""
+        entries = self.ledger.outcomes.entries
+        return next((one.state for one in entries if one.entry_id == entry_id), None)
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def reserve(self, entry_id: str, worst: Outcomes) -> None:
+        """Charge the worst case of a batch, before anything is sent (rule R13).
+
+        Raises:
+            BudgetExhaustedError: a budget leaves less.
+            OutcomeCapError: a cap leaves less.
+        """
+        reserved = self.ledger.reserve(entry_id, worst)
+        ledger = self._store.load()
+        charge = lifelong_charge(self.terms, worst, weight=self._weight, ledger=ledger)
+        self._save(reserved, ledger if charge is None else ledger.reserve(entry_id, charge))
+
+    def release(self, entry_id: str, release: NoisyRelease) -> None:
+        """Charge what a batch gave; where we had no part in it, only its caps are used up.
+
+        Raises:
+            InvalidTermsError: it is more than was reserved.
+        """
+        released, digest = outcomes_of(release), release.digest
+        if self.state_of(entry_id) is None:
+            self._save(self.ledger.follow(entry_id, len(release), released, digest))
+            return
+        ledger = self._store.load()
+        paid = self.ledger.paid_for(entry_id, released)
+        charge = lifelong_charge(self.terms, paid, weight=self._weight, ledger=ledger)
+        self._save(
+            self.ledger.commit(entry_id, released, digest),
+            ledger if charge is None else ledger.commit(entry_id, charge, digest),
+        )
+
+    def end_void(self, entry_id: str, *, queries: int, comes_back: bool) -> None:
+        """Settle a void batch; where we had no part in it, only its caps are used up.
+
+        Args:
+            entry_id: Its entry, or the name of one that was never made.
+            queries: How many it asked.
+            comes_back: Whether its charge comes back, and what it used of the caps.
+        """
+        is_charged = self.state_of(entry_id) is not None
+        if comes_back and is_charged:
+            self._save(self.ledger.cancel(entry_id), self._settled_for_life(entry_id, "cancel"))
+        elif is_charged:
+            self._save(self.ledger.forfeit(entry_id), self._settled_for_life(entry_id, "forfeit"))
+        elif not comes_back:
+            self._save(self.ledger.pass_over(entry_id, queries))
+
+    def require_possible(self, entry_id: str, release: NoisyRelease, *, queries: int) -> None:
+        """Refuse an outcome list that no run under these terms can have.
+
+        Raises:
+            InvalidTermsError: it is one.
+        """
+        if len(release) != queries:
+            raise InvalidTermsError(f"a release must cover {queries} queries", len(release))
+        if (release.labels >= self.terms.classes).any():
+            raise InvalidTermsError("labels must be classes of the run", "another")
+        # Otherwise a coordinator could look at everything and have all of it refunded.
+        after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
+        # Where there is nothing to refuse, no row may be opened that is not answered.
+        may_stop = after.is_over and (not self.terms.at_parties or self.terms.phases == 2)
+        if release.asked < len(release) and not may_stop:
+            raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    @property
+    def _weight(self) -> int:
+        """Votes that one of this party's privacy units can move."""
+        return self.terms.unit_votes_at(self._charges.seat)
+
+    def _settled_for_life(self, entry_id: str, step: str) -> PrivacyLedger:
+        ledger = self._store.load()
+        if self.terms.pricing == "none":
+            return ledger
+        return ledger.cancel(entry_id) if step == "cancel" else ledger.forfeit(entry_id)
+
+    def _save(self, run: RunLedger, ledger: PrivacyLedger | None = None) -> None:
+        charges = replace(self._charges, ledger=run)
+        self._store.save(
+            self._store.load() if ledger is None else ledger, charges, run_id=self._run_id
+        )
+        self._charges = charges
+
+    def __repr__(self) -> str:
+        return f"RunAccount({self._charges.scope.hex()[:16]})"

@@ -1,0 +1,108 @@
+"""A bad day at one hospital: what it costs the others, and whether the run ends with labels.
+
+Real processes that are killed with -9. Over SuperLink and SuperNodes the same is in
+`test_both_services`: there each exchange takes seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from coordinator.run_queue import RunState
+from pate_fed.accounting import EntryState
+from tests.support.invariants import Seen, require_sound
+from tests.support.markers import more
+from tests.support.mortal_hospital import Fate, Moment
+from tests.support.process_federation import ProcessFederation, process_federation
+
+pytestmark = pytest.mark.slow
+
+QUERIES, BATCH, RESTARTS = 100, 10, 10
+AT_ITS_VECTOR = (Moment.VOTING, Moment.SHARED, Moment.ANSWERED)
+EVERY_STAGE = (Moment.RECEIVED, *AT_ITS_VECTOR, Moment.HANDLED, Moment.SENT)
+MOST_EXTRA = 1.1
+
+
+@dataclass
+class BadDay:
+    """One hospital that dies again and again, each time at the next moment.
+
+    Attributes:
+        fates: How it dies, life by life.
+    """
+
+    federation: ProcessFederation
+    fates: Iterator[Fate] = field(default_factory=lambda: iter(()))
+
+    def live_through(self) -> Seen:
+        """Start everybody, ask, and start the hospital again as often as it dies."""
+        federation = self.federation
+        federation.make_task("first", seed=1, rows=120)
+        federation.ask("first", queries=QUERIES, batch_size=BATCH)
+        federation.start_hospital(0, next(self.fates, None))
+        for place in range(1, len(federation.hospitals.sites)):
+            federation.start_hospital(place)
+        federation.start_coordinator()
+        while federation.is_working:
+            for place in federation.dead_hospitals():
+                federation.bury_hospital(place)
+                federation.start_hospital(place, next(self.fates, None))
+            time.sleep(0.002)
+        federation.bury_coordinator()
+        return federation.look()
+
+
+def charged(seen: Seen) -> list[float]:
+    """Epsilon that each hospital was charged for life."""
+    return [one.ledger.charged_epsilon() for one in seen.hospitals]
+
+
+@pytest.fixture(scope="module")
+def quiet_day(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """What each hospital pays where nobody dies."""
+    with process_federation(tmp_path_factory.mktemp("quiet"), "additive") as federation:
+        seen = BadDay(federation).live_through()
+        assert seen.runs[0].run.state is RunState.DONE
+        return charged(seen)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        pytest.param(6, id="at a plan"),
+        more(3, id="in the setup"),
+        more(5, id="at an inquiry"),
+    ],
+)
+def test_a_hospital_that_is_restarted_ten_times_costs_nobody_more(
+    tmp_path: Path, quiet_day: list[float], packet: int
+) -> None:
+    fates = (Fate(each, 1 if each in AT_ITS_VECTOR else packet) for each in cycle(EVERY_STAGE))
+    with process_federation(tmp_path, "additive") as federation:
+        seen = BadDay(federation, islice(fates, RESTARTS)).live_through()
+        assert federation.kills == RESTARTS
+        require_sound(seen)
+        federation.require_true_labels(seen)
+        [one] = seen.runs
+        assert one.run.state is RunState.DONE, one.run.reason
+        assert len(one.labels or ()) == QUERIES
+        paid = charged(seen)
+        assert sum(paid) <= MOST_EXTRA * sum(quiet_day), (paid, quiet_day)
+        print(f"paid {paid}, on a quiet day {quiet_day}")
+
+
+def test_one_restart_in_a_batch_gives_the_others_their_charge_back(tmp_path: Path) -> None:
+    with process_federation(tmp_path, "additive") as federation:
+        seen = BadDay(federation, iter([Fate(Moment.VOTING, 1)])).live_through()
+        require_sound(seen)
+        [one] = seen.runs
+        assert (one.run.state, len(one.labels or ())) == (RunState.DONE, QUERIES)
+        for hospital in seen.hospitals:
+            states = [entry.state for entry in hospital.ledger.entries]
+            assert states == [EntryState.CANCELLED] + [EntryState.COMMITTED] * (QUERIES // BATCH)
