@@ -238,14 +238,14 @@ class RunWorker:
             return
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
-        self._note(run, labeling, nobody)
+        self._note(run, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
     def _answer_from_store(self, run: OpenRun) -> None:
         """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
         nobody = _Nobody()
         labeling = run.begun(self._with, nobody, self._with.wait)
-        self._note(run, labeling, nobody)
+        self._note(run, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
         self._queue.enter(run.request.name, RunState.DONE)
 
@@ -330,7 +330,7 @@ class RunWorker:
         name, stopped_by = run.request.name, None
         size = run.request.settings.batch_size or len(run.request.queries)
         while True:
-            self._note(run, labeling, transport)
+            self._note(run, transport)
             self._require_members(run.request)
             state = self._rest_if_wanted(name)
             if state is RunState.STOPPING:
@@ -385,7 +385,7 @@ class RunWorker:
         except (CoordinatorError, ProtocolError) as error:
             run.warnings.append(f"The run could not be closed by all parties: {error}")
             _log.warning("run %s could not be closed: %s", run.request.name, said(error))
-        self._note(run, labeling, transport)
+        self._note(run, transport)
 
     def _write(
         self,
@@ -538,7 +538,7 @@ class RunWorker:
             members.append(Member(party.name, found.identity, weights, node=found.node_id))
         return members, gone
 
-    def _note(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+    def _note(self, run: OpenRun, transport: Transport) -> None:
         self._queue.note(run.request.name, run.progress(transport))
 
 

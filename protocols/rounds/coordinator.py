@@ -795,7 +795,8 @@ class CoordinatorRound:
             state="released" if released else "void",
             words=plan.plan.words,
             contributions=tally.entries(plan.opened or tally.contributions),
-            refusals=() if released else tally.refusals,
+            # Whoever refuses after the sum was opened has sent all the same.
+            refusals=() if plan.opened else tally.refusals,
             certificate=plan.certificate_frame,
             result=result,
         )

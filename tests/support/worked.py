@@ -169,9 +169,16 @@ class Worked:
         return RunRequest.from_json(self.coordinator.queue.request(name))
 
     def work(self, name: str = "first", *, worker: RunWorker | None = None) -> Run:
-        """Let a worker work on a run: a fresh one, as after a start, unless one is given."""
-        (worker or self.worker()).work(self.coordinator.queue.find(name))
-        return self.coordinator.queue.find(name)
+        """Let a worker work on a run: a fresh one, as after a start, unless one is given.
+
+        A run that is to be set up anew is taken up again, as a service does.
+        """
+        worker = worker or self.worker()
+        while True:
+            worker.work(self.coordinator.queue.find(name))
+            run = self.coordinator.queue.find(name)
+            if not run.reason.startswith("set up anew"):
+                return run
 
     def worker(self) -> RunWorker:
         """A worker as it is after a start."""

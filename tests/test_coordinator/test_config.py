@@ -72,7 +72,7 @@ class TestDefaults:
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
         assert resolved.queries == resolved.max_answers
         assert resolved.queries == 30
-        terms = resolved.terms(classes=2, pool_digest=bytes(32))
+        terms = resolved.terms(name="run", classes=2, pool_digest=bytes(32))
         assert all(0 < formal_cost_at(terms, seat).epsilon <= 5.0 for seat in (0, 49))
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
@@ -202,7 +202,7 @@ class TestQueries:
         resolved = settings(
             parties=10, teachers=2, weights=(2, *(1,) * 9), party_epsilons=budgets, sigma2=12.0
         ).resolve(dataset())
-        terms = resolved.terms(classes=2, pool_digest=bytes(32))
+        terms = resolved.terms(name="run", classes=2, pool_digest=bytes(32))
         assert resolved.votes == terms.total_votes == 22
         assert terms.budgets == budgets
         costs = [formal_cost_at(terms, seat).epsilon for seat in range(10)]
@@ -223,11 +223,11 @@ class TestQueries:
     )
     def test_the_cheapest_price_that_is_known_is_taken(self, mechanism: str, pricing: str) -> None:
         resolved = settings(parties=50, teachers=1, mechanism=mechanism).resolve(dataset())
-        assert resolved.terms(classes=2, pool_digest=bytes(32)).pricing == pricing
+        assert resolved.terms(name="run", classes=2, pool_digest=bytes(32)).pricing == pricing
 
     def test_unchecked_votes_are_never_priced_jointly(self) -> None:
         resolved = settings(parties=50, teachers=1, valid_votes=False).resolve(dataset())
-        assert resolved.terms(classes=2, pool_digest=bytes(32)).pricing == "label"
+        assert resolved.terms(name="run", classes=2, pool_digest=bytes(32)).pricing == "label"
 
 
 class TestRefusals:

@@ -42,7 +42,7 @@ from coordinator.errors import (
     RunDamagedError,
     RunLockedError,
 )
-from coordinator.run_queue import RunQueue, RunState
+from coordinator.run_queue import RunQueue
 from coordinator.stages import Stage
 from coordinator.store import AskedBatch, MemoryStore
 from pate_fed.charging import RunLedger
@@ -137,7 +137,7 @@ class TestOpening:
         [
             pytest.param("DROP TABLE alembic_version", id="without its version"),
             pytest.param("DELETE FROM alembic_version", id="with no version"),
-            pytest.param("INSERT INTO alembic_version VALUES ('0001')", id="with two"),
+            pytest.param("INSERT INTO alembic_version VALUES ('0000')", id="with two"),
         ],
     )
     def test_one_that_was_emptied_is_not_taken_for_a_new_one(
@@ -175,42 +175,6 @@ class TestOpening:
         with pytest.raises(DatabaseError, match="must be empty"):
             Database(database_url, is_new=True)
         assert [run.name for run in RunQueue(database, clock=lambda: NOON).all()] == ["run"]
-
-    def test_an_older_version_is_brought_up_to_date_with_what_it_holds(
-        self, database_url: str, open_database: OpenDatabase
-    ) -> None:
-        with as_it_was(database_url, "0001") as connection:
-            connection.execute(
-                text(
-                    "INSERT INTO invitations (token_digest, party, made_at, expires_at)"
-                    " VALUES (:token, 'north', :now, :now)"
-                ),
-                {"token": bytes(32), "now": NOON},
-            )
-        again = open_database(database_url)
-        RunQueue(again, clock=lambda: NOON).add("run", "{}")
-        with again.transaction() as session:
-            assert session.execute(text("SELECT party FROM invitations")).scalars().all() == [
-                "north"
-            ]
-
-    def test_runs_of_before_are_kept_and_those_that_were_open_are_said_to_be_lost(
-        self, database_url: str, open_database: OpenDatabase
-    ) -> None:
-        """What an older version knew of an open run was in files, which nobody reads any more."""
-        with as_it_was(database_url, "0003") as connection:
-            for minute, state in enumerate(("done", "waiting")):
-                connection.execute(
-                    text(
-                        "INSERT INTO run_queue VALUES"
-                        " (:state, :state, 'pause', 'why', '{}', '{\"answered\": 3}', :at, :at)"
-                    ).bindparams(at=NOON + timedelta(minutes=minute), state=state)
-                )
-        done, lost = RunQueue(open_database(database_url), clock=lambda: NOON).all()
-        assert (done.name, done.state, done.reason) == ("done", RunState.DONE, "why")
-        assert (done.progress, done.created_at, done.wanted) == ({"answered": 3}, NOON, "")
-        assert (lost.name, lost.state) == ("waiting", RunState.FAILED)
-        assert "an older version began it" in lost.reason
 
     def test_a_file_is_its_owners_alone(self, tmp_path: Path, open_database: OpenDatabase) -> None:
         open_database(f"sqlite:///{tmp_path / 'c.db'}", is_new=True)

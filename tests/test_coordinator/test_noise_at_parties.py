@@ -77,7 +77,9 @@ def terms_of(**changed: Any) -> RunTerms:
     settings = RunSettings(
         data=DataSource("digits"), noise="parties", **{"mechanism": "gnmax", **changed}
     )
-    return settings.resolve(dataset(private=1000)).terms(classes=10, pool_digest=bytes(32))
+    return settings.resolve(dataset(private=1000)).terms(
+        name="run", classes=10, pool_digest=bytes(32)
+    )
 
 
 class TestRun:
@@ -367,7 +369,7 @@ class TestTerms:
         at_parties = terms_of()
         elsewhere = RunSettings(data=DataSource("digits"), mechanism="gnmax")
         coordinators = elsewhere.resolve(dataset(private=1000)).terms(
-            classes=10, pool_digest=bytes(32)
+            name="run", classes=10, pool_digest=bytes(32)
         )
         assert distributed_mechanism_of(at_parties).phase_sigmas == (7.4,)
         assert mechanism_of(coordinators).name == "gnmax"

@@ -18,21 +18,30 @@ from sqlalchemy.orm import Session
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AnswerRow, AttemptRow
 from coordinator.enrollment import NodeInside
-from coordinator.errors import DatabaseError, RunQueueError, RunRequestError
+from coordinator.errors import (
+    AlteredResultsError,
+    BrokenTranscriptError,
+    DatabaseError,
+    RunQueueError,
+    RunRequestError,
+)
 from coordinator.labeling import deciding
 from coordinator.open_run import RUN_LIFETIME_S, results_of
 from coordinator.operator import Coordinator
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
-from coordinator.run_worker import OFFER_AGAIN_S
+from coordinator.run_worker import MOST_FRUITLESS, OFFER_AGAIN_S
 from coordinator.stages import Stage
+from coordinator.transcripts import check_transcript
 from party.guard import Consent
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.report import earlier_transcript
 from protocols import wire
 from protocols.messages import Plan
+from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
 from tests.support.markers import more
@@ -419,7 +428,7 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
 
 
 @pytest.mark.parametrize("batches", [1, 2], ids=["after one batch", "after two"])
-def test_a_run_that_a_restarted_hospital_ended_does_not_say_that_a_cap_did(
+def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     federation: Worked, batches: int
 ) -> None:
     federation.ask(patience_s=0.0)
@@ -434,19 +443,41 @@ def test_a_run_that_a_restarted_hospital_ended_does_not_say_that_a_cap_did(
 
     federation.on_stage = restart
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.INCOMPLETE, 4 * batches)
+    assert (run.state, run.reason, run.progress["answered"]) == (RunState.DONE, "", 12)
     assert run.progress["void"] == 0
-    first, _, last = charges(federation)  # the one between never heard how its last batch ended
-    assert first == last == [EntryState.COMMITTED] * batches
+    for states in charges(federation):  # who never heard how its last batch ended was told
+        assert states == [EntryState.COMMITTED] * 3
     folder = results_of(federation.coordinator.home, "first")
     warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
-    [said] = [line for line in warnings if line.startswith("The run ended")]
-    assert "restarted" in said
-    assert "cap" not in said
-    # Which hospital, and what it said, stands beside it and in the run's state.
-    assert NAMES[1] in run.reason
-    assert "PF-242" in run.reason
+    [said] = [line for line in warnings if line.startswith("The run was set up anew")]
     assert NAMES[1] in said
+    assert "PF-242" in said
+    # Both setups have a transcript, and both are checked.
+    assert check_transcript(folder).is_good
+    [setup] = json.loads((folder / "manifest.json").read_text())["earlier_setups"]
+    first = folder / earlier_transcript(1)
+    assert verify_transcript(first.read_text()).run_id == setup["run_id"]
+    lines = first.read_text().splitlines(keepends=True)
+    first.write_text("".join(lines[:-2]))
+    with pytest.raises((BrokenTranscriptError, AlteredResultsError)):
+        check_transcript(folder)
+
+
+def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation: Worked) -> None:
+    federation.ask()
+
+    def restart(stage: Stage) -> None:
+        if stage is Stage.PLANNED:
+            others = list(federation.hospitals.values())
+            others[1].open([others[0], others[2]], federation.task, approved=True)
+
+    federation.on_stage = restart
+    run = federation.work()
+    assert run.state is RunState.FAILED  # nothing was labelled
+    assert NAMES[1] in run.reason
+    assert run.progress["void"] == MOST_FRUITLESS
+    for states in charges(federation):
+        assert set(states) <= {EntryState.CANCELLED}
 
 
 def test_a_run_that_a_cap_ended_says_so(federation: Worked) -> None:
@@ -1061,7 +1092,7 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     federation.on_stage = lambda stage: None
     run = federation.work()
     assert (run.state, run.progress["answered"]) == (RunState.INCOMPLETE, 4)
-    assert "PF-411" in run.reason
+    assert "PF-317" in run.reason  # hospitals know what they gave
     assert [list(one.asked) for one in federation.hospitals.values()] == asked
     assert len(labels(federation)) == 4
     for one in federation.hospitals.values():

@@ -100,10 +100,11 @@ def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reope
             assert each.ledger().states[-1].value == "reserved"
         store = reopen(store)
         settle = store.ledger().cancel if number else store.ledger().forfeit
-        store.save_void(settle(asked.entry_id), batch=number)
+        store.save_void(settle(asked.entry_id), batch=number, is_freed=bool(number))
         for each in (store, reopen(store)):
             kept = each.asked()[number]
-            assert (kept.state, kept.predictions) == (BatchState.VOID, None)
+            ended = BatchState.FREED if number else BatchState.VOID
+            assert (kept.state, kept.predictions) == (ended, None)
             assert each.ledger().states[-1].value == ("cancelled" if number else "forfeited")
         store = reopen(store)
     assert store.releases() == {}

@@ -261,19 +261,6 @@ class TestApprovals:
             records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
         assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
-    def test_an_approval_that_was_used_stands_where_its_run_may_not_be_asked_anew(
-        self, records: SiteRecords
-    ) -> None:
-        records.ask(Subject.RUN, RUN, coordinator=ASKING)
-        used = records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
-        records.use(RUN, b"1" * 32, kind=AuditKind.BATCH_ANSWERED, detail={}, coordinator=ASKING)
-        for number in range(MOST_PENDING):
-            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
-        with pytest.raises(TooManyPendingError):
-            records.ask(Subject.RUN, RUN, run_id=b"2" * 32, coordinator=ASKING)
-        [kept] = records.approvals(ApprovalState.APPROVED)
-        assert (kept.digest, kept.run_id) == (used.digest, b"1" * 32)
-
     def test_node_and_people_write_at_once_and_nothing_is_lost(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
@@ -336,7 +323,6 @@ class TestFederations:
             with pytest.raises(ApprovalError):
                 records.use(
                     RUN,
-                    FIRST,
                     coordinator=coordinator,
                     kind=AuditKind.BATCH_ANSWERED,
                     detail={},

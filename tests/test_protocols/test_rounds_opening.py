@@ -685,7 +685,7 @@ def test_another_proof_of_the_same_verdict_changes_nothing() -> None:
     party = party_of(cheat)
     once = cheat.tell(ME, ALL)
     for frame in (cheat.proof(ME, ALL), cheat.certificate(ALL)):
-        assert party.receive(frame, now=NOW) == Received()
+        assert party.receive(frame, now=NOW).replies == ()
         assert said(party, cheat.bundle(ALL, ME)) == [once]
 
 
@@ -907,7 +907,7 @@ def test_a_false_certificate_frees_nothing_at_a_restarted_party(spoil: Settle) -
         party.receive(bad, now=NOW)
     assert is_closed_for_ever(run.journals[me])
     # The true one is taken still.
-    assert party.receive(frame, now=NOW) == Received()
+    assert party.receive(frame, now=NOW).replies == ()
     assert run.journals[me].bound_on(QUERIES) == ANY_SET
 
 
@@ -1027,7 +1027,7 @@ def test_a_restarted_party_learns_from_a_settlement(was_closed: bool) -> None:
     me = run.coordinator.seats[ME]
     party, journal = run.restart(me), run.journals[me]
     for _ in range(2):
-        assert party.receive(frame, now=NOW) == Received()
+        assert party.receive(frame, now=NOW).replies == ()
         assert is_closed_for_ever(journal) != was_closed
     if not was_closed:
         exactly = SetBound.exactly(run.coordinator.seats)
@@ -1077,7 +1077,7 @@ def test_a_plan_is_closed_though_every_party_was_restarted() -> None:
     assert run.coordinator.certify() == {}
     frame = run.coordinator.settle(released=False, result=b"")
     for seat, party in run.parties.items():
-        assert party.receive(frame, now=NOW) == Received()
+        assert party.receive(frame, now=NOW).replies == ()
         assert run.journals[seat].bound_on(QUERIES) == ANY_SET
 
 
@@ -1199,7 +1199,7 @@ def test_plans_and_proposals_of_an_unknown_run_write_nothing(state: PartyState) 
                 party.receive(wire.sign(message, run.coordinator_identity).frame, now=NOW)
         settlement = Settlement(unknown, bytes(32), "void", WORDS, (b"",) * N, (), b"", b"")
         frame = wire.sign(settlement, run.coordinator_identity).frame
-        assert party.receive(frame, now=NOW) == Received()
+        assert party.receive(frame, now=NOW).replies == ()
         assert unchanged(party, journal) == before
 
 
