@@ -113,6 +113,7 @@ def test_spoiled_terms_are_refused_here_and_there(kind: str, data: str) -> None:
 
 def test_known_terms_are_the_known_bytes() -> None:
     terms = RunTerms(
+        name="run-7",
         pool_digest=QueryPool(np.array(DIGESTS["pool"]["inputs"])).digest,
         task_digest=bytes(range(32)),
         classes=3,

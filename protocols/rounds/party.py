@@ -492,10 +492,7 @@ class PartyRound:
         Raises:
             UnexpectedMessageError: no plan can come now.
         """
-        if self._state is not PartyState.READY:
-            raise UnexpectedMessageError(
-                "an inquiry must come while a plan may follow", self._state.value
-            )
+        self._state = next_state(PARTY_TRANSITIONS, self._state, inquiry)
         self._inquiry = signed.digest
         return Received(event=inquiry)
 

@@ -39,6 +39,7 @@ from protocols.messages import (
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
+    Inquiry,
     KeyStatement,
     MaskedVector,
     Message,
@@ -106,6 +107,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
         Plan: PartyState.REVIEWING_PLAN,
         Proposal: PartyState.JUDGED,  # to close a plan that never came
         Settlement: PartyState.READY,  # of a plan that never came
+        Inquiry: PartyState.READY,
         BlameRequest: PartyState.REVIEWING_ROW,
         Closing: PartyState.CLOSED,
     },

@@ -50,6 +50,8 @@ _PURPOSES = {
     "Verdict": "verdict",
     "Certificate": "",
     "VerdictMacs": "",
+    "Inquiry": "inquiry",
+    "Readiness": "readiness",
 }
 
 
@@ -179,6 +181,8 @@ def _messages() -> dict[str, list[Any]]:
             _bytes("plan"), [me, peer], [me, peer], [_bytes("s1", 64), _bytes("s2", 64)],
         ],
         "VerdictMacs": [_bytes("plan"), [_bytes("m1", 16), b""]],
+        "Inquiry": [run, b"what may be asked"],
+        "Readiness": [_bytes("inquiry"), me, [0, 3, 2**17]],
     }  # fmt: skip
 
 
@@ -235,7 +239,7 @@ def _spoiled() -> dict[str, bytes]:
         "version in two bytes": b"\x84\x18\x02" + closing[2:],
         "type 0": b"\x84\x02\x00" + closing[3:],
         "type 23": b"\x84\x02\x17" + closing[3:],
-        "type 30": b"\x84\x02\x18\x1e" + closing[3:],
+        "type 32": b"\x84\x02\x18\x20" + closing[3:],
         "type in two bytes": b"\x84\x02\x18\x0d" + closing[3:],
         "type is a text": b"\x84\x02\x61\x0d" + closing[3:],
         "array of 5": b"\x85" + closing[1:] + b"\x00",

@@ -32,6 +32,7 @@ FIRST_PHASE = {"outcomes": [1, 0]}
 
 def _terms(**changed: Any) -> Row:
     return {
+        "name": "run-7",
         "pool_digest": digest_of_pool(POOL),
         "task_digest": TASK,
         "classes": 3,

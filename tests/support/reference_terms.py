@@ -58,7 +58,7 @@ _GAUSSIAN = {"confident", "gnmax", "interactive"}
 _REQUIRED = {
     "unit": str, "delta": float, "orders": list, "budgets": list, "classes": int, "pricing": str,
     "weights": list, "max_asks": int, "mechanism": str, "max_answers": int, "noise_place": str,
-    "pool_digest": bytes, "task_digest": bytes, "max_refusals": int,
+    "pool_digest": bytes, "task_digest": bytes, "max_refusals": int, "name": str,
 }  # fmt: skip
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
@@ -143,6 +143,7 @@ def _run_terms(value: Any) -> Record:
     terms = _map(value, _REQUIRED | given | dict.fromkeys(nulls, type(None)))
     require(len(terms["pool_digest"]) == 32 and terms["classes"] >= 2, "pool and classes")
     require(len(terms["task_digest"]) == 32, "a task, or 32 zeros")
+    _name(terms["name"])
     _weights(terms["weights"])
     _mechanism(terms)
     _noise(terms)
@@ -157,6 +158,12 @@ def _run_terms(value: Any) -> Record:
 
 def _positive(number: Any) -> bool:
     return type(number) is float and 0 < number < math.inf
+
+
+def _name(name: str) -> None:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    require(1 <= len(name) <= 64 and name[0] in letters, "a run's name")
+    require(all(letter in f"{letters}._-" for letter in name), "a run's name")
 
 
 def _weights(parties: list[Any]) -> None:

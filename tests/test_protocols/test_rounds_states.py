@@ -30,6 +30,7 @@ from protocols.messages import (
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
+    Inquiry,
     JoinRequest,
     KeyStatement,
     MaskedVector,
@@ -39,6 +40,7 @@ from protocols.messages import (
     Plan,
     PoolQuery,
     Proposal,
+    Readiness,
     Ready,
     Refusal,
     Reveal,
@@ -125,6 +127,8 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Membership: Membership(fresh(), "study", "member", 10, 1, (), (), b""),
         PoolQuery: PoolQuery(fresh(), sender, fresh(), 0, 1),
         AuditHead: AuditHead(sender, 7, fresh()),
+        Inquiry: Inquiry(run_id, b"terms"),
+        Readiness: Readiness(fresh(), sender, (0, 2)),
     }
     return made[kind]
 
@@ -217,6 +221,8 @@ def test_a_second_body_of_what_comes_once_stops_the_party(
 CALLS: dict[str, tuple[tuple[Any, ...], list[PartyState]]] = {
     "accept_run": ((), [PartyState.REVIEWING_RUN]),
     "contribute": ((vector(),), [PartyState.REVIEWING_PLAN]),
+    "state_readiness": (((),), []),
+    "refuse_inquiry": (("PF-300",), []),
     "refuse": (
         ("PF-300",),
         [PartyState.REVIEWING_RUN, PartyState.REVIEWING_PLAN, PartyState.REVIEWING_ROW],

@@ -29,6 +29,7 @@ from protocols.messages import (
     Membership,
     Message,
     Plan,
+    Readiness,
     Refusal,
     Reveal,
     RunOffer,
@@ -251,7 +252,7 @@ def test_canonical_data_of_wrong_types_is_malformed(
 
 MAY_BE_EMPTY = {  # nobody refused; no peer; the plan is closed
     ("Settlement", 5), ("Membership", 5), ("Membership", 6),
-    ("Proposal", 2), ("Verdict", 1), ("Certificate", 1),
+    ("Proposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
 }  # fmt: skip
 ODD = [None, False, True, 0, 1, -1, 2**40, 1.0, 0.5, "", "x" * 32, b"", [], [1], ["x"], [[]], {}]
 
@@ -335,7 +336,7 @@ def test_the_largest_message_fits_its_bound(kind: type[Message]) -> None:
 
 def _largest_item(kind: type[Message], hint: Any) -> int | str | bytes:
     """One item of a tuple: a number, a name, a digest, or a real frame inside a container."""
-    if kind is StreamSums:
+    if kind in (StreamSums, Readiness):
         return 2**32 - 1
     if kind is Membership:
         letter = "\U00020000" if "Letters" in str(hint) else "x"
