@@ -57,9 +57,9 @@ MOST_FRUITLESS: Final = 10
 """How often in a row a run is set up without a batch that is released: some hospital does not stay
 up long enough."""
 
-_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325")
+_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-326")
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
-or the run, end a pause, decide on what waits already."""
+or the run, end a pause, decide on what waits already, make room on a disk."""
 
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)

@@ -313,6 +313,9 @@ class MemoryJournal(Journal):
         if self._halted_at:
             raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
 
+    def require_room(self, size: int) -> None:
+        """See `RoundJournal.require_room`."""
+
     # Queries ----------------------------------------------------------------------------------
 
     @property

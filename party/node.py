@@ -23,7 +23,14 @@ from party.decisions import (
     RunClosed,
     RunRefused,
 )
-from party.errors import ApprovalError, PartyError, Reason, RefusalError
+from party.errors import (
+    ApprovalError,
+    JournalStorageError,
+    PartyError,
+    Reason,
+    RefusalError,
+    StorageError,
+)
 from party.guard import Guard, RunScope
 from party.journal import Journal, SketchedQueries
 from party.ledger_store import LedgerStore
@@ -248,7 +255,7 @@ class PartyNode:
         except Exception as error:
             self._note_fault(error)
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(Reason.FAULT.value, of=frame))
+            replies.append(self._refusal(_fault_of(error).value, of=frame))
         return wire.pack(replies)
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
@@ -348,10 +355,10 @@ class PartyNode:
         if plan.phase:
             return self._judge_phase(plan)
         run = self._agreed_run
-        if self._asked is not None:  # a second phase never came
-            self._end_unfinished(run, self._asked)
-        self._asked = _Asked(wire.digest_of(plan), plan.words // run.terms.classes)
-        entry_id = self._asked.entry_id
+        plan_digest = wire.digest_of(plan)
+        if self._asked is not None and self._asked.plan_digest != plan_digest:
+            self._end_unfinished(run, self._asked)  # its second phase never came
+        self._asked = _Asked(plan_digest, plan.words // run.terms.classes)
         try:
             self._guard.review_consent(run.terms, scope=run.scope)
             batch, worst = self._guard.review_batch(
@@ -369,8 +376,9 @@ class PartyNode:
         except Exception as error:
             return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
-        # stays.
-        run.account.reserve(entry_id, worst)
+        # stays. Where it cannot be stored the plan may come once more.
+        if run.account.state_of(self._asked.entry_id) is None:
+            run.account.reserve(self._asked.entry_id, worst)
         self._journal.claim(
             sketched, plan_digest=self._asked.plan_digest, claim=self._claim_of(run)
         )
@@ -400,6 +408,7 @@ class PartyNode:
                 ledger=self._ledger.load(),
                 run_ledger=run.account.ledger,
             )
+            self._journal.require_room(4 * len(batch) * run.terms.classes)
             return self._round.state_readiness(self._refused_alone(run, batch))
         except Exception as error:
             return self._round.refuse_inquiry(self._reason_of(error).value)
@@ -644,7 +653,7 @@ class PartyNode:
             return Reason.APPROVAL
         self._note_fault(error)
         _log.error("a review failed: %s", type(error).__name__)
-        return Reason.FAULT
+        return _fault_of(error)
 
     def _note_fault(self, error: Exception) -> None:
         """Keep the code of an error for our own people: it does not leave the site."""
@@ -665,6 +674,12 @@ class PartyNode:
 
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
+
+
+def _fault_of(error: Exception) -> Reason:
+    """Return what is said of an error that nobody foresaw."""
+    cannot_store = isinstance(error, StorageError | JournalStorageError)
+    return Reason.STORAGE if cannot_store else Reason.FAULT
 
 
 def _comes_back(terms: RunTerms, proven: PlanClaim | None) -> bool:

@@ -22,13 +22,13 @@ class RunAccount:
 
     Args:
         store: Where the ledgers are.
-        charges: What the run was charged until now.
+        charges: What the run was charged, for as long as the store has nothing of it.
         run_id: Id under which it is set up this time, 32 bytes.
     """
 
     def __init__(self, store: LedgerStore, charges: RunCharges, *, run_id: bytes) -> None:
         self._store = store
-        self._charges = charges
+        self._first = charges
         self._run_id = run_id
 
     @classmethod
@@ -44,8 +44,7 @@ class RunAccount:
             seat: Place of this party among all, from 0.
             run_id: The run's id.
         """
-        empty = RunCharges(scope, seat, RunLedger.of(terms, seat=seat))
-        return cls(store, store.charges(scope) or empty, run_id=run_id)
+        return cls(store, RunCharges(scope, seat, RunLedger.of(terms, seat=seat)), run_id=run_id)
 
     @classmethod
     def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
@@ -136,6 +135,11 @@ class RunAccount:
     # Helpers ----------------------------------------------------------------------------------
 
     @property
+    def _charges(self) -> RunCharges:
+        # Never kept here: a settlement of an earlier setup may come at any time.
+        return self._store.charges(self._first.scope) or self._first
+
+    @property
     def _weight(self) -> int:
         """Votes that one of this party's privacy units can move."""
         return self.terms.unit_votes_at(self._charges.seat)
@@ -147,11 +151,9 @@ class RunAccount:
         return ledger.cancel(entry_id) if step == "cancel" else ledger.forfeit(entry_id)
 
     def _save(self, run: RunLedger, ledger: PrivacyLedger | None = None) -> None:
-        charges = replace(self._charges, ledger=run)
-        self._store.save(
-            self._store.load() if ledger is None else ledger, charges, run_id=self._run_id
-        )
-        self._charges = charges
+        charges = replace(self._first, ledger=run)
+        ledger = self._store.load() if ledger is None else ledger
+        self._store.save(ledger, charges, run_id=self._run_id)
 
     def __repr__(self) -> str:
-        return f"RunAccount({self._charges.scope.hex()[:16]})"
+        return f"RunAccount({self._first.scope.hex()[:16]})"

@@ -27,6 +27,9 @@ _MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
 _NOTHING = "no answer"
 """Why there is no answer where an empty packet came."""
 
+CANNOT_STORE = "PF-326"
+"""Code of a hospital whose disk is full: it can answer once there is room."""
+
 _ABSENT = Silence("not reached")
 _CODE = re.compile(r"PF-\d{3}")
 
@@ -170,6 +173,8 @@ class Messenger:
         name = self._roster.name(seat)
         if isinstance(error, RefusedError):
             cause = cause_of(error)
+            if cause == CANNOT_STORE:  # it is asked again, as one that is silent
+                return self._silent(seat, cause)
             return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
         return PartyFailedError(error.must, error.got, party=name, cause=error.code)
 

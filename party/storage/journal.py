@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -46,6 +47,9 @@ from protocols.rounds import PlanClaim, RunNote, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
 
 _KEY_BYTES = _SKETCH_KEY_BYTES = 32
+_SPARE_BYTES = 2**20
+"""Room for all that is written beside an answer."""
+
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
 
@@ -82,6 +86,18 @@ class SqlJournal(Journal):
         """The counter that this party signed and that the journal never reached; 0 if none."""
         with self._transaction() as session:
             return _journal(session).halted_at
+
+    def require_room(self, size: int) -> None:
+        """See `RoundJournal.require_room`.
+
+        Raises:
+            JournalStorageError: the disk is full, or may not be written.
+        """
+        free = shutil.disk_usage(self._database.path.parent).free
+        if free < 2 * size + _SPARE_BYTES:  # a y is written twice: ahead, and in its place
+            raise JournalStorageError("the disk must have room for an answer", f"{free} bytes")
+        with self._transaction() as session:  # a write that changes nothing
+            session.execute(update(JournalRow).values(counter=JournalRow.counter))
 
     # Plans ------------------------------------------------------------------------------------
 

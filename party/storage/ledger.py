@@ -56,6 +56,7 @@ class SqlLedgerStore(LedgerStore):
         self._log = AuditLog(database)
         self._clock = clock
         self._saved: PrivacyLedger | None = None
+        self._charges: dict[bytes, RunCharges] = {}
         stored = self._stored_budget()
         if stored is None and budget is not None:
             with database.transaction() as session:
@@ -80,6 +81,8 @@ class SqlLedgerStore(LedgerStore):
 
     def charges(self, scope: bytes) -> RunCharges | None:
         """See `LedgerStore.charges`."""
+        if scope in self._charges:
+            return self._charges[scope]
         with self._database.transaction() as session:
             row = session.get(RunChargesRow, scope)
         return None if row is None else _charges_of(row)
@@ -88,8 +91,7 @@ class SqlLedgerStore(LedgerStore):
         """See `LedgerStore.charges_of`."""
         with self._database.transaction() as session:
             setup = session.get(RunSetupRow, run_id)
-            row = None if setup is None else session.get(RunChargesRow, setup.scope)
-        return None if row is None else _charges_of(row)
+        return None if setup is None else self.charges(setup.scope)
 
     def save(
         self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
@@ -111,6 +113,7 @@ class SqlLedgerStore(LedgerStore):
             if place >= len(before.entries) or entry != before.entries[place]
         ]
         self._saved = None  # if this fails, what is on disk counts
+        self._charges.clear()
         records, used = _entries_of(ledger, changed), repr(ledger.charged_epsilon())
         with self._database.transaction() as session:
             for place, record in zip(changed, records, strict=True):
@@ -122,6 +125,8 @@ class SqlLedgerStore(LedgerStore):
                 session.flush()
                 session.merge(RunSetupRow(run_id=run_id, scope=charges.scope))
         self._saved = ledger
+        if charges is not None:
+            self._charges[charges.scope] = charges
 
     def __repr__(self) -> str:
         return f"SqlLedgerStore({self._database!r})"

@@ -437,9 +437,7 @@ class CoordinatorRound:
         if message.sender not in self._parties:
             raise UnknownPeerError("an answer must be a party's", "another's")
         signed.verify(self._parties[message.sender])
-        # A party that does not know the run at all cannot name what it was asked.
-        is_stranger = isinstance(message, Refusal) and message.subject == bytes(32)
-        if message.subject != wire.decode(inquiry).digest and not is_stranger:
+        if message.subject != wire.decode(inquiry).digest:
             raise UnexpectedMessageError("an answer must be to this inquiry", "another")
         return message.sender, message
 

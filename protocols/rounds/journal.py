@@ -171,6 +171,13 @@ class RoundJournal(ABC):
         """
 
     @abstractmethod
+    def require_room(self, size: int) -> None:
+        """Refuse unless an answer of so many bytes could be kept now.
+
+        An implementation on disk raises an error of its own if it could not.
+        """
+
+    @abstractmethod
     def require_whole(self) -> None:
         """Refuse if the journal was halted: records may be missing.
 

@@ -235,7 +235,7 @@ class PartyRound:
                 return Received(answer)
         require_run(getattr(signed.message, "run_id", self.run_id), self.run_id)
         if isinstance(signed.message, Inquiry):
-            return self._on_inquiry(signed, signed.message)
+            return self._on_inquiry(signed, signed.message, now=now)
         key = _identify(signed.message)
         if key in self._answered:
             digest, replies = self._answered[key]
@@ -247,6 +247,8 @@ class PartyRound:
                     f"another {type(signed.message).__name__}",
                     peer=COORDINATOR,
                 )
+            if isinstance(signed.message, Plan) and self._state is PartyState.REVIEWING_PLAN:
+                return Received(event=signed.message)  # nobody could decide on it
             return Received(self._repeat(signed, replies, now=now))
         state = next_state(PARTY_TRANSITIONS, self._state, signed.message)
         received = self._act(signed, now=now)
@@ -486,13 +488,14 @@ class PartyRound:
         self._open = plan
         return Received(replies)
 
-    def _on_inquiry(self, signed: Signed, inquiry: Inquiry) -> Received:
+    def _on_inquiry(self, signed: Signed, inquiry: Inquiry, *, now: float) -> Received:
         """Let the node say whether it would serve what may be asked; no state changes.
 
         Raises:
-            UnexpectedMessageError: no plan can come now.
+            UnexpectedMessageError: no plan can come now, or the run has expired.
         """
         self._state = next_state(PARTY_TRANSITIONS, self._state, inquiry)
+        require_fresh(self._run.record.expires_at, now=now)
         self._inquiry = signed.digest
         return Received(event=inquiry)
 

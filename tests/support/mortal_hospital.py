@@ -7,6 +7,7 @@ name of a moment and a number behind it if it is to kill itself there.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import struct
 import sys
@@ -48,10 +49,18 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Death at the so many-th time that a moment comes in one life; never where it is 0."""
+    """Death at the so many-th time that a moment comes in one life; never where it is 0.
+
+    Attributes:
+        moment: When.
+        number: At which time.
+        full_for: In place of death: for so many packets, this one among them, nothing can be
+            written.
+    """
 
     moment: Moment = Moment.SENT
     number: int = 0
+    full_for: int = 0
 
 
 class Witness:
@@ -67,7 +76,10 @@ class Witness:
 
     def note(self, kind: bytes, body: bytes) -> None:
         """Write one record: a packet that came or is about to go, or a plan that is voted on."""
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit[1], limit[1]))  # its disk is another one
         os.write(self._file, _HEAD.pack(kind, len(body)) + body)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 RECEIVED, SENT, VOTED = b"R", b"S", b"V"
@@ -114,10 +126,16 @@ class MortalHospital(PartyService):
         self._fate = fate
         self._passed: Counter[Moment] = Counter()
         self._plan = b""
+        self._packets = 0
+        self._full_until: int | None = None
         super().__init__(site, vote_of=self._teachers)
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
         """See `PartyService.receive`."""
+        if self._full_until is not None and self._packets >= self._full_until:
+            self._let_write(resource.RLIM_INFINITY)
+            self._full_until = None
+        self._packets += 1
         self._witness.note(RECEIVED, packet)
         self.pass_by(Moment.RECEIVED)
         for message in messages_in(packet):
@@ -141,8 +159,17 @@ class MortalHospital(PartyService):
     def pass_by(self, moment: Moment) -> None:
         """Die, if it is time."""
         self._passed[moment] += 1
-        if moment is self._fate.moment and self._passed[moment] == self._fate.number:
+        if moment is not self._fate.moment or self._passed[moment] != self._fate.number:
+            return
+        if not self._fate.full_for:
             os.kill(os.getpid(), signal.SIGKILL)
+        self._full_until = self._packets + self._fate.full_for - 1
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write fails, as on a full disk
+        self._let_write(0)
+
+    def _let_write(self, size: int) -> None:
+        """Bound how large a file may become that this process writes to."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def _teachers(self, site: Site, task: LearningTask) -> Vote:
         def vote(batch: QueryBatch) -> NDArray[np.int64]:

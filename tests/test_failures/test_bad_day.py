@@ -16,6 +16,7 @@ import pytest
 
 from coordinator.run_queue import RunState
 from pate_fed.accounting import EntryState
+from protocols.messages import Refusal
 from tests.support.invariants import Seen, require_sound
 from tests.support.markers import more
 from tests.support.mortal_hospital import Fate, Moment
@@ -94,7 +95,31 @@ def test_a_hospital_that_is_restarted_ten_times_costs_nobody_more(
         assert len(one.labels or ()) == QUERIES
         paid = charged(seen)
         assert sum(paid) <= MOST_EXTRA * sum(quiet_day), (paid, quiet_day)
-        print(f"paid {paid}, on a quiet day {quiet_day}")
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(Moment.RECEIVED, id="before the charge"),
+        pytest.param(Moment.VOTING, id="once it is charged"),
+        more(Moment.HANDLED, id="once it is answered"),
+    ],
+)
+@pytest.mark.parametrize("packet", [pytest.param(6, id="at a plan"), more(5, id="at an inquiry")])
+def test_a_full_disk_costs_nothing_and_the_run_goes_on_once_there_is_room(
+    tmp_path: Path, quiet_day: list[float], moment: Moment, packet: int
+) -> None:
+    number = 1 if moment is Moment.VOTING else packet
+    with process_federation(tmp_path, "additive") as federation:
+        seen = BadDay(federation, iter([Fate(moment, number, full_for=4)])).live_through()
+        require_sound(seen)
+        federation.require_true_labels(seen)
+        [one] = seen.runs
+        assert (one.run.state, len(one.labels or ())) == (RunState.DONE, QUERIES)
+        refused = {each.reason for each in seen.hospitals[0].sent if isinstance(each, Refusal)}
+        assert "PF-326" in refused  # nothing could be written indeed
+        for paid, quiet in zip(charged(seen), quiet_day, strict=True):
+            assert paid <= quiet * (1 + 1e-9)
 
 
 def test_one_restart_in_a_batch_gives_the_others_their_charge_back(tmp_path: Path) -> None:

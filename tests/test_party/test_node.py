@@ -18,12 +18,13 @@ from party.guard import Consent
 from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
 from pate_fed.charging import RunLedger
-from pate_fed.federation import RunTerms
+from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
+from protocols.errors import KeysGoneError
 from protocols.identity import SigningIdentity
-from protocols.messages import Refusal, Settlement
+from protocols.messages import Message, Readiness, Refusal, Settlement
 from protocols.rounds import PartyState
 from tests.support.federation import (
     CLASSES,
@@ -99,30 +100,121 @@ class TestOrder:
         assert kinds(answer) == ["Refusal"]
 
 
-class TestRecordOnceMore:
-    """The coordinator asks who is there, and whether a batch would be refused for now."""
+class TestInquiry:
+    """Before a plan the coordinator asks whether it would be served: no vote, no charge."""
 
-    def test_a_paused_party_says_so_and_nothing_changes_there(self) -> None:
+    def inquiry(self, federation: Federation, *indices: int) -> bytes:
+        terms = BatchTerms(federation.run.terms, indices)
+        return federation.run.round.inquire(wire.encode_value(terms.as_record()))
+
+    def answer(self, federation: Federation, *indices: int, place: int = 0) -> Message:
+        inquiry = self.inquiry(federation, *indices)
+        [said] = messages(federation.nodes[place].receive(wire.pack([inquiry])))
+        assert isinstance(said, Readiness | Refusal)
+        assert said.subject == wire.decode(inquiry).digest  # of no plan: it promises nothing
+        return said
+
+    def test_who_would_refuse_all_says_why_and_nothing_changes_there(self) -> None:
         federation = ready()
-        federation.ask(0)
-        node, packet = federation.nodes[0], wire.pack([federation.run.round.record_frame])
-        before, guard, state = node.receive(packet), node._guard, node.state
-        assert kinds(before) == ["EnvelopeBundle"]
-        steps, ledger = list(federation.steps[0]), node.ledger
+        node = federation.nodes[0]
+        guard, head = node._guard, node.transcript_head
+        steps, ledger, state = list(federation.steps[0]), node.ledger, node.state
         decided = {"pins": node._pins, "tasks": node._tasks}
-        for consent, reason in (
-            (Consent(is_paused=True), Reason.PAUSED),
-            (Consent(approved_runs=frozenset()), Reason.APPROVAL),
+        for changed, reason in (
+            (replace(guard, consent=Consent(is_paused=True)), Reason.PAUSED),
+            (replace(guard, consent=Consent(approved_runs=frozenset())), Reason.APPROVAL),
+            (replace(guard, policy=replace(guard.policy, most_queries=1)), Reason.QUERIES),
         ):
-            node.adopt(guard=replace(guard, consent=consent), **decided)
-            [said] = messages(node.receive(packet))
+            node.adopt(guard=changed, **decided)
+            said = self.answer(federation, 0, 1)
             assert isinstance(said, Refusal)
             assert said.reason == reason.value
-            assert said.subject == federation.run.round.run_id  # of no plan: it promises nothing
         node.adopt(guard=guard, **decided)
-        assert node.receive(packet) == before
+        assert self.answer(federation, 0, 1).refused == ()  # type: ignore[attr-defined]
         assert (federation.steps[0], node.ledger, node.state) == (steps, ledger, state)
+        assert node.transcript_head == head
         assert federation.ask(1).answered == 1
+
+    def test_who_lacks_the_budget_says_so_before_the_others_pay(self) -> None:
+        federation = ready(budgets={0: 0.2})
+        said = self.answer(federation, 0, 1, 2)
+        assert isinstance(said, Refusal)
+        assert said.reason == Reason.BUDGET.value
+        assert isinstance(self.answer(federation, 0, 1, 2, place=1), Readiness)
+        standing = federation.run.ask_ready((0, 1, 2))
+        assert standing.unready == {federation.names[0]: Reason.BUDGET.value}
+        assert [len(node.ledger.entries) for node in federation.nodes] == [0, 0, 0]
+
+    def test_queries_that_were_answered_are_named_and_the_others_served(self) -> None:
+        federation = ready()
+        federation.ask(1, 4)
+        federation.forget_asked()
+        standing = federation.run.ask_ready((0, 1, 3, 4, 5))
+        assert standing.unready == {}
+        assert standing.refused == dict.fromkeys((1, 4), federation.names)
+        assert federation.ask(0, 3, 5).answered == 3
+
+    @pytest.mark.parametrize("most", [0, 1, 2])
+    def test_no_more_near_queries_are_served_than_the_quota_leaves(self, most: int) -> None:
+        inputs = np.array([[0.0, 9.0], [5.0, 0.0], [5.0, 1e-9], [5.0, 2e-9], [9.0, 9.0]])
+        federation = ready(pool_inputs=inputs, policy={"most_near_queries": most})
+        said = self.answer(federation, 0, 1, 2, 3, 4)
+        assert isinstance(said, Readiness)
+        kept = [place for place in range(5) if place not in said.refused]
+        assert len(kept) == 3 + most
+        assert {0, 1, 4} <= set(kept)
+        assert federation.ask(*kept).asked == len(kept)
+
+    def test_who_was_restarted_says_that_its_keys_are_gone(self) -> None:
+        federation = ready()
+        federation.ask(0)
+        federation.restart(0)
+        said = self.answer(federation, 1)
+        assert isinstance(said, Refusal)
+        assert said.reason == KeysGoneError.code
+        assert federation.run.ask_ready((1,)).unready == {federation.names[0]: KeysGoneError.code}
+
+    def test_a_run_that_has_expired_is_not_ready(self) -> None:
+        federation = ready(lifetime_s=10)
+        federation.now += 11
+        assert set(federation.run.ask_ready((0,)).unready) == set(federation.names)
+
+    def test_one_of_other_terms_than_the_runs_is_refused(self) -> None:
+        federation = ready()
+        federation.change_terms(sigma2=1e-3)
+        said = self.answer(federation, 0)
+        assert isinstance(said, Refusal)
+        assert said.reason == Reason.TERMS.value
+
+    def test_one_by_another_coordinator_gets_no_answer_of_substance(self) -> None:
+        federation = ready()
+        message = wire.decode(self.inquiry(federation, 0)).message
+        forged = wire.sign(message, SigningIdentity.generate()).frame
+        [said] = messages(federation.nodes[0].receive(wire.pack([forged])))
+        assert isinstance(said, Refusal)
+        assert said.reason == "PF-222"
+
+    def test_a_refusal_of_an_inquiry_is_no_promise_about_a_plan(self) -> None:
+        """A coordinator shows it in a void settlement, to have charges freed and queries asked."""
+        federation = ready()
+        node = federation.nodes[0]
+        node.adopt(
+            guard=replace(node._guard, consent=Consent(is_paused=True)),
+            pins=node._pins,
+            tasks=node._tasks,
+        )
+        inquiry = self.inquiry(federation, 0)
+        [refusal] = wire.unpack(node.receive(wire.pack([inquiry])), max_bytes=2**20)
+        federation.on_vectors_of(2, lambda answer: None)
+        node.adopt(guard=federation.nodes[1]._guard, pins=node._pins, tasks=node._tasks)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0)
+        settled = wire.expect(wire.decode(federation.settlement), Settlement)
+        federation.settle_otherwise(replace(settled, refusals=(refusal,)))
+        [answer] = messages(federation.nodes[1].receive(wire.pack([federation.settlement])))
+        assert isinstance(answer, Refusal)
+        assert federation.nodes[1].state is PartyState.STOPPED
+        assert federation.party_states(1) == ["reserved"]
 
 
 BROKEN_TEACHERS = [
