@@ -35,6 +35,7 @@ from coordinator.errors import (
 )
 from coordinator.home import LOOPBACK, FederationHome, utc_now
 from coordinator.open_run import results_of
+from coordinator.query_states import AskedQuery, query_states
 from coordinator.run_queue import ENDED, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.superlink_child import flower_variables
@@ -236,6 +237,21 @@ class Coordinator:
                 if is_new:
                     path.unlink()
                 raise
+
+    def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
+        """Return what a run was asked, and what became of each of its queries.
+
+        Raises:
+            RunQueueError: there is none of this name.
+            RunRequestError: its pool cannot be read.
+        """
+        request = RunRequest.from_json(self.queue.request(name))
+        try:
+            content = self.home.path("pools", request.pool.hex()).read_bytes()
+        except OSError as error:
+            raise RunRequestError("the run's pool must be readable", error.strerror) from error
+        task = LearningTask.from_bytes(content)
+        return request, query_states(self._database, request, task=task)
 
     def export(self, name: str, out: Path) -> list[str]:
         """Copy what a run gave into a new folder.

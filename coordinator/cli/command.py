@@ -14,6 +14,7 @@ import typer
 from coordinator.cli.console import EXIT_DONE, fail
 from coordinator.cli.cost import account, plan
 from coordinator.cli.federation import approve, init, invite, members, renew, revoke
+from coordinator.cli.pools import pool_app
 from coordinator.cli.results import report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
@@ -44,6 +45,7 @@ for command in (
     *(serve, run, status, pause, resume, stop, export),
 ):
     app.command()(command)
+app.add_typer(pool_app, name="pool")
 app.add_typer(transcript_app, name="transcript")
 
 

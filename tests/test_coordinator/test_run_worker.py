@@ -12,9 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
+from coordinator.cli.pools import show_pool
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AnswerRow, AttemptRow
 from coordinator.enrollment import NodeInside
@@ -28,19 +31,23 @@ from coordinator.errors import (
 from coordinator.labeling import deciding
 from coordinator.open_run import RUN_LIFETIME_S, results_of
 from coordinator.operator import Coordinator
+from coordinator.query_states import QueryState
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.run_worker import MOST_FRUITLESS, OFFER_AGAIN_S
 from coordinator.stages import Stage
 from coordinator.transcripts import check_transcript
 from party.guard import Consent
+from party.journal import SketchedQueries
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.query_sketches import sketch
 from pate_fed.report import earlier_transcript
 from protocols import wire
 from protocols.messages import Plan
+from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
@@ -1147,3 +1154,71 @@ def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
     assert (first.state, first.reason, first.progress["void"]) == (RunState.DONE, "", 0)
     assert federation.work("second").state is RunState.DONE
     require_sound(federation, answered=8)
+
+
+# Queries that a hospital refuses ---------------------------------------------------------------
+
+
+def answer_elsewhere(federation: Worked, place: int, indices: tuple[int, ...]) -> None:
+    """Let a hospital have answered queries in another federation."""
+    journal = federation.hospitals[place].journal
+    batch = federation.task.pool.ask(indices)
+    seats = [one.site.identity.fingerprint for one in federation.hospitals.values()]
+    claimed = SketchedQueries(
+        batch.digests, sketch(batch.inputs, key=journal.sketch_key), np.zeros(len(batch), bool)
+    )
+    journal.claim(
+        claimed, plan_digest=bytes([7]) * 32, claim=PlanClaim.sent(seats, survives_dropouts=False)
+    )
+
+
+def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_asked(
+    federation: Worked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation.ask()
+    asked = federation.request().queries
+    burnt = (asked[1], asked[2], asked[9])
+    answer_elsewhere(federation, 1, burnt)
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.INCOMPLETE, 0)
+    assert "3 queries were not asked" in run.reason
+    assert NAMES[1] in run.reason
+    assert set(labels(federation)) == set(asked) - set(burnt)
+    _, found = federation.coordinator.queries("first")
+    refused = {one.place: one.parties for one in found if one.state is QueryState.REFUSED}
+    assert refused == dict.fromkeys(sorted(burnt), (NAMES[1],))
+    assert sum(one.state is QueryState.ANSWERED for one in found) == QUERIES - 3
+    with click.Context(click.Command("show")):
+        show_pool("first", home=federation.coordinator.home.folder)
+    printed = capsys.readouterr().out
+    assert f"asks {QUERIES} rows of public.csv: 9 answered, 3 refused." in printed
+    for place in burnt:
+        assert f"{place:>8}  refused: {NAMES[1]} answered it" in printed
+    # Nobody was charged for what was not asked, and another run skips the same.
+    federation.ask("second")
+    again = federation.work("second")
+    assert again.state is RunState.INCOMPLETE
+    assert [len(states) for states in charges(federation)] == [3, 3, 3]
+
+
+def test_a_run_of_which_everything_is_refused_fails_and_costs_nothing(federation: Worked) -> None:
+    federation.ask()
+    answer_elsewhere(federation, 0, federation.request().queries)
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert f"{QUERIES} queries were not asked" in run.reason
+    assert charges(federation) == [[], [], []]
+
+
+def test_what_a_void_batch_lost_is_listed(federation: Worked) -> None:
+    federation.ask(patience_s=0.0)
+
+    def away(number: int) -> None:
+        federation.away = {2} if number == 5 else set()
+
+    federation.on_exchange = away
+    run = federation.work()
+    assert run.progress["void"] == 1
+    _, found = federation.coordinator.queries("first")
+    states = Counter(one.state for one in found)
+    assert states == {QueryState.LOST: 4, QueryState.ANSWERED: QUERIES - 4}

@@ -1,0 +1,67 @@
+"""The public queries: `pool show`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.console import (
+    DEFAULT_HOME,
+    FormatOption,
+    HomeOption,
+    open_coordinator,
+    print_json,
+    show,
+)
+from coordinator.query_states import AskedQuery, QueryState
+from pate_fed.nodes import Format
+
+pool_app = typer.Typer(
+    help="The public queries, and what became of each.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_WORDS = {
+    QueryState.REFUSED: "refused: {} answered it, or one close to it, before",
+    QueryState.LOST: "lost: its batch is void, and who may have sent does not vote on it again",
+    QueryState.CUT_OFF: "cut off: a cap ended the run before it was looked at",
+    QueryState.OPEN: "not asked yet",
+}
+
+
+@pool_app.callback()
+def pool() -> None:
+    """Make `show` a command of a group, though it is the only one."""
+
+
+@pool_app.command(name="show")
+def show_pool(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run that asks the pool.")],
+    everything: Annotated[
+        bool, typer.Option("--all", help="Answered queries, too, not only those without a label.")
+    ] = False,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Show what became of each query of a run: answered, refused by hospitals, lost, not asked."""
+    coordinator = open_coordinator(home)
+    request, found = coordinator.queries(run)
+    if output_format is Format.JSON:
+        print_json({"run": run, "source": request.source, "queries": [q.as_table() for q in found]})
+        return
+    counted = Counter(query.state for query in found)
+    counts = ", ".join(f"{counted[state]} {state.value}" for state in QueryState if counted[state])
+    show(f"{run} asks {len(found)} rows of {request.source}: {counts}.")
+    rest = [query for query in found if everything or query.state is not QueryState.ANSWERED]
+    show(*(f"{query.place:>8}  {_words(query)}" for query in rest))
+
+
+def _words(query: AskedQuery) -> str:
+    match query.state:
+        case QueryState.ANSWERED | QueryState.NO_ANSWER:
+            return f"{query.label or query.state.value} (drawn in {query.drawn_in})"
+        case _:
+            return _WORDS[query.state].format(", ".join(query.parties))
