@@ -1213,10 +1213,15 @@ def test_a_run_of_which_everything_is_refused_fails_and_costs_nothing(federation
 def test_what_a_void_batch_lost_is_listed(federation: Worked) -> None:
     federation.ask(patience_s=0.0)
 
-    def away(number: int) -> None:
-        federation.away = {2} if number == 5 else set()
+    def lose(stage: Stage) -> None:
+        if stage is Stage.PLANNED and Stage.VOID_STORED not in passed:
+            federation.away.add(2)
+        if stage is Stage.VOID_STORED:
+            federation.away.clear()
+        passed.add(stage)
 
-    federation.on_exchange = away
+    passed: set[Stage] = set()
+    federation.on_stage = lose
     run = federation.work()
     assert run.progress["void"] == 1
     _, found = federation.coordinator.queries("first")
