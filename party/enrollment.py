@@ -15,7 +15,7 @@ import httpx
 
 from party.audit import read_head
 from party.errors import EnrollmentError
-from party.membership import CA_FILE, SiteMembership
+from party.membership import CA_FILE, SiteMembership, require_address
 from party.proxy import Proxy, proxy_to
 from protocols import wire
 from protocols.errors import ProtocolError
@@ -185,14 +185,16 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 
 def require_way_out(address: str) -> None:
-    """Refuse to begin where the environment names a proxy that cannot be one.
+    """Refuse to begin where no way can lead to the coordinator.
 
     Args:
         address: The coordinator's, "host:port".
 
     Raises:
+        SiteError: it is no address.
         EnrollmentError: `HTTPS_PROXY` names no proxy.
     """
+    require_address(address)
     _proxy(address)
 
 

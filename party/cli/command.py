@@ -82,10 +82,16 @@ def main() -> None:
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.UsageError as error:
-        fail(UsageError("the command line must be right", one_line(error.format_message())))
+        fail(UsageError("the command line must be right", one_line(_said_once(error))))
     except (click.Abort, KeyboardInterrupt):
         fail(InternalError(*_INTERRUPT))
     except (PateFedError, ProtocolError, PartyError) as error:
         fail(error)
     except Exception as error:
         fail(InternalError("this program must not fail", place_of(error)))
+
+
+def _said_once(error: click.UsageError) -> str:
+    """Return what is wrong. Typer and Click both guess what was meant: one guess is enough."""
+    has_guess = "Did you mean" in error.message
+    return error.message if has_guess else error.format_message()

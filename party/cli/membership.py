@@ -81,14 +81,16 @@ def join(
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
             answer = door.join(invitation.token)
     except EnrollmentError as error:
-        if error.is_refusal:  # the coordinator knows none of the keys that were made just now
-            if before is None:
-                _remove_unused(folder)
-            elif known is None:
-                joined.site.forget(joined.name)
-                tell(f"The coordinator took nothing: {joined.name} is removed again.")
-            elif was_left:
-                joined.site.leave(joined.name)
+        if not error.is_refusal:
+            raise _said_where_the_way_ends(joined, error) from error
+        # The coordinator knows none of the keys that were made just now.
+        if before is None:
+            _remove_unused(folder)
+        elif known is None:
+            joined.site.forget(joined.name)
+            tell(f"The coordinator took nothing: {joined.name} is removed again.")
+        elif was_left:
+            joined.site.leave(joined.name)
         raise
     with opened_records(joined.site) as opened:
         opened.records.note_joined(
@@ -259,6 +261,21 @@ def _remove_unused(folder: Path) -> None:
         tell(f"Remove {folder} by hand ({error.strerror}): its keys are nobody's.")
     else:
         tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
+
+
+def _said_where_the_way_ends(joined: SiteMembership, error: EnrollmentError) -> EnrollmentError:
+    """Return the error that says what is in the way; the same one if nothing of ours is."""
+    from party.doctor import FAIL, Surroundings, check_network  # noqa: PLC0415 - --help stays fast
+
+    checks = check_network(joined, Surroundings())
+    found = next((check for check in checks if check.state == FAIL), None)
+    if found is None:
+        return error
+    return EnrollmentError(
+        f"the way to the coordinator at {joined.settings.address} must be open. {found.advice} "
+        "Then join again with the same file: the keys that were made are kept",
+        f"this: {found.said}",
+    )
 
 
 # Standing ---------------------------------------------------------------------------------------
