@@ -19,6 +19,7 @@ from party.cli.node import audit_app, budget, pause, resume, start
 from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app
+from party.cli.setup import setup
 from party.cli.status import status
 from party.errors import InternalError, PartyError, UsageError
 from pate_fed import __version__
@@ -38,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command()(setup)
 app.command()(join)
 app.command()(status)
 app.add_typer(data_app, name="data")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from party.cli.console import (
     SiteOption,
     ask,
     decider,
+    is_attended,
     open_records,
     show,
     tell,
@@ -50,11 +51,16 @@ def approve(  # noqa: PLR0917 - one argument per option
 ) -> None:
     """List what waits for a person, or approve one of it; it holds in its federation alone.
 
-    Whoever approves a run approves its pool. Teachers are trained before the approval counts.
+    At a terminal the list asks about each. Whoever approves a run approves its pool. Teachers are
+    trained before the approval counts.
     """
     with open_records(site) as opened:
         if digest is None:
-            _list(opened, output_format, federation)
+            waiting = _list(opened, output_format, federation)
+            if output_format is Format.TEXT and is_attended():
+                _ask_about_each(opened, waiting, by=decider(by))
+            elif waiting:
+                tell("Approve one: `pate-party approve DIGEST`; reject one: `pate-party reject`.")
             return
         approval = _find(opened, digest, federation)
         task = _task(opened, approval)
@@ -62,14 +68,29 @@ def approve(  # noqa: PLR0917 - one argument per option
             tell(line)
         if not (yes or ask("Approve this?")):
             raise NotConfirmedError("a person must approve", "no")
-        _train(opened.site, task)
-        who = decider(by)
-        for one in (*_pool_of(opened, approval, task), approval):
-            opened.records.approve(one.subject, one.digest, coordinator=one.coordinator, by=who)
+        _approve(opened, approval, task, output_format, by=decider(by))
+
+
+def _ask_about_each(opened: OpenSite, waiting: Sequence[Approval], *, by: str) -> None:
+    """Ask about each that was listed; of a no nothing is noted, and it waits on."""
+    for one in waiting:
+        if ask(f"Approve {one.subject.value} {one.digest.hex()[:16]}?"):
+            _approve(opened, one, _task(opened, one), Format.TEXT, by=by)
+        else:
+            tell(f"It waits on. To reject it: pate-party reject {one.digest.hex()[:16]}")
+
+
+def _approve(
+    opened: OpenSite, approval: Approval, task: LearningTask, output_format: Format, *, by: str
+) -> None:
+    """Train teachers, then approve; a run's pool with it."""
+    _train(opened.site, task)
+    for one in (*_pool_of(opened, approval, task), approval):
+        opened.records.approve(one.subject, one.digest, coordinator=one.coordinator, by=by)
     show(
         output_format,
-        {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": who},
-        (f"Approved: {approval.subject.value} {approval.digest.hex()[:16]}, by {who}.",),
+        {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": by},
+        (f"Approved: {approval.subject.value} {approval.digest.hex()[:16]}, by {by}.",),
     )
 
 
@@ -98,7 +119,8 @@ def reject(
 # What is shown ----------------------------------------------------------------------------------
 
 
-def _list(opened: OpenSite, output_format: Format, federation: str | None) -> None:
+def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Approval]:
+    """Show all that waits; return what a person is to decide on: a run's pool is one with it."""
     asking = _asking(opened, federation)
     known = [one for one in opened.records.approvals() if asking in (None, one.coordinator)]
     waiting = [one for one in known if one.state.value == "pending"]
@@ -119,8 +141,7 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> No
         {"approvals": [_record(_proposal(opened, one)) for one in known]},
         lines or ["Nothing waits for a person."],
     )
-    if waiting:
-        tell("Approve one with `pate-party approve DIGEST`, reject it with `pate-party reject`.")
+    return in_full
 
 
 def _without_pools_of_runs(opened: OpenSite, waiting: list[Approval]) -> list[Approval]:

@@ -69,7 +69,7 @@ def join(
     the same in all of them. Compare the words by telephone first: they show that nobody changed the
     invitation.
     """
-    invitation = _read_invitation(invite)
+    invitation = read_invitation(invite)
     require_way_out(invitation.address)
     _compare(invitation, compared)
     folder = site.absolute()
@@ -210,7 +210,13 @@ def leave(
 # Joining ----------------------------------------------------------------------------------------
 
 
-def _read_invitation(path: Path) -> Invitation:
+def read_invitation(path: Path) -> Invitation:
+    """Read an operator's file.
+
+    Raises:
+        UsageError: it cannot be read.
+        InvitationError: it is no invitation.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_INVITATION_BYTES + 1)

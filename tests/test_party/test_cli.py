@@ -40,15 +40,22 @@ LINE = re.compile(r"pate-party: (PF-\d{3}): [^\n]+, got [^\n]+\n")
 PateParty = Callable[..., Ended]
 
 
+class Terminal(io.StringIO):
+    """What a person types at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def pate_party(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PateParty:
     """Run `pate-party` with these arguments, and what a person types."""
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: object, typed: str = "") -> Ended:
+    def run(*arguments: object, typed: str = "", at_terminal: bool = False) -> Ended:
         monkeypatch.setattr("sys.argv", ["pate-party", *map(str, arguments)])
-        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        monkeypatch.setattr("sys.stdin", (Terminal if at_terminal else io.StringIO)(typed))
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             cli.main()

@@ -163,6 +163,18 @@ class TestApprove:
         assert waiting.path("teachers", hospitals.task.digest.hex()).is_dir()
         assert waiting.path("pools", hospitals.task.pool.digest.hex()).is_file()
 
+    def test_at_a_terminal_each_is_asked_about(
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
+    ) -> None:
+        digest = digest_of(waiting, Subject.RUN)
+        ended = pate_party("approve", "--site", waiting.folder, typed="n\n", at_terminal=True)
+        assert ended.code == 0
+        assert f"pate-party reject {digest[:16]}" in ended.err
+        assert len(approvals_of(waiting, ApprovalState.PENDING)) == 2
+        ended = pate_party("approve", "--site", waiting.folder, typed="y\n", at_terminal=True)
+        assert f"Approved: run {digest[:16]}" in ended.out
+        assert len(approvals_of(waiting, ApprovalState.APPROVED)) == 2
+
     def test_nobody_there_approves_nothing(self, pate_party: PateParty, waiting: Site) -> None:
         ended = pate_party("approve", digest_of(waiting, Subject.RUN), "--site", waiting.folder)
         assert (ended.code, error_code(ended)) == (3, "PF-348")
