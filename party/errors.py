@@ -195,6 +195,10 @@ class StorageError(PartyError):
     code = "PF-350"
 
 
+CANNOT_STORE = (StorageError.code, JournalStorageError.code)
+"""Codes of a node that cannot store; it answers nothing until it can."""
+
+
 class StorageVersionError(StorageError):
     """A newer version of this program wrote the database."""
 

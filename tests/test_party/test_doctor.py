@@ -141,6 +141,7 @@ class TestAllIsWell:
             "data",
             "teacher",
             "database",
+            "storing",
             "peers",
             "approved pools",
             "port",
