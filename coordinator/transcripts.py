@@ -12,7 +12,7 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.report.run_directory import SEAL, digests_of
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
-from protocols.signed_transcript import verify_seal
+from protocols.signed_transcript import altered_file
 from protocols.transcript_verifier import MAX_BYTES, Verdict, verify_transcript
 
 
@@ -72,23 +72,18 @@ def _require_manifest(run_dir: Path, verdict: Verdict) -> None:
 
 def _require_sealed(run_dir: Path, transcript: str) -> None:
     """Check that every file but the report is the one that the run's coordinator signed."""
-    identities, *_, closing = transcript.splitlines()
+    identities = transcript.splitlines()[0]
     coordinator = PublicIdentity(bytes.fromhex(json.loads(identities)["coordinator"]))
+    seal, found = _read(run_dir / SEAL), digests_of(run_dir)
     try:
-        seal = json.loads(_read(run_dir / SEAL))
-        verify_seal(seal, coordinator=coordinator)
-        if seal["head"] != json.loads(closing)["head"]:
-            raise AlteredResultsError("the seal must be of this run", "another's", file=SEAL)
-        files = dict(seal["files"])
+        altered = altered_file(seal, transcript=transcript, digests=found, coordinator=coordinator)
     except (BadSignatureError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise AlteredResultsError(
             "the seal must be as the run's coordinator signed it", "another", file=SEAL
         ) from error
-    found = digests_of(run_dir)
-    for name, digest in sorted(files.items()):
-        if found.get(name) != digest:
-            got = "none" if name not in found else "another content"
-            raise AlteredResultsError("a file must be as it was sealed", got, file=name)
+    if altered:
+        got = "none" if altered not in found else "another content"
+        raise AlteredResultsError("a file must be as it was sealed", got, file=altered)
 
 
 def _read(path: Path) -> str:

@@ -743,6 +743,27 @@ class AuditHead(Message):
     head: Digest
 
 
+@dataclass(frozen=True, slots=True)
+class ResultsQuery(Message):
+    """A hospital that took part in a run asks for a part of one file of its results.
+
+    Attributes:
+        run: Id of the run.
+        file: Path of the file in the run's directory, one of a fixed list.
+        offset: First byte that is wanted.
+    """
+
+    TYPE: ClassVar[int] = 30
+    PURPOSE: ClassVar[str] = "results query"
+
+    coordinator: Digest
+    sender: Digest
+    run: Digest
+    file: Name
+    offset: Annotated[int, Range(0, 2**40)]
+    asked_at: UnixTime
+
+
 MESSAGE_TYPES: dict[int, type[Message]] = {
     message.TYPE: message
     for message in (
@@ -775,6 +796,7 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         Verdict,
         Certificate,
         VerdictMacs,
+        ResultsQuery,
     )
 }
 

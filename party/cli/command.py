@@ -19,6 +19,7 @@ from party.cli.node import audit_app, budget, pause, resume, start
 from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app
+from party.cli.results import results
 from party.cli.setup import setup
 from party.cli.status import status
 from party.errors import InternalError, PartyError, UsageError
@@ -51,6 +52,7 @@ app.command()(reject)
 app.command()(pause)
 app.command()(resume)
 app.command()(budget)
+app.command()(results)
 app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
 app.add_typer(policy_app, name="policy")

@@ -50,6 +50,20 @@ SEAL = "seal.json"
 REPORT = "report.html"
 STUDENT = "student"
 
+SEALED = (
+    SETTINGS,
+    MANIFEST,
+    METRICS,
+    PRIVACY,
+    LABELS,
+    TRANSCRIPT,
+    f"{STUDENT}/student.json",
+    f"{STUDENT}/model.skops",
+    f"{STUDENT}/model.safetensors",
+    f"{STUDENT}/model_card.md",
+)
+"""Paths of all files that a seal may name; a student has one of the two models, or none."""
+
 _LABELS_HEADER = ["query_id", "label"]
 _DRAWN_IN = "drawn_in"
 

@@ -50,6 +50,7 @@ _PURPOSES = {
     "Verdict": "verdict",
     "Certificate": "",
     "VerdictMacs": "",
+    "ResultsQuery": "results query",
 }
 
 
@@ -179,6 +180,7 @@ def _messages() -> dict[str, list[Any]]:
             _bytes("plan"), [me, peer], [me, peer], [_bytes("s1", 64), _bytes("s2", 64)],
         ],
         "VerdictMacs": [_bytes("plan"), [_bytes("m1", 16), b""]],
+        "ResultsQuery": [_bytes("co"), me, run, "student/student.json", 4_194_304, 1_900_000_000],
     }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from protocols.messages import (
     Proposal,
     Ready,
     Refusal,
+    ResultsQuery,
     Reveal,
     RunOffer,
     RunRecord,
@@ -125,6 +126,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Membership: Membership(fresh(), "study", "member", 10, 1, (), (), b""),
         PoolQuery: PoolQuery(fresh(), sender, fresh(), 0, 1),
         AuditHead: AuditHead(sender, 7, fresh()),
+        ResultsQuery: ResultsQuery(fresh(), sender, run_id, "labels.csv", 0, 1),
     }
     return made[kind]
 
