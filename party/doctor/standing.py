@@ -175,7 +175,7 @@ def check_peers(site: Site, around: Surroundings) -> Check:
     said = f"Peers of {bodies} other bodies were checked; a run needs {least}."
     if bodies < least:
         advice = (
-            f"Telephone peers, then `pate-party peers add`: else runs are refused "
+            f"Telephone peers, at a terminal with `pate-party peers check`: else runs are refused "
             f"({Reason.UNCHECKED_PEERS.value}). Your owner changes the number by "
             "`pate-party policy set least_checked_peers`."
         )

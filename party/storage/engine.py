@@ -139,8 +139,6 @@ class PartyDatabase:
         Raises:
             StorageError: nothing can be stored now.
         """
-        with _reported(), self._engine.begin() as connection:
-            connection.exec_driver_sql("PRAGMA user_version = 0")  # written, though it is the same
         room = self._path.with_name(_ROOM_FILE)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -152,6 +150,8 @@ class PartyDatabase:
                 room.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError("the disk must have room", error.strerror) from error
+        with _reported(), self._engine.begin() as connection:
+            connection.exec_driver_sql("PRAGMA user_version = 0")  # written, though it is the same
 
     def forget_erased(self) -> None:
         """Empty the write-ahead log, so that nothing erased is left in it.
