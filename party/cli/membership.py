@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+import httpx
 import typer
 from cryptography import x509
 
@@ -81,8 +82,10 @@ def join(
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
             answer = door.join(invitation.token)
     except EnrollmentError as error:
-        if not error.is_refusal:
+        if isinstance(error.__cause__, httpx.HTTPError):
             raise _said_where_the_way_ends(joined, error) from error
+        if not error.is_refusal:
+            raise
         # The coordinator knows none of the keys that were made just now.
         if before is None:
             _remove_unused(folder)

@@ -73,6 +73,9 @@ def check_storing(site: Site, around: Surroundings) -> Check:
     try:
         around.require_room(site)
     except StorageError as error:
+        if error.code not in CANNOT_STORE:
+            said = f"Not looked at: the database cannot be used ({error.code})."
+            return Check("storing", WARN, said, "See above.")
         said = f"Nothing can be stored where the site's folder is ({error.code}): {error}."
         return Check("storing", FAIL, said, advice)
     node = known_status(site.path(FILE))

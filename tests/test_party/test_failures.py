@@ -145,6 +145,14 @@ class TestDisk:
         again.set_up()
         assert again.ask((2,)).labels.tolist() == [MARKER]
 
+    def test_a_damaged_database_is_not_called_a_full_disk(self, tmp_path: Path) -> None:
+        site = make_site(tmp_path / "site")
+        site.path(DATABASE_FILE).write_bytes(b"no database" * 1000)
+        found = standing(site)
+        assert found["database"][0] == FAIL
+        assert found["storing"][0] == WARN
+        assert "PF-352" in found["storing"][1]
+
     def test_a_node_finds_out_by_itself_though_nobody_asks(self, running: Running) -> None:
         service = running.services[0]
         with no_room(os.getpid()):
