@@ -52,8 +52,9 @@ class PortLimits:
             long a connection may rest between requests.
         body_s: Seconds within which a request's body comes, after its head: at most 8 MiB.
         answer_s: Seconds within which a request is answered and the answer taken, after its body.
-        enrollments_per_minute: Requests to join, about membership and for pools, from one address;
-            as many may come at once after a quiet minute. A hospital asks about once a minute.
+        enrollments_per_minute: Requests to join, about membership, for pools and for results, from
+            one address; as many may come at once after a quiet minute. A hospital asks about once a
+            minute.
     """
 
     connections: int = 800

@@ -30,7 +30,14 @@ from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
 from protocols.identity import PublicIdentity
-from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.messages import (
+    AuditHead,
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+    ResultsQuery,
+)
 from protocols.party_names import is_alike, is_party_name, normalized
 
 INVITATION_LIFETIME = timedelta(days=7)
@@ -322,6 +329,19 @@ class Enrollment:
         if row.state != "member":
             raise _refused()
         return query.pool, query.offset
+
+    def results_asked(self, frame: bytes) -> ResultsQuery:
+        """Return what a member asks of a run's results; whether it took part is another question.
+
+        Raises:
+            EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
+        """
+        signed = wire.decode(frame)
+        query = wire.expect(signed, ResultsQuery)
+        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        if row.state != "member":
+            raise _refused()
+        return query
 
     # Helpers ----------------------------------------------------------------------------------
 

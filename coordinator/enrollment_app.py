@@ -1,6 +1,7 @@
-"""Enrollment over the public port: three paths, small bodies, one answer to whatever is wrong.
+"""Enrollment over the public port: four paths, small bodies, one answer to whatever is wrong.
 
-Every request is a signed frame, and every answer but a pool's bytes is one. Nothing of an error
+Every request is a signed frame, and every answer is one but the bytes of a pool or of a run's
+results: the first has its digest, the second its seal. Nothing of an error
 is told: who may know why reads the coordinator's log. A refusal is final, and a hospital may then
 throw its new keys away: a database that fails refuses nobody, hence has a status of its own.
 Whoever asks too often hears just that, before anything is read; and few are worked on at once, so
@@ -22,8 +23,9 @@ from starlette.routing import Route
 
 from coordinator.connections import origin_of
 from coordinator.enrollment import Enrollment
-from coordinator.errors import CoordinatorError, DatabaseError, EnrollmentError
+from coordinator.errors import CoordinatorError, DatabaseError, EnrollmentError, RunQueueError
 from coordinator.rate_limit import RateLimit
+from coordinator.run_files import RunFiles
 from protocols.errors import ProtocolError
 
 PREFIX = "/v1/fleet/pate-fed/"
@@ -35,18 +37,19 @@ _THREADS = 2
 _MOST_QUEUED = 64
 """Requests that wait for them: who hangs up stays in the queue."""
 
-_REFUSED, _TOO_OFTEN, _NOT_NOW = 403, 429, 503
+_REFUSED, _NOT_THERE, _TOO_OFTEN, _NOT_NOW = 403, 404, 429, 503
 _COME_BACK_S = 60
 
 _log = logging.getLogger(__name__)
 
 
-def build(enrollment: Enrollment, *, pools: Path, rate: RateLimit) -> Starlette:
+def build(enrollment: Enrollment, *, pools: Path, results: RunFiles, rate: RateLimit) -> Starlette:
     """Make the app.
 
     Args:
         enrollment: Who may take part.
         pools: Folder of the pools of public queries, each in a file named for its digest.
+        results: Files of finished runs.
         rate: How often one address may ask.
     """
     threads = CapacityLimiter(_THREADS)
@@ -57,10 +60,21 @@ def build(enrollment: Enrollment, *, pools: Path, rate: RateLimit) -> Starlette:
             file.seek(offset)
             return file.read(POOL_CHUNK_BYTES)
 
+    def results_piece(frame: bytes) -> bytes:
+        query = enrollment.results_asked(frame)
+        return results.read(
+            query.run,
+            query.file,
+            party=query.sender,
+            offset=query.offset,
+            most_bytes=POOL_CHUNK_BYTES,
+        )
+
     answers: dict[str, Callable[[bytes], bytes]] = {
         "join": enrollment.answer_join,
         "membership": enrollment.answer_membership,
         "pool": pool,
+        "results": results_piece,
     }
     return Starlette(
         routes=[
@@ -83,6 +97,8 @@ def _endpoint(
         except DatabaseError as error:
             _log.error("a request to %s could not be worked on: %s", name, error.code)
             return Response(status_code=_NOT_NOW)
+        except RunQueueError:  # not yet, or not for this hospital: it hears the same
+            return Response(status_code=_NOT_THERE)
         except (CoordinatorError, ProtocolError, OSError, ClientDisconnect) as error:
             code = getattr(error, "code", type(error).__name__)
             _log.warning("a request to %s was refused: %s", name, code)

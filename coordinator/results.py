@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -49,7 +49,6 @@ from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
 
 if TYPE_CHECKING:
-    from pate_fed.report import RunDirectory
     from pate_fed.students import Student
 
 SCHEMA_VERSION = 1
@@ -552,10 +551,9 @@ def write_results(
     """
     # What plots takes a second to load, and most commands write no report.
     from pate_fed.report import (  # noqa: PLC0415
+        EARLIER,
         SEAL,
-        TRANSCRIPT,
         RunDirectory,
-        earlier_transcript,
         render_model_card,
         render_report,
     )
@@ -573,10 +571,11 @@ def write_results(
             ),
             drawn_in=drawn_in,
         )
-        for place, setup in enumerate(earlier, start=1):
-            _write_transcript(directory, setup.round, name=earlier_transcript(place))
+        if earlier:
+            lost = (line for setup in earlier for line in _transcript_of(setup.round))
+            directory.write_transcript(lost, name=EARLIER)
         if run.round.run_id:
-            _write_transcript(directory, run.round, name=TRANSCRIPT)
+            directory.write_transcript(_transcript_of(run.round))
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)
@@ -588,9 +587,8 @@ def write_results(
         directory.write_report(render_report(directory.read_back()))
 
 
-def _write_transcript(directory: RunDirectory, setup: CoordinatorRound, *, name: str) -> None:
-    lines = setup.signed_transcript()
-    directory.write_transcript((json.dumps(line, sort_keys=True) for line in lines), name=name)
+def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
+    return (json.dumps(line, sort_keys=True) for line in setup.signed_transcript())
 
 
 def _variation(terms: RunTerms, sigma: float) -> float:

@@ -20,6 +20,7 @@ from coordinator.errors import ServiceError
 from coordinator.home import FederationHome, utc_now
 from coordinator.logs import write_logs_as_json
 from coordinator.rate_limit import RateLimit
+from coordinator.run_files import RunFiles
 from coordinator.superlink import SuperLinkSettings, serve
 from coordinator.superlink_child import NO_PORT
 
@@ -47,12 +48,13 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     write_logs_as_json()
     home = FederationHome.open(Path(sys.argv[1]))
-    enrollment = Enrollment(
-        home, Database(home.database_url), random_bytes=secrets.token_bytes, clock=utc_now
-    )
+    database = Database(home.database_url)
+    enrollment = Enrollment(home, database, random_bytes=secrets.token_bytes, clock=utc_now)
     settings = settings_of(home)
     rate = RateLimit(settings.limits.enrollments_per_minute, clock=time.monotonic)
-    app = enrollment_app.build(enrollment, pools=home.path("pools"), rate=rate)
+    app = enrollment_app.build(
+        enrollment, pools=home.path("pools"), results=RunFiles(home, database), rate=rate
+    )
     try:
         serve(settings, enrollment=app)
     except ServiceError as error:

@@ -9,11 +9,11 @@ from typing import Any
 
 from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.report.run_directory import SEAL, digests_of, earlier_transcript
+from pate_fed.report.run_directory import EARLIER, SEAL, digests_of
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
-from protocols.signed_transcript import verify_seal
-from protocols.transcript_verifier import MAX_BYTES, Verdict, verify_transcript
+from protocols.signed_transcript import altered_file
+from protocols.transcript_verifier import MAX_BYTES, Verdict, separate, verify_transcript
 
 
 def check_transcript(
@@ -38,10 +38,16 @@ def check_transcript(
     verdict = _verified(text, coordinator=coordinator, parties=parties)
     manifest = _manifest(run_dir)
     _require_named(manifest, verdict)
-    for place, setup in enumerate(manifest["earlier_setups"], start=1):
+    setups = manifest["earlier_setups"]
+    lost = separate(_read(run_dir / EARLIER)) if setups else []
+    if len(lost) != len(setups):
+        raise BrokenTranscriptError(
+            f"{EARLIER} must have each earlier setup", f"{len(lost)} of them", line=1, kind=""
+        )
+    for setup, transcript in zip(setups, lost, strict=True):
         # A hospital was lost in it: the others may not have been enough to close it.
         earlier = _verified(
-            _read(run_dir / earlier_transcript(place)),
+            transcript,
             coordinator=verdict.coordinator,
             parties=verdict.parties,
             may_be_open=True,
@@ -96,23 +102,18 @@ def _require_named(named: Mapping[str, Any], verdict: Verdict) -> None:
 
 def _require_sealed(run_dir: Path, transcript: str) -> None:
     """Check that every file but the report is the one that the run's coordinator signed."""
-    identities, *_, closing = transcript.splitlines()
+    identities = transcript.splitlines()[0]
     coordinator = PublicIdentity(bytes.fromhex(json.loads(identities)["coordinator"]))
+    seal, found = _read(run_dir / SEAL), digests_of(run_dir)
     try:
-        seal = json.loads(_read(run_dir / SEAL))
-        verify_seal(seal, coordinator=coordinator)
-        if seal["head"] != json.loads(closing)["head"]:
-            raise AlteredResultsError("the seal must be of this run", "another's", file=SEAL)
-        files = dict(seal["files"])
+        altered = altered_file(seal, transcript=transcript, digests=found, coordinator=coordinator)
     except (BadSignatureError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise AlteredResultsError(
             "the seal must be as the run's coordinator signed it", "another", file=SEAL
         ) from error
-    found = digests_of(run_dir)
-    for name, digest in sorted(files.items()):
-        if found.get(name) != digest:
-            got = "none" if name not in found else "another content"
-            raise AlteredResultsError("a file must be as it was sealed", got, file=name)
+    if altered:
+        got = "none" if altered not in found else "another content"
+        raise AlteredResultsError("a file must be as it was sealed", got, file=altered)
 
 
 def _read(path: Path) -> str:

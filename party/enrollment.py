@@ -8,21 +8,28 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import httpx
 
 from party.audit import read_head
-from party.errors import EnrollmentError
-from party.membership import CA_FILE, SiteMembership
+from party.errors import EnrollmentError, ResultsError
+from party.membership import CA_FILE, SiteMembership, require_address
 from party.proxy import Proxy, proxy_to
 from protocols import wire
 from protocols.errors import ProtocolError
-from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.messages import (
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+    ResultsQuery,
+)
 
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_POOL_BYTES = 2**30
+MAX_ANSWER_BYTES = 8 * 2**20
 _TIMEOUT_S = 30.0
 
 
@@ -54,6 +61,7 @@ class CoordinatorDoor:
             transport=transport or _transport(joined),
             follow_redirects=False,
             trust_env=False,  # the proxy is found as the doctor finds it
+            headers={"accept-encoding": "identity"},
         )
 
     def join(self, token: bytes) -> Membership:
@@ -115,6 +123,33 @@ class CoordinatorDoor:
             if len(content) > MAX_POOL_BYTES:
                 raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
 
+    def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
+        """Fetch one file of a run's results, piece by piece; whoever uses it counts its bytes.
+
+        Args:
+            run: The run's id, 32 bytes.
+            file: Path of the file in the run's directory.
+
+        Raises:
+            EnrollmentError: see `join`.
+            ResultsError: there are none yet, or none for us.
+        """
+        offset = 0
+        while True:
+            query = ResultsQuery(
+                self._joined.coordinator.fingerprint,
+                self._identity.fingerprint,
+                run,
+                file,
+                offset,
+                int(self._clock()),
+            )
+            piece = self._post("results", wire.sign(query, self._identity).frame)
+            if not piece:
+                return
+            yield piece
+            offset += len(piece)
+
     def _membership(self, name: str, frame: bytes) -> Membership:
         try:
             signed = wire.decode(self._post(name, frame))
@@ -141,7 +176,8 @@ class CoordinatorDoor:
 
     def _post(self, name: str, frame: bytes) -> bytes:
         try:
-            answer = self._client.post(PREFIX + name, content=frame)
+            with self._client.stream("POST", PREFIX + name, content=frame) as answer:
+                content = self._content(answer)
         except httpx.HTTPError as error:
             raise EnrollmentError(
                 f"the coordinator at {self._joined.settings.address} must be reachable: "
@@ -153,6 +189,12 @@ class CoordinatorDoor:
                 "the coordinator must not be asked so often from this address: wait a minute",
                 f"status {answer.status_code}",
             )
+        if answer.status_code == httpx.codes.NOT_FOUND and name == "results":
+            raise ResultsError(
+                "the run must have ended with labels, and this hospital must have taken part: ask "
+                "again later",
+                "none for us",
+            )
         if answer.status_code != httpx.codes.OK:
             must = (
                 "the coordinator must expect this request: an invitation is good once, and for a "
@@ -163,7 +205,23 @@ class CoordinatorDoor:
             )
             is_refusal = answer.status_code == httpx.codes.FORBIDDEN
             raise EnrollmentError(must, f"status {answer.status_code}", is_refusal=is_refusal)
-        return answer.content
+        return content
+
+    def _content(self, answer: httpx.Response) -> bytes:
+        """Read an answer, and no more of it than any of ours has: it may never end."""
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise EnrollmentError(  # it could be any size unpacked
+                "an answer of the coordinator must come as it is", "a packed one"
+            )
+        content = bytearray()
+        for piece in answer.iter_bytes():
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise EnrollmentError(
+                    f"an answer of the coordinator must have at most {MAX_ANSWER_BYTES} bytes",
+                    "more",
+                )
+        return bytes(content)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -185,14 +243,16 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 
 def require_way_out(address: str) -> None:
-    """Refuse to begin where the environment names a proxy that cannot be one.
+    """Refuse to begin where no way can lead to the coordinator.
 
     Args:
         address: The coordinator's, "host:port".
 
     Raises:
+        SiteError: it is no address.
         EnrollmentError: `HTTPS_PROXY` names no proxy.
     """
+    require_address(address)
     _proxy(address)
 
 

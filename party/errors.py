@@ -17,6 +17,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- DataChangedError  PF-345  the table is not the one that was registered
     |- TeachersError     PF-346  kept teachers that do not fit table, task or files
     |- TaskError         PF-360  a task's file that is not what was asked for
+    |- ResultsError      PF-376  results of a run that are not there, or not as they were sealed
     |- UnitError         PF-347  a systemd unit that cannot be written
     |- NotConfirmedError PF-348  a person did not agree
     |- InternalError     PF-349  a fault of this program
@@ -172,6 +173,12 @@ class TaskError(PartyError):
     code = "PF-360"
 
 
+class ResultsError(PartyError):
+    """Results of a run that are not there, or not as its coordinator sealed them."""
+
+    code = "PF-376"
+
+
 class UnitError(PartyError):
     """A systemd unit that cannot be written."""
 
@@ -194,6 +201,10 @@ class StorageError(PartyError):
     """The site's database cannot be opened or written."""
 
     code = "PF-350"
+
+
+CANNOT_STORE = (StorageError.code, JournalStorageError.code)
+"""Codes of a node that cannot store; it answers nothing until it can."""
 
 
 class StorageVersionError(StorageError):

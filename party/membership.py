@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from party.errors import SiteError
+from party.proxy import is_host
 from pate_fed.nodes import write_file
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.errors import MalformedMessageError
@@ -64,10 +65,7 @@ class MembershipSettings:
     node_port: int = FIRST_PORT
 
     def __post_init__(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT
-        if not (host and is_port):
-            raise SiteError("address must be host:port", repr(self.address))
+        require_address(self.address)
         if not 0 < self.node_port <= _LAST_PORT:
             raise SiteError(f"node_port must be between 1 and {_LAST_PORT}", self.node_port)
         try:
@@ -202,6 +200,26 @@ class SiteMembership:
 
     def __repr__(self) -> str:
         return f"SiteMembership({self.name})"
+
+
+def require_address(address: str) -> None:
+    """Refuse what no coordinator can be reached at, once: nodes would try it again and again.
+
+    Raises:
+        SiteError: it is not "host:port" with a name or an address, and a port.
+    """
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT
+    if not (host and is_port):
+        raise SiteError("address must be host:port", repr(address))
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    plain = host[1:-1] if is_bracketed else host
+    if is_bracketed is not (":" in plain) or not is_host(plain.lower()):
+        raise SiteError(
+            "address must be host:port, its host a name such as coordinator.example.org, or an "
+            "address such as 192.0.2.7 or [2001:db8::7]",
+            repr(address),
+        )
 
 
 def is_membership_name(text: str) -> bool:

@@ -76,14 +76,21 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
 def _split(address: str) -> SplitResult | None:
     try:
         found = urlsplit(address)
-        is_good = found.scheme == "http" and found.port != 0 and _is_host(found.hostname or "")
+        is_good = found.scheme == "http" and found.port != 0 and is_host(found.hostname or "")
     except ValueError:
         return None
     return found if is_good else None
 
 
-def _is_host(host: str) -> bool:
-    """Tell whether it can be looked up at all: libraries fail on others each in its own way."""
+def is_host(host: str) -> bool:
+    """Tell whether it can be looked up at all: libraries fail on others each in its own way.
+
+    Args:
+        host: A name in small letters, or an address without brackets.
+    """
     if ":" in host or host.replace(".", "").isdigit():
-        return bool(ip_address(host))
+        try:
+            return bool(ip_address(host))
+        except ValueError:
+            return False
     return len(host) <= _MOST_LETTERS and _HOST.fullmatch(host) is not None

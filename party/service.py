@@ -31,12 +31,14 @@ from party.decisions import (
 )
 from party.enrollment import CoordinatorDoor
 from party.errors import (
+    CANNOT_STORE,
     BrokenAuditLogError,
     JournalLockedError,
     MembershipError,
     PartyError,
     Reason,
     RefusalError,
+    StorageError,
     TooManyPendingError,
 )
 from party.federation_node import FederationNode
@@ -105,6 +107,7 @@ class PartyService:
         self._tasks: dict[bytes, PartyTask] = {}
         self._tried: tuple[object, float] | None = None
         self._task_trouble = ""
+        self._store_fault = ""  # why nothing could be stored of late
         self._looked_at = self._said_at = 0.0
         self._status = Status("starting", clock(), os.getpid())
         self._nodes: dict[str, FederationNode] = {}
@@ -205,9 +208,13 @@ class PartyService:
                 self._looked_at = now
                 self._look()
             if not 0 <= now - self._said_at < FRESH_S / 4:
+                self._try_to_store()
+                self._show_trouble(self._standing_trouble())
                 self._say()
 
     def _look(self) -> None:
+        if self._store_fault:
+            self._try_to_store()
         try:
             self._decided = self._records.decided()
             self._load_tasks(train=False)
@@ -431,14 +438,30 @@ class PartyService:
     def _asks_about_runs(self) -> bool:
         return self._site.settings.approval == "each run"
 
+    def _try_to_store(self) -> None:
+        """Look whether anything can be stored: while nothing can, everything is refused."""
+        try:
+            self._database.require_room()
+        except StorageError as error:
+            if not self._store_fault:
+                _log.error("nothing can be stored: %s", error)
+            self._store_fault = error.code
+        else:
+            self._store_fault = ""
+
     def _count_fault(self, one: FederationNode, code: str) -> None:
+        if code in CANNOT_STORE:
+            self._store_fault = code
+            self._status = replace(self._status, trouble=self._standing_trouble())
         one.status = replace(one.status, last_fault=code, last_fault_at=self._clock())
         self._say()
 
     # Saying how it stands ---------------------------------------------------------------------
 
     def _standing_trouble(self) -> str:
-        return RestoredJournalError.code if self._decided.halted_at else self._task_trouble
+        if self._decided.halted_at:
+            return RestoredJournalError.code
+        return self._store_fault or self._task_trouble
 
     def _show_trouble(self, code: str) -> None:
         """Say at once what is new."""
@@ -466,6 +489,7 @@ class PartyService:
             write_status(self._site.path(STATUS_FILE), self._status)
         except OSError as error:
             _log.error("the status cannot be written: %s", error.strerror)
+            self._store_fault = StorageError.code
 
     def __repr__(self) -> str:
         return f"PartyService({', '.join(self._nodes)}, {self._status.state})"

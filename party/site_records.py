@@ -434,7 +434,9 @@ class SiteRecords:
         """
         _require_somebody(by)
         detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
-        self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by)
+        self._note_change(
+            AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
+        )
 
     def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom.
@@ -502,10 +504,12 @@ class SiteRecords:
         detail: Mapping[str, Detail],
         *,
         by: str = "",
+        is_decision: bool = False,
     ) -> None:
+        """Put a change on record; a decision is one though nothing changes by it."""
         with self._database.transaction() as session:
             row = session.get(StandingRow, name)
-            if row is not None and row.value == value:
+            if row is not None and row.value == value and not is_decision:
                 return
             at = self._clock()
             session.merge(StandingRow(name=name, value=value, changed_by=by, changed_at=at))

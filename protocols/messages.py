@@ -784,6 +784,27 @@ class Readiness(Message):
     refused: Annotated[tuple[Count, ...], Size(0, MOST_REFUSED)]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultsQuery(Message):
+    """A hospital that took part in a run asks for a part of one file of its results.
+
+    Attributes:
+        run: Id of the run.
+        file: Path of the file in the run's directory, one of a fixed list.
+        offset: First byte that is wanted.
+    """
+
+    TYPE: ClassVar[int] = 32
+    PURPOSE: ClassVar[str] = "results query"
+
+    coordinator: Digest
+    sender: Digest
+    run: Digest
+    file: Name
+    offset: Annotated[int, Range(0, 2**40)]
+    asked_at: UnixTime
+
+
 MESSAGE_TYPES: dict[int, type[Message]] = {
     message.TYPE: message
     for message in (
@@ -818,6 +839,7 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         VerdictMacs,
         Inquiry,
         Readiness,
+        ResultsQuery,
     )
 }
 

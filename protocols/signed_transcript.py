@@ -9,11 +9,13 @@ and of the run, so that the coordinator cannot either.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from protocols import wire
+from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.transcript import Entry, Transcript
 
@@ -106,6 +108,29 @@ def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None
         digest=_files_digest(files, head),
         signature=bytes.fromhex(seal["signature"]),
     )
+
+
+def altered_file(
+    seal: str, *, transcript: str, digests: Mapping[str, str], coordinator: PublicIdentity
+) -> str:
+    """Return the path of a file that is not as it was sealed with a transcript; "" if all are.
+
+    Args:
+        seal: Content of a `seal.json`.
+        transcript: Content of the transcript, a good one.
+        digests: SHA-256 in hex of each file that is there, by its path.
+        coordinator: Who must have sealed them.
+
+    Raises:
+        BadSignatureError: the seal is another's, or of other files, or of another run.
+        LookupError, TypeError, ValueError, RecursionError: it is none.
+    """
+    said = json.loads(seal)
+    verify_seal(said, coordinator=coordinator)
+    if said["head"] != json.loads(transcript.splitlines()[-1])["head"]:
+        raise BadSignatureError("the seal must be of this run", "another's")
+    differing = (name for name, digest in said["files"].items() if digests.get(name) != digest)
+    return min(differing, default="")
 
 
 def _files_digest(files: Mapping[str, str], head: bytes) -> bytes:

@@ -132,6 +132,16 @@ def verify_transcript(
     return chain.verdict()
 
 
+def separate(text: str) -> list[str]:
+    """Return the transcripts that stand in a file, one behind the other."""
+    found: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if not found or line.startswith('{"coordinator": '):  # only the first line has that key
+            found.append("")
+        found[-1] += line
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(

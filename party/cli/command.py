@@ -19,6 +19,8 @@ from party.cli.node import audit_app, budget, pause, resume, start
 from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app
+from party.cli.results import results
+from party.cli.setup import setup
 from party.cli.status import status
 from party.errors import InternalError, PartyError, UsageError
 from pate_fed import __version__
@@ -38,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command()(setup)
 app.command()(join)
 app.command()(status)
 app.add_typer(data_app, name="data")
@@ -49,6 +52,7 @@ app.command()(reject)
 app.command()(pause)
 app.command()(resume)
 app.command()(budget)
+app.command()(results)
 app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
 app.add_typer(policy_app, name="policy")
@@ -82,10 +86,16 @@ def main() -> None:
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.UsageError as error:
-        fail(UsageError("the command line must be right", one_line(error.format_message())))
+        fail(UsageError("the command line must be right", one_line(_said_once(error))))
     except (click.Abort, KeyboardInterrupt):
         fail(InternalError(*_INTERRUPT))
     except (PateFedError, ProtocolError, PartyError) as error:
         fail(error)
     except Exception as error:
         fail(InternalError("this program must not fail", place_of(error)))
+
+
+def _said_once(error: click.UsageError) -> str:
+    """Return what is wrong. Typer and Click both guess what was meant: one guess is enough."""
+    has_guess = "Did you mean" in error.message
+    return error.message if has_guess else error.format_message()

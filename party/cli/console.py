@@ -6,7 +6,7 @@ import getpass
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,6 +35,7 @@ from pate_fed.nodes import Format, error_line, printable, wants_json
 from protocols.errors import InvitationError, ProtocolError
 
 if TYPE_CHECKING:
+    from party.audit import AuditRecord
     from party.site_records import SiteRecords
     from party.storage import PartyDatabase
 
@@ -95,6 +96,12 @@ class OpenSite:
     database: PartyDatabase
     records: SiteRecords
 
+    def audit_records(self) -> Iterator[AuditRecord]:
+        """Return all records of the audit log, in order."""
+        from party.storage import AuditLog  # noqa: PLC0415 - keeps --help fast
+
+        return AuditLog(self.database).records()
+
     def ledger(self) -> PrivacyLedger:
         """Return what was charged for life; an empty ledger where nothing was yet."""
         from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
@@ -153,6 +160,36 @@ def ask(question: str) -> bool:
     finally:
         if not sys.stdin.isatty():
             typer.echo(err=True)  # nobody pressed Enter: the next line is not the question's
+
+
+def is_attended() -> bool:
+    """Tell whether a person sits at a terminal."""
+    return sys.stdin.isatty()
+
+
+def ask_text(question: str, default: str | None = None) -> str:
+    """Ask a person for a line.
+
+    Args:
+        question: What is asked.
+        default: The answer of who only presses Enter; None: Enter is "" where nothing is offered.
+
+    Raises:
+        click.Abort: nobody is there, or they stop.
+    """
+    answer = typer.prompt(
+        question, default=default or "", show_default=default is not None, err=True
+    )
+    return str(answer).strip()
+
+
+def ask_choice(question: str, choices: Sequence[str], default: str) -> str:
+    """Ask a person for one of some words.
+
+    Raises:
+        click.Abort: nobody is there, or they stop.
+    """
+    return str(typer.prompt(question, default=default, type=click.Choice(choices), err=True))
 
 
 def fail(error: PateFedError | ProtocolError | PartyError) -> NoReturn:

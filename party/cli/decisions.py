@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from party.cli.console import (
     SiteOption,
     ask,
     decider,
+    is_attended,
     open_records,
     show,
     tell,
@@ -31,7 +32,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
-    from party.proposals import Proposal
+    from party.proposals import Cost, Proposal
     from party.site_records import Approval
 
 DigestArgument = Annotated[
@@ -50,11 +51,16 @@ def approve(  # noqa: PLR0917 - one argument per option
 ) -> None:
     """List what waits for a person, or approve one of it; it holds in its federation alone.
 
-    Whoever approves a run approves its pool. Teachers are trained before the approval counts.
+    At a terminal the list asks about each. Whoever approves a run approves its pool. Teachers are
+    trained before the approval counts.
     """
     with open_records(site) as opened:
         if digest is None:
-            _list(opened, output_format, federation)
+            waiting = _list(opened, output_format, federation)
+            if output_format is Format.TEXT and is_attended():
+                _ask_about_each(opened, waiting, by=decider(by))
+            elif waiting:
+                tell("Approve one: `pate-party approve DIGEST`; reject one: `pate-party reject`.")
             return
         approval = _find(opened, digest, federation)
         task = _task(opened, approval)
@@ -62,14 +68,29 @@ def approve(  # noqa: PLR0917 - one argument per option
             tell(line)
         if not (yes or ask("Approve this?")):
             raise NotConfirmedError("a person must approve", "no")
-        _train(opened.site, task)
-        who = decider(by)
-        for one in (*_pool_of(opened, approval, task), approval):
-            opened.records.approve(one.subject, one.digest, coordinator=one.coordinator, by=who)
+        _approve(opened, approval, task, output_format, by=decider(by))
+
+
+def _ask_about_each(opened: OpenSite, waiting: Sequence[Approval], *, by: str) -> None:
+    """Ask about each that was listed; of a no nothing is noted, and it waits on."""
+    for one in waiting:
+        if ask(f"Approve {one.subject.value} {one.digest.hex()[:16]}?"):
+            _approve(opened, one, _task(opened, one), Format.TEXT, by=by)
+        else:
+            tell(f"It waits on. To reject it: pate-party reject {one.digest.hex()[:16]}")
+
+
+def _approve(
+    opened: OpenSite, approval: Approval, task: LearningTask, output_format: Format, *, by: str
+) -> None:
+    """Train teachers, then approve; a run's pool with it."""
+    _train(opened.site, task)
+    for one in (*_pool_of(opened, approval, task), approval):
+        opened.records.approve(one.subject, one.digest, coordinator=one.coordinator, by=by)
     show(
         output_format,
-        {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": who},
-        (f"Approved: {approval.subject.value} {approval.digest.hex()[:16]}, by {who}.",),
+        {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": by},
+        (f"Approved: {approval.subject.value} {approval.digest.hex()[:16]}, by {by}.",),
     )
 
 
@@ -98,34 +119,47 @@ def reject(
 # What is shown ----------------------------------------------------------------------------------
 
 
-def _list(opened: OpenSite, output_format: Format, federation: str | None) -> None:
+def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Approval]:
+    """Show all that waits; return what a person is to decide on: a run's pool is one with it."""
     asking = _asking(opened, federation)
     known = [one for one in opened.records.approvals() if asking in (None, one.coordinator)]
     waiting = [one for one in known if one.state.value == "pending"]
     lines: list[str] = []
-    for one in _without_pools_of_runs(opened, waiting):
+    in_full = _without_pools_of_runs(opened, waiting)
+    for one in in_full:
         try:
             task = _task(opened, one)
         except (EnrollmentError, MembershipError) as error:
             tell(f"The task of {one.digest.hex()[:16]} could not be fetched: {error.code}")
             task = None
         lines += [*_lines(opened, one, task), ""]
+    for one in waiting:
+        if one not in in_full:
+            lines += [*_lines_of_pool_with_run(opened, one), ""]
     show(
         output_format,
         {"approvals": [_record(_proposal(opened, one)) for one in known]},
         lines or ["Nothing waits for a person."],
     )
-    if waiting:
-        tell("Approve one with: pate-party approve DIGEST")
+    return in_full
 
 
 def _without_pools_of_runs(opened: OpenSite, waiting: list[Approval]) -> list[Approval]:
-    """Leave pools out that are approved with a run that waits too: one thing, asked once."""
+    """Leave pools out that are approved with a run that waits too: they are said in short."""
     if opened.site.settings.approval != "each run":
         return waiting
     runs = [one for one in waiting if one.subject.value == "run"]
     pools = {(one.coordinator, _proposal(opened, one).pool) for one in runs}
     return [one for one in waiting if one in runs or (one.coordinator, one.digest) not in pools]
+
+
+def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
+    """Say that a pool waits whose run waits too."""
+    asked = datetime.fromtimestamp(pool.asked_at, UTC)
+    yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
+    yield f"  Federation  {_proposal(opened, pool).federation}"
+    yield "  Asked for   by a run that waits, too: its public inputs. Approving that run approves"
+    yield "              this pool with it. Rejecting that run leaves this pool waiting."
 
 
 def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:
@@ -149,17 +183,39 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
         yield f"  Secure sum  {approval.form}, sealed with {approval.suite}"
     if found.cost is not None:
         cost = found.cost
+        unit = "patient" if terms is not None and terms.unit == "record" else "hospital"
         yield (
-            f"  This run    epsilon {cost.run_epsilon:.4g} at delta {cost.delta:g} for one "
-            f"{'patient' if terms is not None and terms.unit == 'record' else 'hospital'}, at most"
+            f"  Cost        this run alone: epsilon {cost.run_epsilon:.4g} at most, at delta "
+            f"{cost.delta:g}, for one {unit}"
         )
-        yield (
-            f"  For life    {cost.spent_before:.4g} of {cost.lifetime_epsilon:g} is spent; with "
-            f"this run {cost.spent_after:.4g} at most"
-            f"{'' if cost.fits else ': too much, it would stop before'}"
-        )
+        yield from _budget_lines(cost)
     for seat, name in found.peers:
         yield f"  With        {name or seat.hex()[:16] + '...: NOBODY HERE CHECKED IT'}"
+
+
+def _budget_lines(cost: Cost) -> Iterator[str]:
+    """Say what a run does to the budget for life: before, by this run, after."""
+    yield (
+        f"  Budget      before: {cost.spent_before:.4g} of epsilon {cost.lifetime_epsilon:g} for "
+        f"life is spent, {cost.lifetime_epsilon - cost.spent_before:.4g} is left"
+    )
+    if not cost.fits:
+        yield (
+            f"              after: {cost.spent_after:.4g} would be spent, more than "
+            f"{cost.lifetime_epsilon:g}: THE RUN WOULD BE STOPPED BEFORE ITS END"
+        )
+        return
+    yield (
+        f"              after: at most {cost.spent_after:.4g} is spent, at least "
+        f"{cost.lifetime_epsilon - cost.spent_after:.4g} is left; this run takes "
+        f"{cost.spent_after - cost.spent_before:.4g} at most"
+    )
+    if cost.spent_after - cost.spent_before > cost.run_epsilon:
+        first = "" if cost.spent_before else " The first run takes most of that difference."
+        yield (
+            "              (More than the run alone: the budget adds up all runs in one way, which "
+            f"is less exact for a single one.{first})"
+        )
 
 
 def _record(found: Proposal) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
+from party.site import Site
 from party.systemd import DEFAULT_UNIT, ServiceUnit
 from pate_fed.nodes import Format
 
@@ -27,9 +28,13 @@ def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
 
     The exit code is 0 where all is well, 1 where there are warnings only, 4 where something fails.
     """
+    raise typer.Exit(show_examination(open_site(site), output_format))
+
+
+def show_examination(opened: Site, output_format: Format) -> int:
+    """Show what the doctor finds, and return the exit code."""
     from party import doctor as checks  # noqa: PLC0415 - keeps --help fast
 
-    opened = open_site(site)
     found = list(checks.examine(opened, checks.Surroundings()))
     several = len(opened.memberships) > 1
     code = checks.exit_code(found)
@@ -55,7 +60,7 @@ def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             for one in found
         ),
     )
-    raise typer.Exit(code)
+    return code
 
 
 @service_app.callback()

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+import httpx
 import typer
 from cryptography import x509
 
@@ -69,7 +70,7 @@ def join(
     the same in all of them. Compare the words by telephone first: they show that nobody changed the
     invitation.
     """
-    invitation = _read_invitation(invite)
+    invitation = read_invitation(invite)
     require_way_out(invitation.address)
     _compare(invitation, compared)
     folder = site.absolute()
@@ -81,14 +82,18 @@ def join(
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
             answer = door.join(invitation.token)
     except EnrollmentError as error:
-        if error.is_refusal:  # the coordinator knows none of the keys that were made just now
-            if before is None:
-                _remove_unused(folder)
-            elif known is None:
-                joined.site.forget(joined.name)
-                tell(f"The coordinator took nothing: {joined.name} is removed again.")
-            elif was_left:
-                joined.site.leave(joined.name)
+        if isinstance(error.__cause__, httpx.HTTPError):
+            raise _said_where_the_way_ends(joined, error) from error
+        if not error.is_refusal:
+            raise
+        # The coordinator knows none of the keys that were made just now.
+        if before is None:
+            _remove_unused(folder)
+        elif known is None:
+            joined.site.forget(joined.name)
+            tell(f"The coordinator took nothing: {joined.name} is removed again.")
+        elif was_left:
+            joined.site.leave(joined.name)
         raise
     with opened_records(joined.site) as opened:
         opened.records.note_joined(
@@ -208,7 +213,13 @@ def leave(
 # Joining ----------------------------------------------------------------------------------------
 
 
-def _read_invitation(path: Path) -> Invitation:
+def read_invitation(path: Path) -> Invitation:
+    """Read an operator's file.
+
+    Raises:
+        UsageError: it cannot be read.
+        InvitationError: it is no invitation.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_INVITATION_BYTES + 1)
@@ -259,6 +270,21 @@ def _remove_unused(folder: Path) -> None:
         tell(f"Remove {folder} by hand ({error.strerror}): its keys are nobody's.")
     else:
         tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
+
+
+def _said_where_the_way_ends(joined: SiteMembership, error: EnrollmentError) -> EnrollmentError:
+    """Return the error that says what is in the way; the same one if nothing of ours is."""
+    from party.doctor import FAIL, Surroundings, check_network  # noqa: PLC0415 - --help stays fast
+
+    checks = check_network(joined, Surroundings())
+    found = next((check for check in checks if check.state == FAIL), None)
+    if found is None:
+        return error
+    return EnrollmentError(
+        f"the way to the coordinator at {joined.settings.address} must be open. {found.advice} "
+        "Then join again with the same file: the keys that were made are kept",
+        f"this: {found.said}",
+    )
 
 
 # Standing ---------------------------------------------------------------------------------------

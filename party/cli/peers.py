@@ -12,14 +12,18 @@ from party.cli.console import (
     ByOption,
     FederationOption,
     FormatOption,
+    OpenSite,
     SiteOption,
+    ask_choice,
+    ask_text,
     decider,
+    is_attended,
     open_records,
     show,
     tell,
 )
 from party.enrollment import ask_membership
-from party.errors import EnrollmentError
+from party.errors import EnrollmentError, NotConfirmedError, PinError, WordsDifferError
 from party.peers import Standing, named_by, require_compared, standings
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
@@ -102,6 +106,79 @@ def add(  # noqa: PLR0917 - one argument per option
         {"pinned": name, "fingerprint": identity.fingerprint.hex(), "body": pin.body},
         (f"{name} is pinned, and counts as checked.",),
     )
+
+
+@peers_app.command("check")
+def check(
+    federation: FederationOption = None,
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Go through all peers that nobody checked, in one sitting at a terminal.
+
+    Of each the words are shown. Telephone its own people, compare, and say how you did.
+    """
+    if not is_attended():
+        raise NotConfirmedError(
+            "a person must compare the words at a terminal: elsewhere `pate-party peers add`",
+            "no terminal",
+        )
+    with open_records(site) as opened:
+        here = opened.site.current if federation is None else (opened.site.membership(federation),)
+        differing = [
+            name
+            for joined in here
+            for name in check_in_one_sitting(opened, ask_membership(joined), by=decider(by))
+        ]
+        pins = len(opened.records.pins())
+    show(Format.TEXT, {}, (f"{pins} peer(s) are pinned, and count as checked.",))
+    if differing:
+        raise WordsDifferError(
+            "the words of a peer must be those that its own people read", ", ".join(differing)
+        )
+
+
+def check_in_one_sitting(opened: OpenSite, membership: Membership, *, by: str) -> list[str]:
+    """Ask a person about every peer that nobody checked, and pin those whose words are the same.
+
+    Args:
+        opened: The hospital's.
+        membership: Who takes part, as the coordinator says.
+        by: Who compares.
+
+    Returns:
+        Names of the peers whose words were others.
+    """
+    found = [one for one in standings(opened.records.pins(), membership) if one.pin is None]
+    differing: list[str] = []
+    how = ""
+    for number, one in enumerate(found, start=1):
+        tell(
+            f"\nPeer {number} of {len(found)}: {one.name}. Telephone its own people, on a number "
+            "that is not from the operator; their `pate-party status` shows 12 words:"
+        )
+        tell(f"  {spoken(one.identity.fingerprint)}")
+        answer = ask_choice("Did they read the same 12 words?", ("yes", "no", "later"), "later")
+        if answer == "no":
+            differing.append(one.name)
+            tell("It is not pinned. Somebody may stand between: tell its people and the operator.")
+        if answer != "yes":
+            continue
+        how = _ask_how(how)
+        body = ask_text("Whom does it belong to?", one.name)
+        try:
+            opened.records.add_pin(normalized(one.name), one.identity, body=body, how=how, by=by)
+        except PinError as error:
+            tell(f"{error.code}: {one_line(str(error))}")
+    return differing
+
+
+def _ask_how(before: str) -> str:
+    """Ask how a peer was checked; for the first one there is no answer to press Enter for."""
+    question = "How was it checked (for example: telephone, number from their own website)?"
+    while not (how := ask_text(question, before or None)):
+        tell("Write down how: without it the check is worth nothing later.")
+    return how
 
 
 @peers_app.command("remove")

@@ -19,7 +19,7 @@ from party.cli.console import (
 from party.enrollment import ask_membership
 from party.errors import EnrollmentError, PartyError, ServiceError
 from party.membership import SiteMembership
-from party.site import Site
+from party.site import DATABASE_FILE, Site
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import FederationStatus, Status, read_status
 from pate_fed.nodes import Format, one_line
@@ -102,7 +102,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     several = len(standings) > 1
-    state = "" if node is None else _state(node)
+    state = "" if node is None else _state(opened, node)
     show(
         output_format,
         {
@@ -145,7 +145,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
 def _standing(joined: SiteMembership, node: Status | None) -> _Standing:
     answer = _ask(joined)
     known = None if node is None else node.federations.get(joined.name)
-    state = "" if node is None or known is None else _node_state(node, known, answer)
+    state = "" if node is None or known is None else _node_state(joined, node, known, answer)
     return _Standing(joined, answer, known, state)
 
 
@@ -157,15 +157,24 @@ def _node(site: Site) -> tuple[Status | None, str]:
         return None, f"not known ({error.code}): {error}; the node writes it anew"
 
 
-def _state(node: Status) -> str:
-    return node.state if node.is_alive(now=time.time()) else "stopped"  # killed, it cannot say so
+def _state(site: Site, node: Status) -> str:
+    from party.storage import has_node  # noqa: PLC0415 - keeps --help fast
+
+    if node.is_alive(now=time.time()):
+        return node.state
+    if node.state == "stopped" or not has_node(site.path(DATABASE_FILE)):
+        return "stopped"  # killed, it cannot say so
+    return "silent"  # it runs, and is busy or cannot write how it stands
 
 
 def _node_state(
-    node: Status, known: FederationStatus, answer: Membership | EnrollmentError | None
+    joined: SiteMembership,
+    node: Status,
+    known: FederationStatus,
+    answer: Membership | EnrollmentError | None,
 ) -> str:
     """Say how the node stands in a federation: itself it knows only that its SuperNode runs."""
-    state = _state(node)
+    state = _state(joined.site, node)
     if state not in ("running", "paused"):
         return state
     if known.state != "ready":
@@ -214,6 +223,8 @@ def _node_lines(node: Status | None, state: str) -> tuple[str, ...]:
     lines = [f"Node            {state}, {node.tasks} task(s) ready"]
     if node.waiting:
         lines.append(f"Waiting         {node.waiting} for a person: pate-party approve")
+    if state == "silent":
+        lines.append(f"Last said       {minute(node.at)}: it is busy, or it cannot store")
     if node.trouble:
         lines.append(f"Trouble         {node.trouble}")
     return tuple(lines)

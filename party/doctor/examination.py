@@ -22,6 +22,7 @@ from party.doctor.standing import (
     check_database,
     check_membership,
     check_peers,
+    check_storing,
     check_tasks,
 )
 from party.doctor.surroundings import Surroundings
@@ -37,6 +38,7 @@ _MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Ch
 
 _FOLDER: _SiteChecks = (
     ("database", check_database),
+    ("storing", check_storing),
     ("peers", check_peers),
     ("approved pools", check_tasks),
 )

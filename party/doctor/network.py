@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
@@ -196,18 +197,19 @@ class _Way:
                 f"The certificate is the federation's, and not for {self._target[0]}.",
                 "Ask the operator for a certificate that names this address.",
             )
+        host, port = self._target
         return Check(
             "tls",
             FAIL,
-            f"The certificate that came is issued by {self._issuer(proxy)}, not by the "
-            "federation's CA: somebody between here and the coordinator opens the connection, "
-            "or this is not the coordinator.",
-            f"Ask your IT to exempt {self._target[0]} from TLS inspection. Do not trust that "
-            "other CA instead.",
+            f"The certificate that came is not the federation's: {self._shown(proxy)}. Probably a "
+            "proxy or firewall opens the connection to look inside (TLS inspection), or this is "
+            "not the coordinator.",
+            f"Ask your IT to exempt {host}, TCP port {port}, from TLS inspection: the certificate "
+            "must come from the coordinator unchanged. Do not trust that other CA instead.",
         )
 
-    def _issuer(self, proxy: Proxy | None) -> str:
-        """Look who issued what came; nothing is sent over this connection."""
+    def _shown(self, proxy: Proxy | None) -> str:
+        """Say whose certificate came, and who issued it; nothing is sent over this connection."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -216,10 +218,12 @@ class _Way:
                 closing(self._open(proxy)) as connection,
                 context.wrap_socket(connection, server_hostname=self._target[0]) as shown,
             ):
-                issuer = _certificate(shown).issuer.rfc4514_string()
+                found = _certificate(shown)
+                issuer = found.issuer.rfc4514_string()
         except (OSError, ValueError, _StopError) as error:
-            return f"nobody who can be read ({type(error).__name__})"
-        return f"'{''.join(c if c.isprintable() else ' ' for c in issuer)[:200]}'"
+            return f"its issuer cannot be read ({type(error).__name__})"
+        name = "".join(c if c.isprintable() else " " for c in issuer)[:200]
+        return f"it is issued by '{name}', and its SHA-256 is {found.fingerprint(SHA256()).hex()}"
 
     def _tls(self, verified: ssl.SSLSocket) -> Check:
         ends = _certificate(verified).not_valid_after_utc

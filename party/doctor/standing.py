@@ -9,12 +9,14 @@ from cryptography import x509
 from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.errors import (
+    CANNOT_STORE,
     BrokenAuditLogError,
     EnrollmentError,
     PartyError,
     Reason,
     RecordError,
     SiteError,
+    StorageError,
 )
 from party.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
 from party.site import SETTINGS_FILE, Site
@@ -60,6 +62,34 @@ def check_database(site: Site, around: Surroundings) -> Check:
         said = f"The others saw a later journal of ours ({RestoredJournalError.code})."
         return Check("database", FAIL, said, _NEVER_BACK)
     return Check("database", OK, f"The database can be used, and all {records} records fit.")
+
+
+def check_storing(site: Site, around: Surroundings) -> Check:
+    """Look whether anything can be stored, here and by the node that runs."""
+    advice = (
+        "Free the disk or make it writable. Until then the node answers nothing and is charged "
+        "nothing; then it goes on by itself."
+    )
+    try:
+        around.require_room(site)
+    except StorageError as error:
+        if error.code not in CANNOT_STORE:
+            said = f"Not looked at: the database cannot be used ({error.code})."
+            return Check("storing", WARN, said, "See above.")
+        said = f"Nothing can be stored where the site's folder is ({error.code}): {error}."
+        return Check("storing", FAIL, said, advice)
+    node = known_status(site.path(FILE))
+    if node is None or node.state == "stopped":
+        return Check("storing", OK, "What a node has to remember can be stored.")
+    if node.is_alive(now=around.clock()):
+        if node.trouble in CANNOT_STORE:
+            said = f"The node cannot store what it has to remember ({node.trouble})."
+            return Check("storing", FAIL, said, advice)
+    elif around.has_node(site):
+        since = f"{datetime.fromtimestamp(node.at, UTC):%Y-%m-%d %H:%M} UTC"
+        said = f"The node runs, and has not written how it stands since {since}."
+        return Check("storing", WARN, said, f"It is busy, or it cannot store. {advice}")
+    return Check("storing", OK, "What a node has to remember can be stored.")
 
 
 def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
@@ -148,7 +178,7 @@ def check_peers(site: Site, around: Surroundings) -> Check:
     said = f"Peers of {bodies} other bodies were checked; a run needs {least}."
     if bodies < least:
         advice = (
-            f"Telephone peers, then `pate-party peers add`: else runs are refused "
+            f"Telephone peers, at a terminal with `pate-party peers check`: else runs are refused "
             f"({Reason.UNCHECKED_PEERS.value}). Your owner changes the number by "
             "`pate-party policy set least_checked_peers`."
         )

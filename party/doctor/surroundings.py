@@ -14,6 +14,8 @@ from pathlib import Path
 
 from party.enrollment import ask_membership
 from party.membership import SiteMembership
+from party.site import DATABASE_FILE, Site
+from party.storage import has_node
 from protocols.messages import Membership
 
 _TIMEOUT_S = 10.0
@@ -52,6 +54,15 @@ def _graphics_cards() -> Sequence[str]:
     return graphics_cards()
 
 
+def _require_room(site: Site) -> None:
+    with site.open_database() as database:
+        database.require_room()
+
+
+def _has_node(site: Site) -> bool:
+    return has_node(site.path(DATABASE_FILE))
+
+
 def _port_is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,6 +92,8 @@ class Surroundings:
         connect: Opens a connection to host and port; `OSError` if it cannot.
         membership: What the coordinator of a membership says; `EnrollmentError` if nothing.
         free_disk: Free bytes where a folder is.
+        require_room: Stores something in a site and takes it back; `StorageError` if it cannot.
+        has_node: Whether a process is a site's node.
         free_memory: Free bytes of memory; None where nobody says.
         graphics_cards: Names of those that could be used.
         port_is_free: Whether a port on loopback can be bound.
@@ -96,6 +109,8 @@ class Surroundings:
     connect: Callable[[str, int], socket.socket] = _connect
     membership: Callable[[SiteMembership], Membership] = ask_membership
     free_disk: Callable[[Path], int] = _free_disk
+    require_room: Callable[[Site], None] = _require_room
+    has_node: Callable[[Site], bool] = _has_node
     free_memory: Callable[[], int | None] = _free_memory
     graphics_cards: Callable[[], Sequence[str]] = _graphics_cards
     port_is_free: Callable[[int], bool] = _port_is_free

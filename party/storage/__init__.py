@@ -4,8 +4,8 @@ SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 """
 
 from party.storage.audit_log import AuditLog
-from party.storage.engine import PartyDatabase
+from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import SqlJournal
 from party.storage.ledger import SqlLedgerStore, read_ledger
 
-__all__ = ["AuditLog", "PartyDatabase", "SqlJournal", "SqlLedgerStore", "read_ledger"]
+__all__ = ["AuditLog", "PartyDatabase", "SqlJournal", "SqlLedgerStore", "has_node", "read_ledger"]

@@ -27,6 +27,10 @@ NEWEST: Final = "0001"
 """The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600
+_ROOM_FILE = ".room"
+_ROOM_BYTES = 2**20
+"""More than one batch of usual size takes."""
+
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",  # a commit returns when it is on disk
@@ -129,6 +133,26 @@ class PartyDatabase:
         """Whether this process may write journal and ledger."""
         return self._node_lock >= 0 and os.getpid() == self._process
 
+    def require_room(self) -> None:
+        """Store something, as a decision would be stored, and take it back.
+
+        Raises:
+            StorageError: nothing can be stored now.
+        """
+        room = self._path.with_name(_ROOM_FILE)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            held = os.open(room, flags, _OWNER_ONLY)
+            try:
+                os.posix_fallocate(held, 0, _ROOM_BYTES)
+            finally:
+                os.close(held)
+                room.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError("the disk must have room", error.strerror) from error
+        with _reported(), self._engine.begin() as connection:
+            connection.exec_driver_sql("PRAGMA user_version = 0")  # written, though it is the same
+
     def forget_erased(self) -> None:
         """Empty the write-ahead log, so that nothing erased is left in it.
 
@@ -166,6 +190,24 @@ class PartyDatabase:
 
     def __repr__(self) -> str:
         return f"PartyDatabase({self._path.name})"
+
+
+def has_node(path: Path) -> bool:
+    """Tell whether a process is the node of the database in a file.
+
+    Only where its status is in doubt: for a moment it holds what a node that starts would take.
+    """
+    try:
+        lock = os.open(f"{path}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _file_of(url: str) -> Path:

@@ -3,11 +3,11 @@
 from pate_fed.report.html import render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.run_directory import (
+    EARLIER,
     SEAL,
     TRANSCRIPT,
     RunDirectory,
     RunRecord,
-    earlier_transcript,
     forget_unfinished,
     read_run,
     refuse_existing,
@@ -16,11 +16,11 @@ from pate_fed.report.run_directory import (
 from pate_fed.report.summary import render_summary
 
 __all__ = [
+    "EARLIER",
     "SEAL",
     "TRANSCRIPT",
     "RunDirectory",
     "RunRecord",
-    "earlier_transcript",
     "forget_unfinished",
     "read_run",
     "refuse_existing",

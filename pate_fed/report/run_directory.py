@@ -6,7 +6,9 @@
     privacy.json      what it cost, and to whom
     labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
                       in earlier runs, drawn_in names the run, empty for this one
-    transcript.jsonl  hashes of the messages; transcript-1.jsonl, ... those of earlier setups
+    transcript.jsonl  hashes of the messages
+  earlier-setups.jsonl
+                    transcripts of setups that the run lost, one behind the other, if there are any
     seal.json         hashes of all files but the report, signed by the coordinator
     report.html       all of it for people
     student/          the model and its card
@@ -46,17 +48,28 @@ METRICS = "metrics.json"
 PRIVACY = "privacy.json"
 LABELS = "labels.csv"
 TRANSCRIPT = "transcript.jsonl"
+EARLIER = "earlier-setups.jsonl"
 SEAL = "seal.json"
 REPORT = "report.html"
 STUDENT = "student"
 
+SEALED = (
+    SETTINGS,
+    MANIFEST,
+    METRICS,
+    PRIVACY,
+    LABELS,
+    TRANSCRIPT,
+    EARLIER,
+    f"{STUDENT}/student.json",
+    f"{STUDENT}/model.skops",
+    f"{STUDENT}/model.safetensors",
+    f"{STUDENT}/model_card.md",
+)
+"""Paths of all files that a seal may name; a student has one of the two models, or none."""
+
 _LABELS_HEADER = ["query_id", "label"]
 _DRAWN_IN = "drawn_in"
-
-
-def earlier_transcript(place: int) -> str:
-    """Return the file of the transcript of an earlier setup of the run, counted from 1."""
-    return f"transcript-{place}.jsonl"
 
 
 class RunDirectory:
@@ -163,7 +176,7 @@ class RunDirectory:
 
         Args:
             lines: Its lines.
-            name: Its file: `earlier_transcript` where the run was set up anew after it.
+            name: Its file.
         """
         self._write(name, "".join(f"{line}\n" for line in lines))
 

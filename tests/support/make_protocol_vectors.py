@@ -52,6 +52,7 @@ _PURPOSES = {
     "VerdictMacs": "",
     "Inquiry": "inquiry",
     "Readiness": "readiness",
+    "ResultsQuery": "results query",
 }
 
 
@@ -183,6 +184,7 @@ def _messages() -> dict[str, list[Any]]:
         "VerdictMacs": [_bytes("plan"), [_bytes("m1", 16), b""]],
         "Inquiry": [run, b"what may be asked"],
         "Readiness": [_bytes("inquiry"), me, [0, 3, 2**17]],
+        "ResultsQuery": [_bytes("co"), me, run, "student/student.json", 4_194_304, 1_900_000_000],
     }  # fmt: skip
 
 
@@ -239,7 +241,7 @@ def _spoiled() -> dict[str, bytes]:
         "version in two bytes": b"\x84\x18\x02" + closing[2:],
         "type 0": b"\x84\x02\x00" + closing[3:],
         "type 23": b"\x84\x02\x17" + closing[3:],
-        "type 32": b"\x84\x02\x18\x20" + closing[3:],
+        "type 33": b"\x84\x02\x18\x21" + closing[3:],
         "type in two bytes": b"\x84\x02\x18\x0d" + closing[3:],
         "type is a text": b"\x84\x02\x61\x0d" + closing[3:],
         "array of 5": b"\x85" + closing[1:] + b"\x00",

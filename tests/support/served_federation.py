@@ -19,6 +19,7 @@ from coordinator.enrollment import Enrollment
 from coordinator.enrollment_app import build
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.rate_limit import RateLimit
+from coordinator.run_files import RunFiles
 
 
 @dataclass
@@ -58,6 +59,7 @@ def served_federation(folder: Path) -> Iterator[ServedFederation]:
                 build(
                     enrollment,
                     pools=home.path("pools"),
+                    results=RunFiles(home, database),
                     rate=RateLimit(600, clock=time.monotonic),
                 ),
                 ssl_certfile=home.path("server.crt"),

@@ -27,6 +27,7 @@ from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.flower_runtime import NodeAtLink
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.rate_limit import RateLimit
+from coordinator.run_files import RunFiles
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import BadSignatureError, InvitationError, ProtocolError
@@ -181,7 +182,9 @@ class Federation:
 
 def client_of(federation: Federation, *, per_minute: int = 600) -> Client:
     rate = RateLimit(per_minute, clock=lambda: 0.0)  # all comes at once
-    return Client(build(federation.enrollment, pools=federation.home.path("pools"), rate=rate))
+    home, database = federation.home, federation.enrollment._database
+    files = RunFiles(home, database)
+    return Client(build(federation.enrollment, pools=home.path("pools"), results=files, rate=rate))
 
 
 @pytest.fixture
@@ -486,7 +489,7 @@ class TestOverThePublicPort:
             pytest.param(bytes(MAX_BODY_BYTES + 1), id="too long"),
         ],
     )
-    @pytest.mark.parametrize("path", ["join", "membership", "pool"])
+    @pytest.mark.parametrize("path", ["join", "membership", "pool", "results"])
     def test_whatever_is_wrong_has_one_answer(self, client: Client, path: str, body: bytes) -> None:
         answer = client.post(PREFIX + path, content=body)
         assert (answer.status_code, answer.content) == (403, b"")
@@ -550,7 +553,7 @@ class TestOverThePublicPort:
         assert asyncio.run(ask_all()) == [429] + [200] * 5
 
     def test_nothing_can_be_read_by_address(self, client: Client) -> None:
-        for path in ("join", "membership", "pool"):
+        for path in ("join", "membership", "pool", "results"):
             assert client.get(PREFIX + path).status_code == 405
         assert client.get(PREFIX).status_code == 404
 

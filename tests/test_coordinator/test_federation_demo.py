@@ -163,7 +163,7 @@ def test_it_types_what_people_type_and_ends_with_what_they_want_to_know(played: 
     for typed in (
         *("pate-fed init", "pate-fed serve", "pate-fed invite", "pate-fed approve", "pate-fed run"),
         *("pate-fed export", "pate-party join", "pate-party data add", "pate-party peers add"),
-        *("pate-party doctor", "pate-party start", "pate-party approve"),
+        *("pate-party doctor", "pate-party start", "pate-party approve", "pate-party results"),
     ):
         assert re.search(rf"^ *\w+\$ {typed}( |$)", played.said, re.MULTILINE), typed
     end = played.said[played.said.index("Every process that was started has ended.") :]

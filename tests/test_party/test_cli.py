@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
 import socket
+import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trustme
 
 from coordinator.errors import DatabaseError
 from party import cli
@@ -29,12 +32,19 @@ from protocols.identity import SigningIdentity
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, with_membership, write_own_table
-from tests.support.loopback_tls import proxy_server
+from tests.support.loopback_tls import proxy_server, tls_server
 from tests.support.served_federation import ServedFederation, served_federation
 
 LINE = re.compile(r"pate-party: (PF-\d{3}): [^\n]+, got [^\n]+\n")
 
 PateParty = Callable[..., Ended]
+
+
+class Terminal(io.StringIO):
+    """What a person types at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -43,9 +53,9 @@ def pate_party(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: object, typed: str = "") -> Ended:
+    def run(*arguments: object, typed: str = "", at_terminal: bool = False) -> Ended:
         monkeypatch.setattr("sys.argv", ["pate-party", *map(str, arguments)])
-        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        monkeypatch.setattr("sys.stdin", (Terminal if at_terminal else io.StringIO)(typed))
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -140,6 +150,16 @@ class TestRoot:
     def test_a_wrong_line_is_one_line(self, pate_party: PateParty, arguments: list[str]) -> None:
         ended = pate_party(*arguments)
         assert (ended.code, error_code(ended)) == (2, "PF-302")
+
+    @pytest.mark.parametrize(
+        "arguments", [("stauts",), ("status", "--sit", "x"), ("peers", "lits")]
+    )
+    def test_a_typing_error_is_guessed_at_once(
+        self, pate_party: PateParty, arguments: tuple[str, ...]
+    ) -> None:
+        ended = pate_party(*arguments)
+        assert (ended.code, error_code(ended)) == (2, "PF-302")
+        assert ended.err.count("Did you mean") == 1
 
     def test_an_error_is_an_object_where_json_was_asked_for(
         self, pate_party: PateParty, tmp_path: Path
@@ -392,6 +412,67 @@ class TestJoin:
             )
             assert (ended.code, error_code(ended)) == (4, "PF-341")
             assert not other.enrollment.parties()
+
+    def test_behind_tls_inspection_it_says_at_once_whose_certificate_came(
+        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+    ) -> None:
+        box, context = (
+            trustme.CA(organization_name="Middlebox Ltd"),
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+        )
+        shown = box.issue_cert("127.0.0.1")
+        shown.configure_cert(context)
+        der = ssl.PEM_cert_to_DER_cert(shown.cert_chain_pems[0].bytes().decode())
+        invitation = federation.enrollment.invite(name)
+        words = spoken(federation.home.fingerprint)
+        path = tmp_path / "invite.json"
+        with tls_server(context, now=time.time()) as port:
+            inspected = replace(invitation, address=f"127.0.0.1:{port}")
+            path.write_text(inspected.to_json(), encoding="utf-8")
+            ended = pate_party("join", path, "--site", tmp_path / "site", "--compared", words)
+        assert (ended.code, error_code(ended)) == (4, "PF-341")
+        for said in (
+            "not the federation's: it is issued by",
+            "Middlebox Ltd",
+            hashlib.sha256(der).hexdigest(),
+            "TLS inspection",
+            f"Ask your IT to exempt 127.0.0.1, TCP port {port}",
+            "Then join again with the same file",
+        ):
+            assert said in ended.err
+        assert "doctor" not in ended.err
+        # Exempted, the same hospital joins with the keys that it made.
+        key = (tmp_path / "site" / "identity.key").read_bytes()
+        site = Site.open(tmp_path / "site")
+        address = federation.home.settings.address
+        site.save(
+            site.settings.with_membership(
+                site.membership().name, replace(site.membership().settings, address=address)
+            )
+        )
+        path.write_text(invitation.to_json(), encoding="utf-8")
+        ended = pate_party("join", path, "--site", tmp_path / "site", "--compared", words)
+        assert ended.code == 0, ended.err
+        assert (tmp_path / "site" / "identity.key").read_bytes() == key
+
+    @pytest.mark.parametrize(
+        "address", ["bad host:8443", "a..b:8443", "coordinator:0", "[::1:8443"]
+    )
+    def test_an_address_that_cannot_be_makes_nothing(
+        self,
+        federation: ServedFederation,
+        pate_party: PateParty,
+        tmp_path: Path,
+        name: str,
+        address: str,
+    ) -> None:
+        path = tmp_path / "invite.json"
+        invitation = replace(federation.enrollment.invite(name), address=address)
+        path.write_text(invitation.to_json(), encoding="utf-8")
+        ended = pate_party("join", path, "--site", tmp_path / "site", typed="y\n")
+        assert (ended.code, error_code(ended)) == (5, "PF-340")
+        assert repr(address) in ended.err
+        assert not (tmp_path / "site").exists()
 
 
 class TestStatus:

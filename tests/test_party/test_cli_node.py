@@ -81,19 +81,39 @@ class TestApprove:
             "gnmax, noise of standard deviation 4 added by the coordinator; at most 12 queries",
             f"additive, sealed with {DEFAULT_SUITE}",
             "for one patient",
-            "0 of 5 is spent",
+            "before: 0 of epsilon 5 for life is spent, 5 is left",
+            "after: at most 4.759 is spent, at least 0.2405 is left; this run takes 4.759 at most",
             "With        South",
             "With        West",
         ):
             assert words in ended.out
 
-    def test_a_run_is_asked_about_once_though_its_pool_waits_too(
+    def test_all_that_waits_is_listed_and_the_pool_of_a_run_in_short(
         self, pate_party: PateParty, waiting: Site
     ) -> None:
         run, pool = digest_of(waiting, Subject.RUN), digest_of(waiting, Subject.POOL)
         shown = pate_party("approve", "--site", waiting.folder).out
-        assert f"run {run}" in shown
-        assert pool not in shown
+        assert shown.index(f"run {run}") < shown.index(f"pool {pool}")
+        assert "Approving that run approves" in shown
+        assert shown.count("60 public inputs") == 1
+        assert pate_party("reject", run, "--site", waiting.folder).code == 0
+        shown = pate_party("approve", "--site", waiting.folder).out
+        assert run not in shown
+        assert f"pool {pool}" in shown
+        assert shown.count("60 public inputs") == 1
+
+    def test_a_run_that_exceeds_the_budget_says_so(
+        self, pate_party: PateParty, waiting: Site
+    ) -> None:
+        waiting.save(replace(waiting.settings, lifetime_epsilon=1.0))
+        shown = pate_party("approve", "--site", waiting.folder).out
+        assert "more than 1: THE RUN WOULD BE STOPPED BEFORE ITS END" in shown
+        assert "left; this run" not in shown
+
+    def test_a_pool_waits_in_full_where_pools_are_approved(
+        self, pate_party: PateParty, waiting: Site
+    ) -> None:
+        pool = digest_of(waiting, Subject.POOL)
         waiting.save(replace(waiting.settings, approval="pool"))
         shown = pate_party("approve", "--site", waiting.folder).out
         assert f"pool {pool}" in shown
@@ -131,6 +151,18 @@ class TestApprove:
         }
         assert waiting.path("teachers", hospitals.task.digest.hex()).is_dir()
         assert waiting.path("pools", hospitals.task.pool.digest.hex()).is_file()
+
+    def test_at_a_terminal_each_is_asked_about(
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
+    ) -> None:
+        digest = digest_of(waiting, Subject.RUN)
+        ended = pate_party("approve", "--site", waiting.folder, typed="n\n", at_terminal=True)
+        assert ended.code == 0
+        assert f"pate-party reject {digest[:16]}" in ended.err
+        assert len(approvals_of(waiting, ApprovalState.PENDING)) == 2
+        ended = pate_party("approve", "--site", waiting.folder, typed="y\n", at_terminal=True)
+        assert f"Approved: run {digest[:16]}" in ended.out
+        assert len(approvals_of(waiting, ApprovalState.APPROVED)) == 2
 
     def test_nobody_there_approves_nothing(self, pate_party: PateParty, waiting: Site) -> None:
         ended = pate_party("approve", digest_of(waiting, Subject.RUN), "--site", waiting.folder)

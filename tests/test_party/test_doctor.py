@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -140,6 +141,7 @@ class TestAllIsWell:
             "data",
             "teacher",
             "database",
+            "storing",
             "peers",
             "approved pools",
             "port",
@@ -438,7 +440,8 @@ class TestNetwork:
             check = found(moved(site, port))["tls"]
         assert check.state == FAIL
         assert "Middlebox Ltd" in check.said
-        assert "exempt 127.0.0.1" in check.advice
+        assert re.search(r"its SHA-256 is [0-9a-f]{64}\.", check.said)
+        assert f"exempt 127.0.0.1, TCP port {port}," in check.advice
 
     def test_a_certificate_for_another_host(self, site: Site, ca: trustme.CA) -> None:
         with tls_server(context_of(ca, "other.example.org"), now=CLOCK) as port:

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,17 @@ from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
 from party.errors import EnrollmentError, Reason, ServiceError, StorageError
 from party.site import DATABASE_FILE, Site
 from party.status_file import FILE as STATUS_FILE
-from party.status_file import Status, read_status, write_status
+from party.status_file import FRESH_S, Status, read_status, write_status
 from protocols.messages import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.hospital_site import SLUG, make_site, with_membership
 from tests.support.storage_victim import NOBODY
+from tests.support.whole_federation import no_room
+from tests.test_party.test_cli import PateParty, pate_party
 from tests.test_party.test_service import MARKER, Running, charged, running, stack, tampered
 
-__all__ = ["running", "stack"]
+__all__ = ["pate_party", "running", "stack"]
 
 ROOT = Path(__file__).parents[2]
 WEEK_S = 7 * 86_400.0
@@ -107,6 +111,88 @@ class TestDisk:
         assert again.ask((2,)).labels.tolist() == [MARKER]
         again.close()
         assert charged(running, 0) == [*before, "committed"]
+
+    def test_while_nothing_can_be_stored_node_status_and_doctor_say_so(
+        self, running: Running, pate_party: PateParty
+    ) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        assert "storing" not in pate_party("status", "--site", site.folder).out
+        with no_room(os.getpid()):
+            with pytest.raises(CoordinatorError):
+                run.ask((1,))
+            assert service.status.trouble in ("PF-333", "PF-350")
+            running.now += 5
+            service.idle()
+            assert service.status.trouble == "PF-350"
+            assert standing(site)["storing"][0] == FAIL
+            shown = pate_party("status", "--site", site.folder).out
+            assert "Trouble         storing: Nothing can be stored" in shown
+            assert "goes on by itself" in shown
+        running.now += 5
+        service.idle()
+        assert service.status.trouble == ""
+        assert status_of(running, 0).trouble == ""
+        assert standing(site)["storing"][0] == OK
+        shown = pate_party("status", "--site", site.folder).out
+        assert "storing" not in shown
+        assert "PF-350" not in shown.partition("Last fault")[0]
+        again = running.run()
+        again.set_up()
+        assert again.ask((2,)).labels.tolist() == [MARKER]
+
+    def test_a_damaged_database_is_not_called_a_full_disk(self, tmp_path: Path) -> None:
+        site = make_site(tmp_path / "site")
+        site.path(DATABASE_FILE).write_bytes(b"no database" * 1000)
+        found = standing(site)
+        assert found["database"][0] == FAIL
+        assert found["storing"][0] == WARN
+        assert "PF-352" in found["storing"][1]
+
+    def test_a_node_finds_out_by_itself_though_nobody_asks(self, running: Running) -> None:
+        service = running.services[0]
+        with no_room(os.getpid()):
+            running.now += FRESH_S
+            service.idle()
+            assert service.status.trouble == "PF-350"
+        running.now += 5
+        service.idle()
+        assert status_of(running, 0).trouble == ""
+
+    def test_what_the_node_alone_cannot_store_is_its_own_word(
+        self, running: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+
+        def only_the_node() -> None:
+            raise StorageError("the disk must have room", "another mount")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(service._database, "require_room", only_the_node)
+            running.now += FRESH_S
+            service.idle()
+        around = {"clock": lambda: running.now, "require_room": lambda _: None}
+        state, said = standing(site, **around)["storing"]
+        assert (state, "The node cannot store" in said) == (FAIL, True)
+        running.now += 5
+        service.idle()
+        assert standing(site, **around)["storing"][0] == OK
+
+    def test_a_node_that_runs_and_does_not_say_how_it_stands_is_no_stopped_one(
+        self, running: Running, pate_party: PateParty
+    ) -> None:
+        site, service = running.hospitals.sites[0], running.services[0]
+        write_status(site.path(STATUS_FILE), replace(service.status, at=time.time() - 600))
+        state, said = standing(site)["storing"]
+        assert (state, "has not written how it stands since" in said) == (WARN, True)
+        shown = pate_party("status", "--site", site.folder)
+        assert "Node            silent" in shown.out
+        assert "it is busy, or it cannot store" in shown.out
+        service._database.close()
+        assert standing(site)["storing"][0] == OK
+        assert "Node            stopped" in pate_party("status", "--site", site.folder).out
 
 
 class TestClock:

@@ -70,6 +70,14 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
             id="no port of the coordinator",
         ),
         pytest.param(
+            (*LUNG, "address"),
+            "coordinator..example.org:8443",
+            "[memberships.lung-study] address must be host:port, its host a name such as "
+            "coordinator.example.org, or an address such as 192.0.2.7 or [2001:db8::7]",
+            "'coordinator..example.org:8443'",
+            id="a host that no machine can have",
+        ),
+        pytest.param(
             (*LUNG, "colour"),
             "red",
             "[memberships.lung-study] every key must be known",

@@ -43,6 +43,7 @@ from protocols.messages import (
     Readiness,
     Ready,
     Refusal,
+    ResultsQuery,
     Reveal,
     RunOffer,
     RunRecord,
@@ -129,6 +130,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         AuditHead: AuditHead(sender, 7, fresh()),
         Inquiry: Inquiry(run_id, b"terms"),
         Readiness: Readiness(fresh(), sender, (0, 2)),
+        ResultsQuery: ResultsQuery(fresh(), sender, run_id, "labels.csv", 0, 1),
     }
     return made[kind]
 

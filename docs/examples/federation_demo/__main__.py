@@ -39,6 +39,7 @@ DELTA = "1e-5"
 RUN = "first"
 _START_S, _RUN_S = 180.0, 600.0
 _WORDS = re.compile(r"^\s+((?:[a-z]+ +){11}[a-z]+)\s*$", re.MULTILINE)
+_ENDED = re.compile(r"^run ([0-9a-f]{16}) ", re.MULTILINE)
 _ASKED = re.compile(r"^\s*run ([0-9a-f]{64})", re.MULTILINE)
 
 POLICY = {"least_checked_peers": 2}
@@ -121,7 +122,11 @@ class Demo:
                 self.approve,
             ),
             ("The run is offered again, and goes through.", self.follow),
-            ("The operator takes the results, and each hospital reads what was charged.", self.end),
+            (
+                "The operator takes the results. Each hospital reads what was charged, and fetches "
+                "them.",
+                self.end,
+            ),
         )
         began = time.monotonic()
         for number, (said, step) in enumerate(steps, 1):
@@ -263,6 +268,7 @@ class Demo:
         self.operator.type("pate-fed", "export", RUN, "--out", "../results")
         self.operator.type("pate-fed", "transcript", "verify", "../results")
         self._each(lambda one: one.terminal.type("pate-party", "budget"))
+        self._each(fetch_results)
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -321,6 +327,13 @@ class Demo:
 def person(hospital: Hospital) -> str:
     """Name who decides at a hospital."""
     return f"privacy officer of {hospital.table.name}"
+
+
+def fetch_results(hospital: Hospital) -> None:
+    """Let a hospital fetch what the run gave, with a check of every file."""
+    own = hospital.terminal
+    [run] = _ENDED.findall(own.type("pate-party", "results"))
+    own.type("pate-party", "results", run, "--out", "results")
 
 
 def words_in(printed: str) -> str:

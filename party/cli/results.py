@@ -1,0 +1,152 @@
+"""What runs gave, at the command line: listed, and fetched with a check of every file."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    FormatOption,
+    OpenSite,
+    SiteOption,
+    minute,
+    open_records,
+    show,
+    tell,
+)
+from party.enrollment import CoordinatorDoor
+from party.errors import EnrollmentError, MembershipError
+from party.membership import SiteMembership
+from pate_fed.nodes import Format, one_line
+
+if TYPE_CHECKING:
+    from party.results import AnsweredRun
+
+MOST_ASKED = 20
+"""Newest runs of a list whose coordinator is asked whether there are results."""
+
+
+def results(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The first digits of a run's id.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="New folder for them; results-RUN if not said."),
+    ] = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """List the runs that this hospital took part in, or fetch what one gave: labels and student.
+
+    Every file is held to the coordinator's seal and to the transcript that this hospital signed.
+    What does not fit is not kept.
+    """
+    from party.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
+
+    with open_records(site) as opened:
+        runs = answered_runs(opened.audit_records())
+        if run is None:
+            _list(opened, runs, output_format)
+        else:
+            _fetch(opened, find_run(runs, run), out, output_format)
+
+
+def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...], output_format: Format) -> None:
+    states = {one.run: _state(opened, one) for one in runs[-MOST_ASKED:]}
+    show(
+        output_format,
+        {
+            "runs": [
+                {
+                    "run": one.run.hex(),
+                    "federation": opened.site.federation_of(one.coordinator),
+                    "agreed_at": one.at,
+                    "batches": one.batches,
+                    "results": states.get(one.run, "not asked"),
+                }
+                for one in runs
+            ]
+        },
+        [
+            f"run {one.run.hex()[:16]}  {opened.site.federation_of(one.coordinator)}, "
+            f"{minute(one.at)}, {one.batches} batch(es): {states.get(one.run, 'not asked')}"
+            for one in runs
+        ]
+        or ["This hospital took part in no run."],
+    )
+    if "ready" in states.values():
+        tell("Fetch what a run gave: pate-party results RUN")
+
+
+def _state(opened: OpenSite, one: AnsweredRun) -> str:
+    """Return "ready" or "none yet"; else why that is not known."""
+    from party.results import are_there  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        with closing(_door(_membership(opened, one))) as door:
+            return "ready" if are_there(door, one.run) else "none yet"
+    except (EnrollmentError, MembershipError) as error:
+        return f"not known ({error.code}): {one_line(str(error))}"
+
+
+def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
+    from party.results import fetch_results  # noqa: PLC0415 - keeps --help fast
+
+    joined = _membership(opened, one)
+    target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
+    with closing(_door(joined)) as door:
+        verdict = fetch_results(
+            door,
+            one,
+            target,
+            coordinator=joined.coordinator,
+            party=joined.identity.public,
+        )
+    files = sorted(
+        path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()
+    )
+    signed = joined.identity.public.fingerprint.hex() in verdict.heads_compared
+    ours = (
+        "this hospital's own signature is one of them"
+        if signed
+        else "this hospital was not there at the end: its signature is not among them"
+    )
+    show(
+        output_format,
+        {
+            "run": one.run.hex(),
+            "federation": joined.settings.federation,
+            "out": str(target),
+            "files": files,
+            "sealed": True,
+            "head": verdict.head,
+            "heads_compared": list(verdict.heads_compared),
+            "not_heard": list(verdict.not_heard),
+        },
+        (
+            f"Fetched into {target}: {', '.join(files)}.",
+            f"The seal is good: every file is as the coordinator of {joined.settings.federation} "
+            "sealed it with this run. report.html was made here, from these files.",
+            f"The transcript is good: heads of {len(verdict.heads_compared)} of "
+            f"{len(verdict.parties)} hospitals agree; {ours}.",
+        ),
+    )
+
+
+def _membership(opened: OpenSite, one: AnsweredRun) -> SiteMembership:
+    found = [
+        each for each in opened.site.current if each.coordinator.fingerprint == one.coordinator
+    ]
+    if not found or not opened.site.has_keys:
+        raise MembershipError("a run must be of a federation that this hospital is in", "another")
+    return found[0]
+
+
+def _door(joined: SiteMembership) -> CoordinatorDoor:
+    return CoordinatorDoor(joined, clock=time.time)

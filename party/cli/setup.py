@@ -1,0 +1,387 @@
+"""A hospital's first day at the command line: each step in order, taken up where it was left.
+
+Nothing is decided here that a person has to decide: words are compared by people, and who did so is
+written down. Each step is the command of its own, called where it is not done yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import click
+import typer
+
+from party.audit import AuditKind
+from party.cli.console import (
+    DEFAULT_SITE,
+    EXIT_FAILED,
+    ByOption,
+    SiteOption,
+    ask_text,
+    decider,
+    is_attended,
+    open_records,
+    open_site,
+    tell,
+)
+from party.cli.machine import show_examination
+from party.cli.membership import join, read_invitation
+from party.cli.peers import add as add_peer
+from party.cli.peers import check_in_one_sitting
+from party.cli.policy import RULES, SETTINGS, set_rule
+from party.cli.records import add as add_table
+from party.enrollment import ask_membership
+from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
+from party.membership import SiteMembership
+from party.peers import Standing, standings
+from party.site import SETTINGS_FILE
+from pate_fed.data.csv_file import read_csv
+from pate_fed.errors import PateFedError
+from pate_fed.nodes import Format, one_line, printable, read_settings
+from protocols.fingerprint_words import spoken
+from protocols.messages import Membership
+from protocols.party_names import normalized
+
+ANSWERS_VERSION: Final = 1
+
+ASKED_RULES: Final = (
+    "lifetime_epsilon",
+    "delta",
+    "most_epsilon",
+    "least_checked_peers",
+    "teachers",
+    "operator_body",
+)
+"""Rules that an owner decides before the first start; all others have a default that protects."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableAnswers:
+    """The hospital's table, as `data add` takes it.
+
+    Attributes:
+        file: The CSV file; empty if it is not said.
+        label: Column that is predicted.
+        patient_id: Column that says whose a row is; empty if each row is a patient of its own.
+    """
+
+    file: str = ""
+    label: str = ""
+    patient_id: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.file) is not bool(self.label):
+            raise UsageError("file and label must be said together", "one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswers:
+    """A peer that a person has checked, as `peers add` takes it.
+
+    Attributes:
+        compared: The 12 words that its own people read aloud.
+        how: How it was checked.
+        body: Whom it belongs to; empty if to itself.
+    """
+
+    compared: str
+    how: str
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What `--answers` has in place of a person at a terminal.
+
+    Attributes:
+        invitation: The operator's file; empty if it is named on the command line.
+        compared: The 12 words of the federation, as the operator read them aloud.
+        by: Who decides and checked.
+        data: The table.
+        policy: Rules with their values.
+        peers: Peers that were checked, by the name that the coordinator gives them.
+    """
+
+    invitation: str = ""
+    compared: str = ""
+    by: str = ""
+    data: TableAnswers = TableAnswers()
+    policy: dict[str, Any] = field(default_factory=dict)
+    peers: dict[str, PeerAnswers] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sitting:
+    """One call of the command.
+
+    Attributes:
+        folder: The hospital's.
+        answers: What was answered beforehand.
+        by: Who sits here.
+    """
+
+    folder: Path
+    answers: Answers
+    by: str
+
+
+def setup(
+    invite: Annotated[
+        Path | None, typer.Argument(metavar="[INVITE]", help="The operator's file.")
+    ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Answers, where there is no terminal; TOML."),
+    ] = None,
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Bring this hospital in, step by step: join, table, rules, peers, doctor.
+
+    Stop whenever you like. The next call looks at what is done, and asks only for the rest.
+
+    The exit code is 0 where all is done, 1 where something is left, 4 where the doctor says that
+    something fails.
+    """
+    given = _read(answers)
+    try:
+        who = by or given.by or _name()
+        sitting = _Sitting(site, given, who)
+        _join(sitting, invite)
+        left = [line for step in _STEPS for line in step(sitting)]
+    except (click.Abort, KeyboardInterrupt):
+        tell("\nStopped. What was done is kept: `pate-party setup` goes on from here.")
+        raise typer.Exit(EXIT_FAILED) from None
+    tell("\nThe doctor looks at all that can be in the way:")
+    code = show_examination(open_site(site), Format.TEXT)
+    _tell_what_is_next(left, site, code)
+    raise typer.Exit(max(code, EXIT_FAILED if left else 0))
+
+
+def _read(path: Path | None) -> Answers:
+    if path is None:
+        return Answers()
+    return read_settings(
+        path,
+        Answers,
+        version=ANSWERS_VERSION,
+        advice="--answers must be a file that is there",
+        fault=UsageError,
+    )
+
+
+def _name() -> str:
+    if not is_attended():
+        return decider(None)
+    return ask_text("Your name: it is put on record with all that you decide", decider(None))
+
+
+# Steps ------------------------------------------------------------------------------------------
+
+
+def _join(sitting: _Sitting, invite: Path | None) -> None:
+    """Join, unless it is done: all that follows needs it."""
+    named = invite or (Path(sitting.answers.invitation) if sitting.answers.invitation else None)
+    has_site = (sitting.folder / SETTINGS_FILE).exists()
+    if has_site and invite is None and named is not None and not named.exists():
+        named = None  # the file of answers outlives the invitation, which is good once
+    if has_site and (named is None or _has_joined(sitting.folder, named)):
+        for one in open_site(sitting.folder).current:
+            tell(f"Joined: {one.settings.federation}, as {one.settings.party}.")
+        return
+    if named is None:
+        if not is_attended():
+            raise UsageError("an invitation must be named: `pate-party setup INVITE`", "none")
+        named = Path(ask_text("The operator's invitation file"))
+    if not (sitting.answers.compared or is_attended()):
+        raise NotConfirmedError(
+            "a person must telephone the operator, and write the 12 words that the operator reads "
+            "into `compared` of the answers",
+            "no words, and no terminal",
+        )
+    join(named, sitting.folder, sitting.answers.compared or None)
+
+
+def _has_joined(folder: Path, invite: Path) -> bool:
+    """Tell whether the invitation's coordinator took our request: that is on record."""
+    coordinator = read_invitation(invite).coordinator
+    with open_records(folder) as opened:
+        known = opened.site.membership_at(coordinator)
+        return (
+            known is not None
+            and not known.has_left
+            and any(
+                record.kind is AuditKind.JOINED and record.detail.get("membership") == known.name
+                for record in opened.audit_records()
+            )
+        )
+
+
+def _register(sitting: _Sitting) -> Iterator[str]:
+    known, given = open_site(sitting.folder).settings.data, sitting.answers.data
+    if known.file:
+        tell(f"Table: {known.file}, {known.rows} rows.")
+    elif given.file:
+        add_table(Path(given.file), given.label, given.patient_id or None, sitting.folder)
+    elif not (is_attended() and _is_done(lambda: _ask_for_table(sitting))):
+        yield "Register your table: pate-party data add FILE --label COLUMN --patient-id COLUMN"
+
+
+def _ask_for_table(sitting: _Sitting) -> bool:
+    """Ask for the table until it is registered; return whether it is."""
+    name = ask_text("\nYour table, a CSV file with a header; nothing of it leaves (-: later)", "-")
+    if name == "-":
+        return False
+    path = Path(name)
+    tell(f"Its columns: {printable(', '.join(read_csv(path).header))}")
+    label = ask_text("Column that is predicted")
+    patient_id = ask_text("Column that says whose a row is (-: each row is another patient)", "-")
+    add_table(path, label, None if patient_id == "-" else patient_id, sitting.folder)
+    return True
+
+
+def _decide(sitting: _Sitting) -> Iterator[str]:
+    given = sitting.answers.policy
+    with open_records(sitting.folder) as opened:
+        decided = {
+            record.detail.get("rule")
+            for record in opened.audit_records()
+            if record.kind is AuditKind.SETTINGS_CHANGED
+        }
+    for name in dict.fromkeys((*ASKED_RULES, *given)):
+        if name in decided:
+            continue
+        if name in given:
+            set_rule(name, _as_typed(given[name]), by=sitting.by, site=sitting.folder)
+        elif is_attended():
+            _is_done(lambda: _ask_for_rule(sitting, name))  # noqa: B023 - called here
+        else:
+            yield f"Decide {name} ({_meaning(name)}): pate-party policy set {name} VALUE"
+
+
+def _ask_for_rule(sitting: _Sitting, name: str) -> bool:
+    settings = open_site(sitting.folder).settings
+    known = settings.policy_for(frozenset()) if name in RULES else settings
+    value = ask_text(f"\n{_meaning(name)}\n{name}", _as_typed(getattr(known, name)) or "none")
+    typed = "" if name == "operator_body" and value == "none" else value
+    set_rule(name, typed, by=sitting.by, site=sitting.folder)
+    return True
+
+
+def _meaning(name: str) -> str:
+    rule = {**RULES, **SETTINGS}.get(name)
+    return "an unknown rule" if rule is None else rule.meaning
+
+
+def _as_typed(value: object) -> str:
+    """Return a rule's value as people type it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check(sitting: _Sitting) -> Iterator[str]:
+    for joined in open_site(sitting.folder).current:
+        membership = _member(joined)
+        if membership is None:
+            yield (
+                f"{joined.settings.federation}: the operator has to approve you first. Then check "
+                "your peers: pate-party setup"
+            )
+            continue
+        for one in _unchecked(sitting, membership):
+            given = sitting.answers.peers.get(one.name)
+            if given is not None:
+                add_peer(
+                    one.name,
+                    given.compared,
+                    given.how,
+                    sitting.by,
+                    given.body or None,
+                    federation=joined.name,
+                    site=sitting.folder,
+                )
+        differing: list[str] = []
+        if is_attended():
+            with open_records(sitting.folder) as opened:
+                differing = check_in_one_sitting(opened, membership, by=sitting.by)
+        for one in _unchecked(sitting, membership):
+            if one.name in differing:
+                yield f"{one.name} has other words: tell its people and the operator."
+            else:
+                yield f"Check {one.name}: pate-party peers check"
+        yield from _not_there(sitting, membership)
+
+
+def _member(joined: SiteMembership) -> Membership | None:
+    """Return who takes part, once the operator approved us; None if that is left for later."""
+    while True:
+        try:
+            answer = ask_membership(joined)
+        except EnrollmentError as error:
+            tell(f"{error.code}: {one_line(str(error))}")
+            return None
+        if answer.state == "member":
+            return answer
+        if answer.state == "revoked":
+            tell(f"The coordinator of {answer.federation} revoked this hospital: ask the operator.")
+            return None
+        teachers = joined.site.settings.teachers
+        tell(
+            f"\nThe operator of {answer.federation} has to approve you. Telephone, and read aloud:"
+        )
+        tell(f"  {spoken(joined.identity.public.fingerprint)}")
+        tell(f"Say also that you train {teachers} teachers.")
+        if not is_attended() or ask_text("Press Enter once it is done (later: go on)") == "later":
+            return None
+
+
+def _unchecked(sitting: _Sitting, membership: Membership) -> list[Standing]:
+    with open_records(sitting.folder) as opened:
+        return [one for one in standings(opened.records.pins(), membership) if one.pin is None]
+
+
+def _not_there(sitting: _Sitting, membership: Membership) -> Iterator[str]:
+    with open_records(sitting.folder) as opened:
+        known = {*membership.peer_names, *(pin.name for pin in opened.records.pins())}
+    for name in sitting.answers.peers:
+        if normalized(name) not in known:
+            yield f"{name} is in the answers, and no member yet: pate-party setup"
+
+
+_STEPS: Final[tuple[Callable[[_Sitting], Iterator[str]], ...]] = (_register, _decide, _check)
+
+
+# Words ------------------------------------------------------------------------------------------
+
+
+def _is_done(step: Callable[[], bool]) -> bool:
+    """Do a step that a person answers; say what was wrong with the answer."""
+    while True:
+        try:
+            return step()
+        except (PartyError, PateFedError) as error:
+            tell(f"{error.code}: {one_line(str(error))}")
+
+
+def _tell_what_is_next(left: list[str], site: Path, code: int) -> None:
+    if left:
+        tell("\nLeft to do:")
+    for line in left:
+        tell(f"  {printable(line)}")
+    where = "" if site == DEFAULT_SITE else f" --site {site}"
+    if code > EXIT_FAILED:
+        tell(f"\nMend what fails, then go on: pate-party setup{where}")
+        return
+    tell(f"\nStart your node: pate-party start{where}")
+    tell("It runs until Ctrl-C. To have systemd run it, also after a restart of the machine:")
+    folder = site.absolute()
+    tell(f'  sudo "$(command -v pate-party)" service install --user "$USER" --site "{folder}"')
+    tell(
+        f"Once the operator offers a run, a person reads and approves it: pate-party approve{where}"
+    )
