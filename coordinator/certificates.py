@@ -7,6 +7,7 @@ The CA's key signs server certificates alone, and belongs offline once the serve
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -28,6 +29,12 @@ from coordinator.errors import CertificateError
 CA_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=397)
 """As long as clients accept of any server."""
+
+_MOST_HOST_LETTERS = 253
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
+
+_MOST_NAME_BYTES = 64
+"""Of a common name, in UTF-8."""
 
 _EARLY = timedelta(hours=1)
 """Valid this long before it was made: clocks differ."""
@@ -153,6 +160,17 @@ def is_pair(certificate: bytes, private_key: bytes) -> bool:
     return read_certificate(certificate).public_key() == _read_key(private_key).public_key()
 
 
+def is_host(text: str) -> bool:
+    """Tell whether a text can be a host: an IP address, or a name of letters that DNS has."""
+    if not _is_name(text):
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return True
+    return len(text) <= _MOST_HOST_LETTERS and _HOST_NAME.fullmatch(text) is not None
+
+
 def _read_key(pem: bytes) -> PrivateKeyTypes:
     try:
         return load_pem_private_key(pem, None)
@@ -161,14 +179,14 @@ def _read_key(pem: bytes) -> PrivateKeyTypes:
 
 
 def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+    cut = common_name.encode()[:_MOST_NAME_BYTES].decode(errors="ignore")  # no half of a letter
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cut)])
 
 
 def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError as error:
-        raise CertificateError("a host must be a name or an address", repr(host)) from error
+    if not is_host(host):
+        raise CertificateError("a host must be a name or an address", repr(host))
+    return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
 
 
 def _is_name(host: str) -> bool:

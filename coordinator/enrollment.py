@@ -31,7 +31,7 @@ from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
 from protocols.identity import PublicIdentity
 from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
-from protocols.party_names import is_alike, is_party_name, normalized
+from protocols.party_names import NAME_RULE, is_alike, is_party_name, normalized
 
 INVITATION_LIFETIME = timedelta(days=7)
 USUAL_TEACHERS = 10
@@ -118,12 +118,7 @@ class Enrollment:
         """
         party = normalized(party)
         if not is_party_name(party):
-            raise EnrollmentError(
-                "a hospital's name must be 1 to 64 letters of any language, digits 0 to 9, spaces, "
-                "'.', '_', '-' or \"'\", with a letter or digit at both ends, and must not mix "
-                "Latin, Greek and Cyrillic letters",
-                ascii(party),
-            )
+            raise EnrollmentError(f"a hospital's name must be {NAME_RULE}", ascii(party))
         if not timedelta(0) < lifetime <= timedelta(days=30):
             raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
         now, token = self._clock(), self._random_bytes(TOKEN_BYTES)

@@ -18,12 +18,18 @@ import tomli_w
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
+from coordinator.certificates import (
+    KeyedCertificate,
+    is_host,
+    issue_server_certificate,
+    make_ca,
+)
 from coordinator.connections import PortLimits
 from coordinator.errors import HomeError
 from pate_fed.nodes import VERSION_KEY, read_settings, write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
+from protocols.party_names import NAME_RULE, is_party_name, normalized
 
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "federation.toml"
@@ -46,7 +52,8 @@ class FederationSettings:
     """What the operator decides when a federation is made; may be edited in its file later.
 
     Attributes:
-        name: What people call the federation; printable ASCII, at most 64 characters.
+        name: What people call the federation, in letters of any language; see
+            `protocols.party_names`.
         address: Where hospitals reach it, "host:port".
         host: Address that its public socket is bound to.
         port: Port of that socket.
@@ -71,11 +78,21 @@ class FederationSettings:
     limits: PortLimits = field(default_factory=PortLimits)
 
     def __post_init__(self) -> None:
-        if not (self.name.isascii() and self.name.isprintable() and 0 < len(self.name) <= 64):
-            raise HomeError("name must be 1 to 64 printable ASCII characters", repr(self.name))
+        object.__setattr__(self, "name", normalized(self.name))
+        if not is_party_name(self.name):
+            raise HomeError(f"name must be {NAME_RULE}", ascii(self.name))
         host, _, port = self.address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise HomeError("address must be 'host:port'", repr(self.address))
+        is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
+        if not (is_port and is_host(host.removeprefix("[").removesuffix("]"))):
+            raise HomeError(
+                "address must be 'host:port', a name or an IP address and a port",
+                ascii(self.address),
+            )
+        if not is_host(self.host):
+            raise HomeError(
+                "host must be an IP address or a name of this machine; 0.0.0.0 serves all",
+                ascii(self.host),
+            )
         ports = {name: getattr(self, name) for name in _PORTS}
         for name, given in ports.items():
             if not 0 < given < 2**16:

@@ -57,25 +57,26 @@ class Coordinator:
 
     Args:
         home: Its folder.
+        upgrades: Bring the database of an older version up to date.
     """
 
-    def __init__(self, home: FederationHome) -> None:
+    def __init__(self, home: FederationHome, *, upgrades: bool = False) -> None:
         self.home = home
-        self._database = Database(home.database_url)
+        self._database = Database(home.database_url, upgrades=upgrades)
         self.enrollment = Enrollment(
             home, self._database, random_bytes=secrets.token_bytes, clock=utc_now
         )
         self.queue = RunQueue(self._database, clock=utc_now)
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
         """Open a federation's folder.
 
         Raises:
             HomeError: it is none.
-            DatabaseError: its database cannot be opened.
+            DatabaseError: its database cannot be opened, or is of another version.
         """
-        return cls(FederationHome.open(folder.absolute()))
+        return cls(FederationHome.open(folder.absolute()), upgrades=upgrades)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -32,7 +32,7 @@ from coordinator.errors import (
 )
 from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import forget_delivered
-from coordinator.home import LOOPBACK, FederationHome, utc_now
+from coordinator.home import LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.run_queue import PAUSE, Run, RunState
@@ -313,16 +313,17 @@ def serve(
         on_ready: Called once the public port is served.
 
     Raises:
-        ServiceError: another service has the folder, a port is taken, or the SuperLink does not
-            start.
+        ServiceError: another service has the folder, a port is taken, the host is not this
+            machine's, or the SuperLink does not start.
         CertificateError: the server's certificate has ended: no hospital would believe it.
     """
     home = FederationHome.open(folder.absolute())
     home.require_secrets()
     require_certificate(home, now=utc_now())
+    require_host(home)
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    coordinator = Coordinator.open(folder)
+    coordinator = Coordinator.open(folder, upgrades=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         service = Service(coordinator, noise_bytes=noise_bytes, on_stage=on_stage)
@@ -343,6 +344,22 @@ def serve(
     finally:
         coordinator.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_host(home: FederationHome) -> None:
+    """Refuse a host at which this machine cannot serve: no second try would mend it.
+
+    Raises:
+        ServiceError: it is not an address of this machine.
+    """
+    host = home.settings.host
+    try:
+        listen(host, 0).close()
+    except ServiceError as error:
+        raise ServiceError(
+            f"host in {SETTINGS_FILE} must be an address of this machine; 0.0.0.0 serves all",
+            f"{host} ({error.got})",
+        ) from error
 
 
 def require_ports(home: FederationHome) -> None:

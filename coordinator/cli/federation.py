@@ -1,4 +1,4 @@
-"""Who takes part: `init`, `invite`, `members`, `approve`, `revoke`, `renew`."""
+"""Who takes part: `init`, `invite`, `members`, `approve`, `revoke`, `renew`, `upgrade`."""
 
 from __future__ import annotations
 
@@ -210,6 +210,20 @@ def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.
         print_json({"days": days})
         return
     show(f"The certificate is good for {days} days. Restart `pate-fed serve` to show it.")
+
+
+def upgrade(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Bring the database of an older version up to date; only a backup leads back.
+
+    `pate-fed serve` does the same when it starts, and then goes on with open runs.
+    """
+    from coordinator.operator import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    Coordinator.open(home, upgrades=True).close()
+    if output_format is Format.JSON:
+        print_json({"home": str(home)})
+        return
+    show("The database is up to date.")
 
 
 def _show_one(party: EnrolledParty, said: str, output_format: Format) -> None:

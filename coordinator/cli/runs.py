@@ -43,7 +43,7 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
     from coordinator.logs import write_logs_as_json  # noqa: PLC0415
     from coordinator.operator import Coordinator  # noqa: PLC0415
 
-    Coordinator.open(home).close()  # what is wrong with the folder is no log line
+    Coordinator.open(home, upgrades=True).close()  # what is wrong with the folder is no log line
     write_logs_as_json()
 
     def tell(started: service.Service) -> None:

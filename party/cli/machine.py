@@ -19,6 +19,7 @@ service_app = typer.Typer(
     help="The node as a service of this machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
 )
 
 

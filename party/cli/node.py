@@ -32,6 +32,7 @@ audit_app = typer.Typer(
     help="What this hospital decided and sent.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import stat
 from contextlib import closing
 from datetime import timedelta
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from coordinator.database import Database, InvitationRow
+from coordinator.database import Database, InvitationRow, upgrade
 from coordinator.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
@@ -260,6 +261,31 @@ def test_renew_keeps_what_hospitals_trust(pate_fed: Command, home: Path) -> None
     after = FederationHome.open(home)
     assert after.fingerprint == fingerprint
     assert after.server_certificate != certificate
+
+
+def test_only_who_says_so_brings_an_older_database_up_to_date(
+    pate_fed: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "coordinator.db"
+
+    def version() -> str:
+        with closing(sqlite3.connect(file)) as opened:
+            return str(opened.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+    upgraded: list[str | None] = []
+    monkeypatch.setattr(upgrade, "upgrade", lambda _, found: upgraded.append(found))
+    with closing(sqlite3.connect(file)) as opened, opened:
+        opened.execute("UPDATE alembic_version SET version_num = '0000'")
+    for command in (
+        *(["members"], ["status"], ["invite", "North", "--out", tmp_path / "north.json"]),
+        *(["revoke", "North"], ["stop", "first"], ["export", "first", "--out", tmp_path / "out"]),
+    ):
+        ended = pate_fed(*command, "--home", home)
+        assert (ended.code, ended.error_code) == (1, "PF-441"), ended.err
+        assert "pate-fed upgrade" in ended.err
+    assert (version(), upgraded) == ("0000", [])
+    assert pate_fed("upgrade", "--home", home).out == "The database is up to date.\n"
+    assert upgraded == ["0000"]
 
 
 class TestPostgresql:

@@ -141,6 +141,12 @@ class TestRoot:
         ended = pate_party(*arguments)
         assert (ended.code, error_code(ended)) == (2, "PF-302")
 
+    @pytest.mark.parametrize(
+        "arguments", [["statsu"], ["policy", "shwo"], ["status", "--forma", "json"]]
+    )
+    def test_what_was_meant_is_said_once(self, pate_party: PateParty, arguments: list[str]) -> None:
+        assert pate_party(*arguments).err.casefold().count("did you mean") == 1
+
     def test_an_error_is_an_object_where_json_was_asked_for(
         self, pate_party: PateParty, tmp_path: Path
     ) -> None:
