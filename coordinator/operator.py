@@ -26,6 +26,7 @@ from coordinator.enrollment import (
     USUAL_TEACHERS,
     EnrolledParty,
     Enrollment,
+    MadeInvitation,
 )
 from coordinator.errors import (
     EnrollmentError,
@@ -88,6 +89,10 @@ class Coordinator:
         """Make an invitation; see `Enrollment.invite`."""
         return self.enrollment.invite(party, lifetime=lifetime)
 
+    def invitations(self) -> list[MadeInvitation]:
+        """Return all invitations that were made, in the order in which they were."""
+        return self.enrollment.invitations()
+
     def members(self) -> list[EnrolledParty]:
         """Return all hospitals that ever asked, in the order of their names."""
         return self.enrollment.parties()
@@ -134,11 +139,10 @@ class Coordinator:
         self._settle()
         return self._party(party) or approved
 
-    def revoke(self, party: str) -> EnrolledParty:
-        """Put a hospital out, or turn its request down; its identity never comes back.
+    def revoke(self, party: str) -> EnrolledParty | None:
+        """Put a hospital out, turn its request down, or withdraw its invitation.
 
-        Raises:
-            EnrollmentError: there is none of this name.
+        See `Enrollment.revoke`.
         """
         revoked = self.enrollment.revoke(party)
         self._settle()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TextIO, TypeVar
 
 import click
 import typer
@@ -71,6 +72,9 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 """First match decides."""
 
 T = TypeVar("T")
+
+_TAKE_BACK: Final = "\r\x1b[K"
+"""Goes to the beginning of a terminal's line, and clears it."""
 
 HomeOption = Annotated[
     Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
@@ -172,6 +176,40 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[stage], completed=done)
 
         yield update
+
+
+@contextmanager
+def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
+    """Give what says how far something is: one line that changes on a terminal.
+
+    Elsewhere it is a line for each change. The same is never said twice in a row.
+
+    Args:
+        stream: Where it is said.
+    """
+    is_terminal, last = _is_terminal(stream), ""
+
+    def say(line: str) -> None:
+        nonlocal last
+        line = printable(line)
+        if line == last:
+            return
+        last = line
+        if is_terminal:  # a line that is broken in two could not be taken back
+            columns = shutil.get_terminal_size().columns
+            line = line if len(line) < columns else f"{line[: columns - 2]}…"
+        print(f"{_TAKE_BACK}{line}" if is_terminal else line, end="", file=stream)
+        print(end="" if is_terminal else "\n", file=stream, flush=True)
+
+    try:
+        yield say
+    finally:
+        if is_terminal and last:
+            print(file=stream, flush=True)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
 
 
 def _silent(stage: str, done: int, total: int) -> None:

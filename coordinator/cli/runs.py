@@ -15,6 +15,7 @@ from coordinator.cli.console import (
     FormatOption,
     HomeOption,
     choice,
+    one_line_at_a_time,
     open_coordinator,
     print_json,
     show,
@@ -205,6 +206,7 @@ def run(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from coordinator.operator import follow  # noqa: PLC0415
+    from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
     from pate_fed.data.task import LearningTask  # noqa: PLC0415
 
@@ -246,8 +248,12 @@ def run(  # noqa: PLR0917 - one argument per option
     )
     ended = queued
     if not detach:
+        # On standard error: standard output is for the result.
+        for line in what_is_missing(readiness(coordinator.home)):
+            print(f"pate-fed: {line}", file=sys.stderr)
         try:
-            ended = follow(coordinator.queue, name, tell=_tell)
+            with one_line_at_a_time(sys.stderr) as say:
+                ended = follow(coordinator.queue, name, tell=lambda run: say(_progress(run)))
         except KeyboardInterrupt:
             ended = coordinator.queue.find(name)
             print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
@@ -315,9 +321,19 @@ def export(
     show(f"{out} has {', '.join(parts)}.")
 
 
-def _tell(run: Run) -> None:
-    """Say on standard error how far a run is: standard output is for the result."""
-    print(f"pate-fed: {_lines(run)[0]}", file=sys.stderr, flush=True)
+def _progress(run: Run) -> str:
+    """Say in one line how far a run is, and for whom it waits."""
+    pausing = " (is being paused)" if run.wanted else ""
+    why = f": {run.reason}" if run.reason else ""
+    done: dict[str, Any] = dict(run.progress)
+    if not done:
+        return f"{run.name} {run.state.value}{pausing}{why}"
+    void = f" ({done['void']} void)" if done["void"] else ""
+    return (
+        f"{run.name} {run.state.value}{pausing}, {done['batches']} batches{void}, "
+        f"{done['answered']} answered and {done['refused']} refused of {done['queries']}, "
+        f"epsilon {done['epsilon']:.3f} charged or held{why}"
+    )
 
 
 def _print_run(run: Run, output_format: Format) -> None:
