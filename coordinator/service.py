@@ -13,7 +13,7 @@ import secrets
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ import httpx
 
 from coordinator.certificates import days_left, end_of, is_pair
 from coordinator.connections import listen
+from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -43,7 +44,7 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.nodes import place_of
+from pate_fed.nodes import facts, place_of
 from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
@@ -62,6 +63,7 @@ _MOST_FAILURES: Final = 5
 _PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
 """What passes by itself, or once somebody mends it: a full disk, a database or Flower away."""
 
+_MEMBERSHIP_EVENTS: Final = {"requested": "requested", "member": "approved", "revoked": "revoked"}
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +92,7 @@ class Service:
         self._lock = _lock(home)
         be_quiet(home)
         self._stopped = threading.Event()
+        self._run = ""  # the one that is worked on, or was last
         self._stores = True  # what was last to be stored could be
         self.superlink = SuperLinkChild(home)
         settings = home.settings
@@ -155,6 +158,7 @@ class Service:
                 if run is None:
                     self._stopped.wait(_POLL_S)
                     continue
+                self._run = run.name
                 self._worker.work(run)
                 pause = _FIRST_PAUSE_S
             except Exception as error:
@@ -218,8 +222,10 @@ class Service:
         """Let members' nodes in and put others out, at the start and whenever one is due."""
         enrollment = self._coordinator.enrollment
         is_due = True
+        known: dict[bytes, str] | None = None
         while not self._stopped.wait(_POLL_S):
             try:
+                known = _tell_of_members(known, enrollment.parties())
                 is_due = is_due or not enrollment.is_settled()
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
@@ -239,9 +245,16 @@ class Service:
             self._forget()
 
     def _forgetting(self, on_stage: OnStage) -> OnStage:
-        """Have Flower's database forget a batch's messages when the batch ends."""
+        """Have Flower's database forget a batch's messages when the batch ends; log its begin."""
+        is_second_phase = False
 
         def note(stage: Stage) -> None:
+            nonlocal is_second_phase
+            if stage is Stage.PLANNED and not is_second_phase:
+                extra = facts("batch asked", run=self._run)
+                _log.info("run %s: a batch is asked", self._run, extra=extra)
+            if stage in (Stage.PLANNED, Stage.FIRST_STORED):
+                is_second_phase = stage is Stage.FIRST_STORED
             if stage in (Stage.STORED, Stage.VOID_STORED):
                 self._forget()
             on_stage(stage)
@@ -392,6 +405,27 @@ def require_certificate(home: FederationHome, *, now: datetime) -> None:
         )
     if left < _FEW_DAYS:
         _log.warning("the server's certificate ends in %.0f days: `pate-fed renew`", left)
+
+
+def _tell_of_members(
+    known: Mapping[bytes, str] | None, parties: Sequence[EnrolledParty]
+) -> dict[bytes, str]:
+    """Log which hospitals asked, were approved or revoked since they were looked at.
+
+    Args:
+        known: State of each then, by fingerprint; None for the first time.
+        parties: All of now.
+
+    Returns:
+        State of each now.
+    """
+    now = {one.identity.fingerprint: one.state for one in parties}
+    for one in parties if known is not None else ():
+        if now[one.identity.fingerprint] != known.get(one.identity.fingerprint):
+            event = _MEMBERSHIP_EVENTS[one.state]
+            extra = facts(f"hospital {event}", hospital=one.name)
+            _log.info("hospital %s: %s", one.name, event, extra=extra)
+    return now
 
 
 def _lock(home: FederationHome) -> int:

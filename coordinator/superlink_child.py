@@ -16,7 +16,7 @@ import httpx
 
 from coordinator.errors import SuperLinkError
 from coordinator.home import LOOPBACK, FederationHome
-from pate_fed.nodes import QUIET_FLOWER, place_of
+from pate_fed.nodes import QUIET_FLOWER, pass_on, place_of
 
 _NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
 """Loopback goes through nobody's proxy."""
@@ -127,6 +127,7 @@ class SuperLinkChild:
     def _live(self) -> int:
         """Start it and watch it until it ends or has to; return its exit code."""
         self._process = process = self._spawn()
+        threading.Thread(target=_listen_to, args=(process,), daemon=True).start()
         try:
             while process.poll() is None and not self._stopped.is_set():
                 self._is_ready = self._answers()
@@ -141,6 +142,8 @@ class SuperLinkChild:
         return subprocess.Popen(  # noqa: S603 - our own program
             [*command, str(self._home.folder.absolute())],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, **flower_variables(self._home)},
         )
 
@@ -160,3 +163,12 @@ class SuperLinkChild:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _listen_to(process: subprocess.Popen[bytes]) -> None:
+    """Write down what it prints until it ends: its log lines, and what is none."""
+    if process.stdout is None:
+        return
+    with process.stdout as lines:
+        for line in lines:
+            pass_on(line.decode(errors="replace"), said_by="the SuperLink")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -38,7 +39,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
-from pate_fed.nodes import Format, error_line, printable, wants_json
+from pate_fed.nodes import Format, error_line, log_line, one_line, printable, wants_json
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 T = TypeVar("T")
 
+_SERVICE: Final = "serve"
 _TAKE_BACK: Final = "\r\x1b[K"
 """Goes to the beginning of a terminal's line, and clears it."""
 
@@ -103,6 +105,9 @@ def fail(
     """Print one line and leave."""
     as_json = wants_json(sys.argv[1:])
     line = error_line(error, program="pate-fed", code=error.code, as_json=as_json)
+    if sys.argv[1:2] == [_SERVICE]:  # all that it prints is its log
+        said = f"{one_line(error.must)}, got {one_line(error.got)}"
+        line = log_line(f"[{error.code}] {said}", level=logging.ERROR, code=error.code)
     print(line, file=sys.stderr)
     sys.exit(exit_code_of(error) if exit_code is None else exit_code)
 

@@ -23,11 +23,12 @@ from coordinator.cli.console import (
 )
 from coordinator.errors import InvalidSettingError, RunEndedError
 from coordinator.run_queue import ENDED, Run, RunState
-from pate_fed.nodes import Format
+from pate_fed.nodes import Format, write_logs_as_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
 
+_PACKAGE = "coordinator"
 _log = logging.getLogger(__name__)
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
@@ -38,14 +39,14 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
 
     Whatever ends it, the next one goes on with every open run.
     """
+    write_logs_as_json(_PACKAGE)
     os.umask(0o077)  # what it and its SuperLink write is for their owner alone
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
-    from coordinator.logs import write_logs_as_json  # noqa: PLC0415
     from coordinator.operator import Coordinator  # noqa: PLC0415
 
-    Coordinator.open(home, upgrades=True).close()  # what is wrong with the folder is no log line
-    write_logs_as_json()
+    write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
+    Coordinator.open(home, upgrades=True).close()
 
     def tell(started: service.Service) -> None:
         settings = started.home.settings

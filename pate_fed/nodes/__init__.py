@@ -9,6 +9,7 @@ from pate_fed.nodes.console import (
     printable,
     wants_json,
 )
+from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
 from pate_fed.nodes.owner_files import write_file
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
 from pate_fed.nodes.settings_file import VERSION_KEY, digested_settings, of_kind, read_settings
@@ -18,13 +19,18 @@ __all__ = [
     "VERSION_KEY",
     "CodedError",
     "Format",
+    "JsonFormatter",
     "digested_settings",
     "error_line",
+    "facts",
+    "log_line",
     "of_kind",
     "one_line",
+    "pass_on",
     "place_of",
     "printable",
     "read_settings",
     "wants_json",
     "write_file",
+    "write_logs_as_json",
 ]

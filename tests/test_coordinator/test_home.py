@@ -34,10 +34,10 @@ from coordinator.home import (
     has_password,
     without_password,
 )
-from coordinator.logs import JsonFormatter
 from coordinator.operator import Coordinator
 from coordinator.service import require_certificate, serve
 from party.site import Site
+from pate_fed.nodes import JsonFormatter
 from protocols.enrollment import Invitation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
