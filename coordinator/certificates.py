@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -145,6 +145,34 @@ def end_of(pem: bytes) -> datetime:
 def days_left(pem: bytes, *, now: datetime) -> float:
     """Return for how many days a certificate is valid still; negative once it has ended."""
     return (end_of(pem) - now.astimezone(UTC)) / timedelta(days=1)
+
+
+def is_signed_by(certificate: bytes, ca: bytes) -> bool:
+    """Tell whether a CA issued a certificate; both PEM.
+
+    Raises:
+        CertificateError: one of them cannot be read.
+    """
+    try:
+        read_certificate(certificate).verify_directly_issued_by(read_certificate(ca))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def names_of(certificate: bytes) -> frozenset[str]:
+    """Return the hosts that a certificate, PEM, is for.
+
+    Raises:
+        CertificateError: it cannot be read.
+    """
+    try:
+        found = read_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(str(one.value) for one in found.value)
 
 
 def is_pair(certificate: bytes, private_key: bytes) -> bool:

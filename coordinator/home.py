@@ -35,13 +35,16 @@ SCHEMA_VERSION = 1
 SETTINGS_FILE = "federation.toml"
 DATABASE_FILE = "coordinator.db"
 LOOPBACK = "127.0.0.1"
+LOCK_FILE = "service.lock"
+"""Whose lock a service holds while it has the folder."""
+
 DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
 
-_SECRET_BYTES = 32
-_FOLDERS = ("pools", "runs")
-_CA_KEY = "ca.key"
-_SECRETS = frozenset({_CA_KEY, "identity.key", "server.key", "superlink.secret"})
+SECRET_BYTES = 32
+FOLDERS = ("pools", "runs")
+CA_KEY = "ca.key"
+SECRETS = frozenset({CA_KEY, "identity.key", "server.key", "superlink.secret"})
 _PORTS = ("port", "admin_port", "metrics_port", "health_port")
 _PASSWORDS = ("password", "sslpassword")
 """What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
@@ -156,6 +159,19 @@ class FederationHome:
         Raises:
             HomeError: it is none, or its file cannot be read.
         """
+        home = cls.of_settings(folder)
+        if not home.settings.database and not home.path(DATABASE_FILE).exists():
+            # A new one would know no member, and nothing that was answered or charged.
+            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
+        return home
+
+    @classmethod
+    def of_settings(cls, folder: Path) -> FederationHome:
+        """Open a federation's folder whatever else is missing there than its file.
+
+        Raises:
+            HomeError: its file cannot be read.
+        """
         settings = read_settings(
             folder / SETTINGS_FILE,
             FederationSettings,
@@ -163,9 +179,6 @@ class FederationHome:
             advice=f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
             fault=HomeError,
         )
-        if not settings.database and not (folder / DATABASE_FILE).exists():
-            # A new one would know no member, and nothing that was answered or charged.
-            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
         return cls(folder, settings)
 
     # What it holds ----------------------------------------------------------------------------
@@ -234,8 +247,8 @@ class FederationHome:
         Raises:
             HomeError: one is not.
         """
-        for name in sorted(_SECRETS):
-            if name != _CA_KEY or self.path(name).exists():
+        for name in sorted(SECRETS):
+            if name != CA_KEY or self.path(name).exists():
                 self._read(name)
 
     def renew_server_certificate(self, *, now: datetime) -> None:
@@ -245,13 +258,13 @@ class FederationHome:
             HomeError: the CA's key is not here.
             CertificateError: the CA has ended.
         """
-        if not self.path(_CA_KEY).exists():
+        if not self.path(CA_KEY).exists():
             raise HomeError(
-                f"{_CA_KEY} must be here while the certificate is renewed: put it back from where "
+                f"{CA_KEY} must be here while the certificate is renewed: put it back from where "
                 f"it is kept, and take it away again",
                 "none",
             )
-        ca = KeyedCertificate(self.ca_certificate, self._read(_CA_KEY))
+        ca = KeyedCertificate(self.ca_certificate, self._read(CA_KEY))
         server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
         self._write("server.key", server.private_key)
         self._write("server.crt", server.certificate)
@@ -259,17 +272,17 @@ class FederationHome:
     def _fill(self, ca: KeyedCertificate, server: KeyedCertificate) -> None:
         from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
-        for name in _FOLDERS:
+        for name in FOLDERS:
             try:
                 self.path(name).mkdir(mode=0o700)
             except OSError as error:
                 raise HomeError(f"{name} must be writable", error.strerror) from error
         self._write("ca.crt", ca.certificate)
-        self._write(_CA_KEY, ca.private_key)
+        self._write(CA_KEY, ca.private_key)
         self._write("server.crt", server.certificate)
         self._write("server.key", server.private_key)
         self._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
-        self._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
+        self._write("superlink.secret", secrets.token_bytes(SECRET_BYTES))
         Database(self.database_url, is_new=True).close()
         # Last: without it the folder is no federation.
         table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(self.settings)}
@@ -279,7 +292,7 @@ class FederationHome:
         try:
             with self.path(name).open("rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if name in _SECRETS and mode & 0o077:
+                if name in SECRETS and mode & 0o077:
                     raise HomeError(
                         f"{name} must be readable by its owner alone: `chmod 600` it. If others "
                         "may have read it, make the federation anew",

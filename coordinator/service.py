@@ -33,7 +33,7 @@ from coordinator.errors import (
 )
 from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import forget_delivered
-from coordinator.home import LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
+from coordinator.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.run_queue import PAUSE, Run, RunState
@@ -420,8 +420,9 @@ def _tell_of_members(
         State of each now.
     """
     now = {one.identity.fingerprint: one.state for one in parties}
-    for one in parties if known is not None else ():
-        if now[one.identity.fingerprint] != known.get(one.identity.fingerprint):
+    before = now if known is None else known
+    for one in parties:
+        if one.state != before.get(one.identity.fingerprint):
             event = _MEMBERSHIP_EVENTS[one.state]
             extra = facts(f"hospital {event}", hospital=one.name)
             _log.info("hospital %s: %s", one.name, event, extra=extra)
@@ -430,7 +431,7 @@ def _tell_of_members(
 
 def _lock(home: FederationHome) -> int:
     """Take the folder for us alone."""
-    descriptor = os.open(home.path("service.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(home.path(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -13,6 +13,7 @@ import typer
 
 from coordinator.cli.console import EXIT_DONE, fail
 from coordinator.cli.cost import account, plan
+from coordinator.cli.doctor import doctor
 from coordinator.cli.federation import approve, init, invite, members, renew, revoke, upgrade
 from coordinator.cli.results import report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
@@ -42,7 +43,7 @@ app.command()(plan)
 app.command()(report)
 for command in (
     *(init, invite, members, approve, revoke, renew, upgrade),
-    *(serve, run, status, pause, resume, stop, export),
+    *(doctor, serve, run, status, pause, resume, stop, export),
 ):
     app.command()(command)
 app.add_typer(transcript_app, name="transcript")
