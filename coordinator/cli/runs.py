@@ -314,12 +314,22 @@ def export(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy what a run gave, as a run directory: labels, report, student, transcript."""
-    parts = open_coordinator(home).export(name, out)
+    """Copy what a run gave, as a run directory: labels, report, student, transcript.
+
+    A run directory that is gone, as after a restore, is written anew from the database first.
+    """
+    single_threaded_kernels()
+    from coordinator.lost_results import WHAT_IS_LOST, write_anew  # noqa: PLC0415 - see `serve`
+
+    coordinator = open_coordinator(home)
+    is_anew = write_anew(coordinator, name)
+    parts = coordinator.export(name, out)
     if output_format is Format.JSON:
-        print_json({"out": str(out), "parts": parts})
+        print_json({"out": str(out), "parts": parts, "written_anew": is_anew})
         return
     show(f"{out} has {', '.join(parts)}.")
+    if is_anew:
+        show(WHAT_IS_LOST)
 
 
 def _progress(run: Run) -> str:

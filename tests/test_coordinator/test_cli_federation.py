@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sqlite3
 import stat
 import unicodedata
@@ -365,6 +366,69 @@ class TestFollowing:
         assert all(len(one.rstrip("\n")) < 60 for one in said)
         assert said[-1].endswith("\n")
         assert said[-1].count("\n") == 1
+
+
+class TestExportAfterARestore:
+    """The folder `runs` was not in the backup: the database and the pools were."""
+
+    @pytest.fixture
+    def federation(self, tmp_path: Path) -> Iterator[Worked]:
+        made = Worked(tmp_path)
+        made.ask()
+        assert made.work().state is RunState.DONE
+        made.ask("second")
+        assert made.work("second").progress["from_store"] == 12
+        yield made
+        made.coordinator.close()
+
+    @pytest.mark.parametrize("name", ["first", "second"])
+    def test_it_is_written_anew_and_what_is_lost_is_said(
+        self, pate_fed: Command, federation: Worked, tmp_path: Path, name: str
+    ) -> None:
+        folder = federation.coordinator.home.folder
+        before, after = tmp_path / "before", tmp_path / "after"
+        shown = pate_fed("export", name, "--out", before, "--home", folder, "--format", "json")
+        assert shown.json["written_anew"] is False
+        shutil.rmtree(folder / "runs")
+        known = federation.coordinator.queue.find(name)
+        shown = pate_fed("export", name, "--out", after, "--home", folder)
+        assert shown.code == 0, shown.err
+        assert "Lost: how much was sent" in shown.out
+        assert federation.coordinator.queue.find(name).as_table() | {"updated_at": ""} == (
+            known.as_table() | {"updated_at": ""}
+        )
+        parts = {path.relative_to(before) for path in before.rglob("*") if path.is_file()}
+        assert {path.relative_to(after) for path in after.rglob("*") if path.is_file()} == parts
+        same = {"labels.csv", "privacy.json", "manifest.json", "run.toml", "transcript.jsonl"}
+        for file in same & {str(path) for path in parts}:
+            assert (before / file).read_bytes() == (after / file).read_bytes(), file
+        warnings = json.loads((after / "metrics.json").read_text())["warnings"]
+        assert any("written anew from the database" in one for one in warnings)
+        if name == "first":  # the other one asked nobody
+            assert pate_fed("transcript", "verify", after).code == 0
+        again = tmp_path / "again"
+        shown = pate_fed("export", name, "--out", again, "--home", folder, "--format", "json")
+        assert shown.json["written_anew"] is False
+
+    def test_without_the_pool_it_is_said_what_is_missing(
+        self, pate_fed: Command, federation: Worked, tmp_path: Path
+    ) -> None:
+        folder = federation.coordinator.home.folder
+        shutil.rmtree(folder / "runs")
+        shutil.rmtree(folder / "pools")
+        ended = pate_fed("export", "first", "--out", tmp_path / "out", "--home", folder)
+        assert (ended.code, ended.error_code) == (2, "PF-445")
+        assert "pool must be readable" in ended.err
+        assert not (tmp_path / "out").exists()
+
+    def test_a_run_that_goes_on_is_not_written(
+        self, pate_fed: Command, federation: Worked, tmp_path: Path
+    ) -> None:
+        federation.ask("third", queries=4)
+        folder = federation.coordinator.home.folder
+        ended = pate_fed("export", "third", "--out", tmp_path / "out", "--home", folder)
+        assert (ended.code, ended.error_code) == (2, "PF-446")
+        assert "must have ended, got queued" in ended.err
 
 
 def test_a_folder_that_is_no_federation_is_said_to_be_none(
