@@ -7,8 +7,8 @@ student's training draws other random numbers: what is lost stands in the report
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from coordinator.errors import RunQueueError, SetupError
@@ -77,7 +77,5 @@ class _Writer(RunWorker):
         """Leave what was noted of its progress: what it sent is known there alone."""
 
 
-@contextmanager
-def _refuse(nodes: Collection[int]) -> Iterator[Transport]:
+def _refuse(nodes: Collection[int]) -> AbstractContextManager[Transport]:
     raise SetupError("a run that is over must ask nobody", len(nodes))
-    yield  # it would give a way to them

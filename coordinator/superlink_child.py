@@ -31,6 +31,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _IS_STEADY_S: Final = 60.0
 _POLL_S: Final = 0.5
 _END_S: Final = 15.0
+_LAST_WORDS_S: Final = 5.0
+"""How long its last lines are waited for: why it ended is written before that it did."""
 _log = logging.getLogger(__name__)
 
 
@@ -127,7 +129,8 @@ class SuperLinkChild:
     def _live(self) -> int:
         """Start it and watch it until it ends or has to; return its exit code."""
         self._process = process = self._spawn()
-        threading.Thread(target=_listen_to, args=(process,), daemon=True).start()
+        listener = threading.Thread(target=_listen_to, args=(process,), daemon=True)
+        listener.start()
         try:
             while process.poll() is None and not self._stopped.is_set():
                 self._is_ready = self._answers()
@@ -135,6 +138,7 @@ class SuperLinkChild:
         finally:
             self._is_ready = False
             self._end(process)
+            listener.join(_LAST_WORDS_S)
         return process.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
