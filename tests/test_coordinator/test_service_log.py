@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from coordinator.doctor import Surroundings, examine
 from coordinator.home import FederationHome
 from coordinator.operator import Coordinator
 from party.enrollment import CoordinatorDoor
 from party.site import Site
+from pate_fed.nodes import OK
 from protocols.fingerprint_words import spoken
 from tests.support.loopback_home import environment, make_home
 
@@ -113,6 +115,9 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
         service.wait_for_event("hospital requested")
         coordinator.approve("North", words=spoken(site.identity.fingerprint), teachers=4)
         service.wait_for_event("hospital approved")
+        found = {one.name: one for one in examine(service.home.folder, Surroundings())}
+        assert (found["service"].state, found["database"].state) == (OK, OK)
+        assert "Not connected: North." in found["hospitals"].said
         coordinator.revoke("North")
         service.wait_for_event("hospital revoked")
 
