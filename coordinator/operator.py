@@ -254,7 +254,7 @@ class Coordinator:
         self.queue.find(name)
         source = results_of(self.home, name)
         if not source.is_dir():
-            raise RunQueueError("a run that is exported must have ended with labels", "none")
+            raise RunQueueError("a run that is exported must have ended with labels", "none yet")
         try:
             shutil.copytree(source, out)
         except OSError as error:
