@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from coordinator.logs import write_logs_as_json
 from coordinator.service import serve
 from coordinator.stages import Stage
+from pate_fed.nodes import write_logs_as_json
 
 
 def main(home: Path, stages: Path) -> None:
     with stages.open("a", buffering=1, encoding="utf-8") as file:
-        write_logs_as_json()
+        write_logs_as_json("coordinator")
         serve(home, on_stage=lambda stage: _note(stage, file.write))
 
 

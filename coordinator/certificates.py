@@ -7,11 +7,12 @@ The CA's key signs server certificates alone, and belongs offline once the serve
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -28,6 +29,12 @@ from coordinator.errors import CertificateError
 CA_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=397)
 """As long as clients accept of any server."""
+
+_MOST_HOST_LETTERS = 253
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
+
+_MOST_NAME_BYTES = 64
+"""Of a common name, in UTF-8."""
 
 _EARLY = timedelta(hours=1)
 """Valid this long before it was made: clocks differ."""
@@ -140,6 +147,34 @@ def days_left(pem: bytes, *, now: datetime) -> float:
     return (end_of(pem) - now.astimezone(UTC)) / timedelta(days=1)
 
 
+def is_signed_by(certificate: bytes, ca: bytes) -> bool:
+    """Tell whether a CA issued a certificate; both PEM.
+
+    Raises:
+        CertificateError: one of them cannot be read.
+    """
+    try:
+        read_certificate(certificate).verify_directly_issued_by(read_certificate(ca))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def names_of(certificate: bytes) -> frozenset[str]:
+    """Return the hosts that a certificate, PEM, is for.
+
+    Raises:
+        CertificateError: it cannot be read.
+    """
+    try:
+        found = read_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(str(one.value) for one in found.value)
+
+
 def is_pair(certificate: bytes, private_key: bytes) -> bool:
     """Tell whether a certificate is of a key: else no handshake would succeed with the two.
 
@@ -153,6 +188,17 @@ def is_pair(certificate: bytes, private_key: bytes) -> bool:
     return read_certificate(certificate).public_key() == _read_key(private_key).public_key()
 
 
+def is_host(text: str) -> bool:
+    """Tell whether a text can be a host: an IP address, or a name of letters that DNS has."""
+    if not _is_name(text):
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return True
+    return len(text) <= _MOST_HOST_LETTERS and _HOST_NAME.fullmatch(text) is not None
+
+
 def _read_key(pem: bytes) -> PrivateKeyTypes:
     try:
         return load_pem_private_key(pem, None)
@@ -161,14 +207,14 @@ def _read_key(pem: bytes) -> PrivateKeyTypes:
 
 
 def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+    cut = common_name.encode()[:_MOST_NAME_BYTES].decode(errors="ignore")  # no half of a letter
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cut)])
 
 
 def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError as error:
-        raise CertificateError("a host must be a name or an address", repr(host)) from error
+    if not is_host(host):
+        raise CertificateError("a host must be a name or an address", repr(host))
+    return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
 
 
 def _is_name(host: str) -> bool:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_public_key,
 )
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from coordinator.database import Database, InvitationRow, MemberRow
@@ -38,7 +38,7 @@ from protocols.messages import (
     PoolQuery,
     ResultsQuery,
 )
-from protocols.party_names import is_alike, is_party_name, normalized
+from protocols.party_names import NAME_RULE, is_alike, is_party_name, normalized
 
 INVITATION_LIFETIME = timedelta(days=7)
 USUAL_TEACHERS = 10
@@ -91,6 +91,27 @@ class EnrolledParty:
     teachers: int
 
 
+@dataclass(frozen=True, slots=True)
+class MadeInvitation:
+    """An invitation that was made; its token is known to nobody but the hospital.
+
+    Attributes:
+        party: The hospital that it is for.
+        made_at: When it was made.
+        expires_at: Until when it is good: the moment at which it was withdrawn, if it was.
+        used_at: When a request came with it; None if none did.
+    """
+
+    party: str
+    made_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+
+    def is_open(self, *, now: datetime) -> bool:
+        """Tell whether somebody may still come with it."""
+        return self.used_at is None and self.expires_at > now
+
+
 class Enrollment:
     """The members of one federation.
 
@@ -118,19 +139,16 @@ class Enrollment:
     # The operator -----------------------------------------------------------------------------
 
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
-        """Make an invitation; another one for the same hospital takes its place.
+        """Make an invitation. One that is out for the same hospital is good no more.
+
+        Of two that are good, one could be lying somewhere without anybody thinking of it.
 
         Raises:
             EnrollmentError: the name cannot be, is a member's, or too like another's.
         """
         party = normalized(party)
         if not is_party_name(party):
-            raise EnrollmentError(
-                "a hospital's name must be 1 to 64 letters of any language, digits 0 to 9, spaces, "
-                "'.', '_', '-' or \"'\", with a letter or digit at both ends, and must not mix "
-                "Latin, Greek and Cyrillic letters",
-                ascii(party),
-            )
+            raise EnrollmentError(f"a hospital's name must be {NAME_RULE}", ascii(party))
         if not timedelta(0) < lifetime <= timedelta(days=30):
             raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
         now, token = self._clock(), self._random_bytes(TOKEN_BYTES)
@@ -138,8 +156,7 @@ class Enrollment:
             if self._member_called(session, party) is not None:
                 raise EnrollmentError("a hospital is invited once", f"a member called {party}")
             self._require_unlike(session, party, now=now)
-            unused = InvitationRow.party == party, InvitationRow.used_at.is_(None)
-            session.execute(update(InvitationRow).where(*unused).values(expires_at=now))
+            self._withdraw(session, party, now=now)
             session.add(
                 InvitationRow(
                     token_digest=token_digest(token),
@@ -157,6 +174,12 @@ class Enrollment:
             token=token,
             expires_at=int((now + lifetime).timestamp()),
         )
+
+    def invitations(self) -> list[MadeInvitation]:
+        """Return all invitations that were made, in the order in which they were."""
+        with self._database.transaction() as session:
+            rows = session.scalars(select(InvitationRow).order_by(InvitationRow.made_at)).all()
+            return [_invitation(row) for row in rows]
 
     def parties(self) -> list[EnrolledParty]:
         """Return all hospitals that ever asked, in the order of their names."""
@@ -196,21 +219,32 @@ class Enrollment:
             row.teachers = teachers
             return _party(row)
 
-    def revoke(self, party: str) -> EnrolledParty:
+    def revoke(self, party: str) -> EnrolledParty | None:
         """Put a hospital out, or turn its request down; its identity never comes back.
 
-        It is out from here on, whether a SuperLink answers or not; `settle` puts its node out.
+        It is out from here on, whether a SuperLink answers or not; `settle` puts its node out. An
+        invitation that is out for it is good no more.
 
         Args:
             party: Its name.
 
+        Returns:
+            The hospital; None if it had not asked yet, and its invitation was withdrawn.
+
         Raises:
-            EnrollmentError: there is none of this name.
+            EnrollmentError: there is none of this name, and no invitation.
         """
+        party = normalized(party)
         with self._database.transaction() as session:
             row = self._member_called(session, party)
+            was_invited = self._withdraw(session, party, now=self._clock())
+            if row is None and was_invited:
+                return None
             if row is None:
-                raise EnrollmentError("a member must be of this name", f"none called {party}")
+                raise EnrollmentError(
+                    "a hospital must be of this name, or an invitation that is good still",
+                    f"none called {party}",
+                )
             row.state, row.revoked_at = "revoked", self._clock()
             return replace(_party(row), node_id=None)
 
@@ -396,6 +430,19 @@ class Enrollment:
         return wire.sign(message, self._identity).frame
 
     @staticmethod
+    def _withdraw(session: Session, party: str, *, now: datetime) -> bool:
+        """End the invitation that is out for a hospital; tell whether one was."""
+        out = (
+            InvitationRow.party == party,
+            InvitationRow.used_at.is_(None),
+            InvitationRow.expires_at > now,
+        )
+        found = session.scalars(select(InvitationRow).where(*out)).all()
+        for row in found:
+            row.expires_at = now
+        return bool(found)
+
+    @staticmethod
     def _member_called(session: Session, name: str) -> MemberRow | None:
         here = MemberRow.name == normalized(name), MemberRow.state != "revoked"
         return session.scalars(select(MemberRow).where(*here)).first()
@@ -423,6 +470,11 @@ def _party(row: MemberRow) -> EnrolledParty:
         _utc(row.requested_at),
         row.teachers,
     )
+
+
+def _invitation(row: InvitationRow) -> MadeInvitation:
+    used_at = None if row.used_at is None else _utc(row.used_at)
+    return MadeInvitation(row.party, _utc(row.made_at), _utc(row.expires_at), used_at)
 
 
 def _records_of(row: MemberRow) -> int:

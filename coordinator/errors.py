@@ -26,7 +26,7 @@ A message says what must hold and what came, and holds no secret::
     |- RunEndedError          PF-447  a run failed, was stopped or expired (its reason is shown)
     |- ServiceError           PF-448  a service that cannot be started
     |- DatabaseError            PF-440  a database that cannot be opened or written
-    |  `- DatabaseVersionError   PF-441  a newer version of this program wrote it
+    |  `- DatabaseVersionError   PF-441  another version of this program wrote it
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -225,7 +225,7 @@ class DatabaseError(CoordinatorError):
 
 
 class DatabaseVersionError(DatabaseError):
-    """A newer version of this program wrote the database."""
+    """Another version of this program wrote the database."""
 
     code = "PF-441"
 

@@ -18,24 +18,33 @@ import tomli_w
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from coordinator.certificates import KeyedCertificate, issue_server_certificate, make_ca
+from coordinator.certificates import (
+    KeyedCertificate,
+    is_host,
+    issue_server_certificate,
+    make_ca,
+)
 from coordinator.connections import PortLimits
 from coordinator.errors import HomeError
 from pate_fed.nodes import VERSION_KEY, read_settings, write_file
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
+from protocols.party_names import NAME_RULE, is_party_name, normalized
 
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "federation.toml"
 DATABASE_FILE = "coordinator.db"
 LOOPBACK = "127.0.0.1"
+LOCK_FILE = "service.lock"
+"""Whose lock a service holds while it has the folder."""
+
 DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
 
-_SECRET_BYTES = 32
-_FOLDERS = ("pools", "runs")
-_CA_KEY = "ca.key"
-_SECRETS = frozenset({_CA_KEY, "identity.key", "server.key", "superlink.secret"})
+SECRET_BYTES = 32
+FOLDERS = ("pools", "runs")
+CA_KEY = "ca.key"
+SECRETS = frozenset({CA_KEY, "identity.key", "server.key", "superlink.secret"})
 _PORTS = ("port", "admin_port", "metrics_port", "health_port")
 _PASSWORDS = ("password", "sslpassword")
 """What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
@@ -46,7 +55,8 @@ class FederationSettings:
     """What the operator decides when a federation is made; may be edited in its file later.
 
     Attributes:
-        name: What people call the federation; printable ASCII, at most 64 characters.
+        name: What people call the federation, in letters of any language; see
+            `protocols.party_names`.
         address: Where hospitals reach it, "host:port".
         host: Address that its public socket is bound to.
         port: Port of that socket.
@@ -71,11 +81,21 @@ class FederationSettings:
     limits: PortLimits = field(default_factory=PortLimits)
 
     def __post_init__(self) -> None:
-        if not (self.name.isascii() and self.name.isprintable() and 0 < len(self.name) <= 64):
-            raise HomeError("name must be 1 to 64 printable ASCII characters", repr(self.name))
+        object.__setattr__(self, "name", normalized(self.name))
+        if not is_party_name(self.name):
+            raise HomeError(f"name must be {NAME_RULE}", ascii(self.name))
         host, _, port = self.address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise HomeError("address must be 'host:port'", repr(self.address))
+        is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
+        if not (is_port and is_host(host.removeprefix("[").removesuffix("]"))):
+            raise HomeError(
+                "address must be 'host:port', a name or an IP address and a port",
+                ascii(self.address),
+            )
+        if not is_host(self.host):
+            raise HomeError(
+                "host must be an IP address or a name of this machine; 0.0.0.0 serves all",
+                ascii(self.host),
+            )
         ports = {name: getattr(self, name) for name in _PORTS}
         for name, given in ports.items():
             if not 0 < given < 2**16:
@@ -139,6 +159,19 @@ class FederationHome:
         Raises:
             HomeError: it is none, or its file cannot be read.
         """
+        home = cls.of_settings(folder)
+        if not home.settings.database and not home.path(DATABASE_FILE).exists():
+            # A new one would know no member, and nothing that was answered or charged.
+            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
+        return home
+
+    @classmethod
+    def of_settings(cls, folder: Path) -> FederationHome:
+        """Open a federation's folder whatever else is missing there than its file.
+
+        Raises:
+            HomeError: its file cannot be read.
+        """
         settings = read_settings(
             folder / SETTINGS_FILE,
             FederationSettings,
@@ -146,9 +179,6 @@ class FederationHome:
             advice=f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
             fault=HomeError,
         )
-        if not settings.database and not (folder / DATABASE_FILE).exists():
-            # A new one would know no member, and nothing that was answered or charged.
-            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
         return cls(folder, settings)
 
     # What it holds ----------------------------------------------------------------------------
@@ -217,8 +247,8 @@ class FederationHome:
         Raises:
             HomeError: one is not.
         """
-        for name in sorted(_SECRETS):
-            if name != _CA_KEY or self.path(name).exists():
+        for name in sorted(SECRETS):
+            if name != CA_KEY or self.path(name).exists():
                 self._read(name)
 
     def renew_server_certificate(self, *, now: datetime) -> None:
@@ -228,13 +258,13 @@ class FederationHome:
             HomeError: the CA's key is not here.
             CertificateError: the CA has ended.
         """
-        if not self.path(_CA_KEY).exists():
+        if not self.path(CA_KEY).exists():
             raise HomeError(
-                f"{_CA_KEY} must be here while the certificate is renewed: put it back from where "
+                f"{CA_KEY} must be here while the certificate is renewed: put it back from where "
                 f"it is kept, and take it away again",
                 "none",
             )
-        ca = KeyedCertificate(self.ca_certificate, self._read(_CA_KEY))
+        ca = KeyedCertificate(self.ca_certificate, self._read(CA_KEY))
         server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
         self._write("server.key", server.private_key)
         self._write("server.crt", server.certificate)
@@ -242,17 +272,17 @@ class FederationHome:
     def _fill(self, ca: KeyedCertificate, server: KeyedCertificate) -> None:
         from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
-        for name in _FOLDERS:
+        for name in FOLDERS:
             try:
                 self.path(name).mkdir(mode=0o700)
             except OSError as error:
                 raise HomeError(f"{name} must be writable", error.strerror) from error
         self._write("ca.crt", ca.certificate)
-        self._write(_CA_KEY, ca.private_key)
+        self._write(CA_KEY, ca.private_key)
         self._write("server.crt", server.certificate)
         self._write("server.key", server.private_key)
         self._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
-        self._write("superlink.secret", secrets.token_bytes(_SECRET_BYTES))
+        self._write("superlink.secret", secrets.token_bytes(SECRET_BYTES))
         Database(self.database_url, is_new=True).close()
         # Last: without it the folder is no federation.
         table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(self.settings)}
@@ -262,7 +292,7 @@ class FederationHome:
         try:
             with self.path(name).open("rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if name in _SECRETS and mode & 0o077:
+                if name in SECRETS and mode & 0o077:
                     raise HomeError(
                         f"{name} must be readable by its owner alone: `chmod 600` it. If others "
                         "may have read it, make the federation anew",

@@ -26,6 +26,7 @@ from coordinator.enrollment import (
     USUAL_TEACHERS,
     EnrolledParty,
     Enrollment,
+    MadeInvitation,
 )
 from coordinator.errors import (
     EnrollmentError,
@@ -58,25 +59,26 @@ class Coordinator:
 
     Args:
         home: Its folder.
+        upgrades: Bring the database of an older version up to date.
     """
 
-    def __init__(self, home: FederationHome) -> None:
+    def __init__(self, home: FederationHome, *, upgrades: bool = False) -> None:
         self.home = home
-        self._database = Database(home.database_url)
+        self._database = Database(home.database_url, upgrades=upgrades)
         self.enrollment = Enrollment(
             home, self._database, random_bytes=secrets.token_bytes, clock=utc_now
         )
         self.queue = RunQueue(self._database, clock=utc_now)
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
         """Open a federation's folder.
 
         Raises:
             HomeError: it is none.
-            DatabaseError: its database cannot be opened.
+            DatabaseError: its database cannot be opened, or is of another version.
         """
-        return cls(FederationHome.open(folder.absolute()))
+        return cls(FederationHome.open(folder.absolute()), upgrades=upgrades)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -87,6 +89,10 @@ class Coordinator:
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
         """Make an invitation; see `Enrollment.invite`."""
         return self.enrollment.invite(party, lifetime=lifetime)
+
+    def invitations(self) -> list[MadeInvitation]:
+        """Return all invitations that were made, in the order in which they were."""
+        return self.enrollment.invitations()
 
     def members(self) -> list[EnrolledParty]:
         """Return all hospitals that ever asked, in the order of their names."""
@@ -134,11 +140,10 @@ class Coordinator:
         self._settle()
         return self._party(party) or approved
 
-    def revoke(self, party: str) -> EnrolledParty:
-        """Put a hospital out, or turn its request down; its identity never comes back.
+    def revoke(self, party: str) -> EnrolledParty | None:
+        """Put a hospital out, turn its request down, or withdraw its invitation.
 
-        Raises:
-            EnrollmentError: there is none of this name.
+        See `Enrollment.revoke`.
         """
         revoked = self.enrollment.revoke(party)
         self._settle()

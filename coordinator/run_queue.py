@@ -6,6 +6,7 @@ The command line and the service meet here, in the database, and nowhere else: e
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from sqlalchemy.orm import Session, defer
 
 from coordinator.database import AttemptRow, Database, RunAttempt, RunRow, RunStepRow
 from coordinator.errors import RunQueueError, RunRequestError
+from pate_fed.nodes import facts
 
 
 class RunState(StrEnum):
@@ -35,6 +37,7 @@ class RunState(StrEnum):
 
 ENDED: Final = frozenset({RunState.DONE, RunState.INCOMPLETE, RunState.FAILED, RunState.STOPPED})
 PAUSE: Final = "pause"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +232,11 @@ class RunQueue:
             state: Where it is now.
             reason: Why; no secret.
         """
+        before = ""
 
         def change(row: RunRow) -> None:
+            nonlocal before
+            before = row.state
             # What the operator said meanwhile holds.
             if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
                 row.reason = reason or row.reason
@@ -239,7 +245,10 @@ class RunQueue:
             if state in ENDED or state is RunState.PAUSED:
                 row.wanted, row.waiting_since = "", None
 
-        return self._change(name, change)
+        run = self._change(name, change)
+        if run.state.value != before:
+            _tell_of_state(run, before=RunState(before))
+        return run
 
     def rest(self, name: str) -> bool:
         """Pause a run if that is wanted still; return whether it rests.
@@ -277,11 +286,14 @@ class RunQueue:
 
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
         """Note how far a run is: counts and released values alone."""
+        before: dict[str, Any] = {}
 
         def change(row: RunRow) -> None:
+            before.update(json.loads(row.progress))
             row.progress = json.dumps(dict(progress), sort_keys=True, allow_nan=False)
 
         self._change(name, change)
+        _tell_of_batches(name, before, progress)
 
     def _change(self, name: str, change: Callable[[RunRow], None]) -> Run:
         with self._database.transaction() as session:
@@ -292,6 +304,38 @@ class RunQueue:
             return _shown(session, name)
 
 
+def _tell_of_state(run: Run, *, before: RunState) -> None:
+    """Log that a run began or ended; that it waits and is tried again, the worker says."""
+    if run.state in ENDED:
+        known = {"state": run.state.value, "reason": run.reason}
+        why = f": {run.reason}" if run.reason else ""
+        extra = facts("run done", run=run.name, **known)
+        _log.info("run %s is %s%s", run.name, run.state.value, why, extra=extra)
+    elif (before, run.state) == (RunState.QUEUED, RunState.RUNNING):
+        _log.info("run %s is taken up", run.name, extra=facts("run started", run=run.name))
+
+
+def _tell_of_batches(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Log batches that ended since: counts alone."""
+    counts = {key: now[key] for key in _COUNTS if key in now}
+
+    def grew(key: str) -> bool:
+        return bool(now.get(key, 0) > before.get(key, 0))
+
+    def drawn(progress: Mapping[str, Any]) -> int:
+        return int(progress.get("asked", 0) - progress.get("from_store", 0))
+
+    if drawn(now) > drawn(before):
+        extra = facts("batch done", run=name, **counts)
+        words = "run %s: a batch is done; %s answered, %s refused of %s so far"
+        known = (now.get(key, 0) for key in ("answered", "refused", "queries"))
+        _log.info(words, name, *known, extra=extra)
+    if grew("void"):
+        extra = facts("batch void", run=name, **counts)
+        _log.warning("run %s: a batch is void, %s in all", name, now["void"], extra=extra)
+
+
+_COUNTS: Final = ("batches", "void", "queries", "asked", "answered", "refused", "epsilon")
 _BY_OPERATOR: Final = "by the operator"
 
 

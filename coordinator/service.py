@@ -13,7 +13,7 @@ import secrets
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ import httpx
 
 from coordinator.certificates import days_left, end_of, is_pair
 from coordinator.connections import listen
+from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -32,7 +33,7 @@ from coordinator.errors import (
 )
 from coordinator.flower_app import GridTransport
 from coordinator.flower_runtime import forget_delivered
-from coordinator.home import LOOPBACK, FederationHome, utc_now
+from coordinator.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.run_queue import PAUSE, Run, RunState
@@ -43,7 +44,7 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.nodes import place_of
+from pate_fed.nodes import facts, place_of
 from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
@@ -62,6 +63,7 @@ _MOST_FAILURES: Final = 5
 _PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
 """What passes by itself, or once somebody mends it: a full disk, a database or Flower away."""
 
+_MEMBERSHIP_EVENTS: Final = {"requested": "requested", "member": "approved", "revoked": "revoked"}
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +92,7 @@ class Service:
         self._lock = _lock(home)
         be_quiet(home)
         self._stopped = threading.Event()
+        self._run = ""  # the one that is worked on, or was last
         self._stores = True  # what was last to be stored could be
         self.superlink = SuperLinkChild(home)
         settings = home.settings
@@ -155,6 +158,7 @@ class Service:
                 if run is None:
                     self._stopped.wait(_POLL_S)
                     continue
+                self._run = run.name
                 self._worker.work(run)
                 pause = _FIRST_PAUSE_S
             except Exception as error:
@@ -218,8 +222,10 @@ class Service:
         """Let members' nodes in and put others out, at the start and whenever one is due."""
         enrollment = self._coordinator.enrollment
         is_due = True
+        known: dict[bytes, str] | None = None
         while not self._stopped.wait(_POLL_S):
             try:
+                known = _tell_of_members(known, enrollment.parties())
                 is_due = is_due or not enrollment.is_settled()
                 if is_due and self.superlink.is_ready:
                     enrollment.settle(self._coordinator.superlink())
@@ -239,9 +245,16 @@ class Service:
             self._forget()
 
     def _forgetting(self, on_stage: OnStage) -> OnStage:
-        """Have Flower's database forget a batch's messages when the batch ends."""
+        """Have Flower's database forget a batch's messages when the batch ends; log its begin."""
+        is_second_phase = False
 
         def note(stage: Stage) -> None:
+            nonlocal is_second_phase
+            if stage is Stage.PLANNED and not is_second_phase:
+                extra = facts("batch asked", run=self._run)
+                _log.info("run %s: a batch is asked", self._run, extra=extra)
+            if stage in (Stage.PLANNED, Stage.FIRST_STORED):
+                is_second_phase = stage is Stage.FIRST_STORED
             if stage in (Stage.STORED, Stage.VOID_STORED):
                 self._forget()
             on_stage(stage)
@@ -313,16 +326,17 @@ def serve(
         on_ready: Called once the public port is served.
 
     Raises:
-        ServiceError: another service has the folder, a port is taken, or the SuperLink does not
-            start.
+        ServiceError: another service has the folder, a port is taken, the host is not this
+            machine's, or the SuperLink does not start.
         CertificateError: the server's certificate has ended: no hospital would believe it.
     """
     home = FederationHome.open(folder.absolute())
     home.require_secrets()
     require_certificate(home, now=utc_now())
+    require_host(home)
     # Flower interrupts its own process where a run of its is gone: only others may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    coordinator = Coordinator.open(folder)
+    coordinator = Coordinator.open(folder, upgrades=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         service = Service(coordinator, noise_bytes=noise_bytes, on_stage=on_stage)
@@ -343,6 +357,22 @@ def serve(
     finally:
         coordinator.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_host(home: FederationHome) -> None:
+    """Refuse a host at which this machine cannot serve: no second try would mend it.
+
+    Raises:
+        ServiceError: it is not an address of this machine.
+    """
+    host = home.settings.host
+    try:
+        listen(host, 0).close()
+    except ServiceError as error:
+        raise ServiceError(
+            f"host in {SETTINGS_FILE} must be an address of this machine; 0.0.0.0 serves all",
+            f"{host} ({error.got})",
+        ) from error
 
 
 def require_ports(home: FederationHome) -> None:
@@ -377,9 +407,31 @@ def require_certificate(home: FederationHome, *, now: datetime) -> None:
         _log.warning("the server's certificate ends in %.0f days: `pate-fed renew`", left)
 
 
+def _tell_of_members(
+    known: Mapping[bytes, str] | None, parties: Sequence[EnrolledParty]
+) -> dict[bytes, str]:
+    """Log which hospitals asked, were approved or revoked since they were looked at.
+
+    Args:
+        known: State of each then, by fingerprint; None for the first time.
+        parties: All of now.
+
+    Returns:
+        State of each now.
+    """
+    now = {one.identity.fingerprint: one.state for one in parties}
+    before = now if known is None else known
+    for one in parties:
+        if one.state != before.get(one.identity.fingerprint):
+            event = _MEMBERSHIP_EVENTS[one.state]
+            extra = facts(f"hospital {event}", hospital=one.name)
+            _log.info("hospital %s: %s", one.name, event, extra=extra)
+    return now
+
+
 def _lock(home: FederationHome) -> int:
     """Take the folder for us alone."""
-    descriptor = os.open(home.path("service.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(home.path(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

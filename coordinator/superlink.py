@@ -11,7 +11,6 @@ what we rely on.
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
 import sys
@@ -24,7 +23,6 @@ import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from flwr.supercore import sql_mixin
 from flwr.supercore.constant import SQLITE_PRAGMAS
-from flwr.supercore.http_logging import get_uvicorn_log_config
 from flwr.superlink.cli.flower_superlink import (
     SuperLinkLifespan,
     _parse_superlink_lifespan_config,
@@ -261,7 +259,7 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
         ssl_certfile=certificate,
         ssl_keyfile=key,
         access_log=False,
-        log_config=get_uvicorn_log_config(logging.WARNING),
+        log_config=None,  # the log of the process is all
         lifespan="on",
         # The one that accepts by the socket itself, which is where connections are counted.
         loop="asyncio",

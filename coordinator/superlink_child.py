@@ -16,7 +16,7 @@ import httpx
 
 from coordinator.errors import SuperLinkError
 from coordinator.home import LOOPBACK, FederationHome
-from pate_fed.nodes import QUIET_FLOWER, place_of
+from pate_fed.nodes import QUIET_FLOWER, pass_on, place_of
 
 _NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
 """Loopback goes through nobody's proxy."""
@@ -31,6 +31,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _IS_STEADY_S: Final = 60.0
 _POLL_S: Final = 0.5
 _END_S: Final = 15.0
+_LAST_WORDS_S: Final = 5.0
+"""How long its last lines are waited for: why it ended is written before that it did."""
 _log = logging.getLogger(__name__)
 
 
@@ -127,6 +129,8 @@ class SuperLinkChild:
     def _live(self) -> int:
         """Start it and watch it until it ends or has to; return its exit code."""
         self._process = process = self._spawn()
+        listener = threading.Thread(target=_listen_to, args=(process,), daemon=True)
+        listener.start()
         try:
             while process.poll() is None and not self._stopped.is_set():
                 self._is_ready = self._answers()
@@ -134,6 +138,7 @@ class SuperLinkChild:
         finally:
             self._is_ready = False
             self._end(process)
+            listener.join(_LAST_WORDS_S)
         return process.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -141,6 +146,8 @@ class SuperLinkChild:
         return subprocess.Popen(  # noqa: S603 - our own program
             [*command, str(self._home.folder.absolute())],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, **flower_variables(self._home)},
         )
 
@@ -160,3 +167,12 @@ class SuperLinkChild:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _listen_to(process: subprocess.Popen[bytes]) -> None:
+    """Write down what it prints until it ends: its log lines, and what is none."""
+    if process.stdout is None:
+        return
+    with process.stdout as lines:
+        for line in lines:
+            pass_on(line.decode(errors="replace"), said_by="the SuperLink")

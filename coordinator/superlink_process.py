@@ -18,11 +18,11 @@ from coordinator.database import Database
 from coordinator.enrollment import Enrollment
 from coordinator.errors import ServiceError
 from coordinator.home import FederationHome, utc_now
-from coordinator.logs import write_logs_as_json
 from coordinator.rate_limit import RateLimit
 from coordinator.run_files import RunFiles
 from coordinator.superlink import SuperLinkSettings, serve
 from coordinator.superlink_child import NO_PORT
+from pate_fed.nodes import write_logs_as_json
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def main() -> None:
     """Serve until our parent ends."""
     # Our parent keeps signals back; we take them as they come.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    write_logs_as_json()
+    write_logs_as_json("coordinator")
     home = FederationHome.open(Path(sys.argv[1]))
     database = Database(home.database_url)
     enrollment = Enrollment(home, database, random_bytes=secrets.token_bytes, clock=utc_now)

@@ -100,10 +100,9 @@ class Invitation:
         expires_at = fields["expires_at"]
         if not all(isinstance(text, str) and text for text in texts) or type(expires_at) is not int:
             raise TypeError
-        for name in (texts[0], texts[2]):
-            if not (name.isascii() and name.isprintable() and len(name) <= 256):
-                raise ValueError
-        if not is_party_name(texts[1]):
+        if not (texts[2].isascii() and texts[2].isprintable() and len(texts[2]) <= 256):
+            raise ValueError
+        if not (is_party_name(texts[0]) and is_party_name(texts[1])):
             raise ValueError
         key, token = bytes.fromhex(fields["coordinator_key"]), bytes.fromhex(fields["token"])
         if len(key) != KEY_BYTES or len(token) != TOKEN_BYTES:

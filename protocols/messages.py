@@ -63,7 +63,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Letters(Size):
-    """A hospital's name, of letters of any script; see `protocols.party_names`."""
+    """Name of a hospital or federation, of letters of any script; see `protocols.party_names`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -699,7 +699,7 @@ class Membership(Message):
     MAX_BYTES: ClassVar[int] = 320 * KIB  # a letter takes up to 4 bytes
 
     party: Digest
-    federation: Name
+    federation: PartyName
     state: Name
     teachers: Count
     answered_at: UnixTime
@@ -890,7 +890,9 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
         )
     if isinstance(bound, Letters):
         if isinstance(value, str) and not is_party_name(value):
-            raise MalformedMessageError(f"{name} must be a hospital's name", "another text")
+            raise MalformedMessageError(
+                f"{name} must be a name of letters of any script", "another text"
+            )
     elif isinstance(value, str) and not (value.isascii() and value.isprintable()):
         # A name reaches logs and screens: no control characters, no letters that look alike.
         raise MalformedMessageError(f"{name} must be printable ASCII", "another character")

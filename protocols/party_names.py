@@ -1,4 +1,4 @@
-"""What people may call a hospital: letters of any script, and nothing that is hidden or another's.
+"""What people may call a hospital or a federation: letters of any script, nothing hidden.
 
 A name reaches screens, logs and file names, and is read aloud: control characters, marks that turn
 the direction of a text and letters without a shape have no place in it.
@@ -10,6 +10,12 @@ import unicodedata
 from typing import Final
 
 MOST_LETTERS: Final = 64
+NAME_RULE: Final = (
+    f"1 to {MOST_LETTERS} letters of any language, digits 0 to 9, spaces, '.', '_', '-' or \"'\", "
+    "with a letter or digit at both ends, and must not mix Latin, Greek and Cyrillic letters"
+)
+"""What `is_party_name` asks, for people."""
+
 _LETTERS: Final = frozenset({"Lu", "Ll", "Lt", "Lo"})
 _DIGITS: Final = frozenset("0123456789")
 _BETWEEN: Final = frozenset(" ._-'")
@@ -24,7 +30,7 @@ def normalized(name: str) -> str:
 
 
 def is_party_name(name: str) -> bool:
-    """Tell whether a hospital may be called so.
+    """Tell whether a hospital, or a federation, may be called so.
 
     1 to 64 letters of any script, digits 0 to 9, spaces, '.', '_', '-' and "'"; a letter or digit
     at both ends; in the one form that Unicode calls NFKC, hence no two ways to write the same; of

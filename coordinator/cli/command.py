@@ -13,7 +13,8 @@ import typer
 
 from coordinator.cli.console import EXIT_DONE, fail
 from coordinator.cli.cost import account, plan
-from coordinator.cli.federation import approve, init, invite, members, renew, revoke
+from coordinator.cli.doctor import doctor
+from coordinator.cli.federation import approve, init, invite, members, renew, revoke, upgrade
 from coordinator.cli.pools import pool_app
 from coordinator.cli.results import report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
@@ -31,6 +32,7 @@ app = typer.Typer(
     name="pate-fed",
     help="Hospitals learn together without pooling records.",
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
     add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -41,8 +43,8 @@ app.command()(account)
 app.command()(plan)
 app.command()(report)
 for command in (
-    *(init, invite, members, approve, revoke, renew),
-    *(serve, run, status, pause, resume, stop, export),
+    *(init, invite, members, approve, revoke, renew, upgrade),
+    *(doctor, serve, run, status, pause, resume, stop, export),
 ):
     app.command()(command)
 app.add_typer(pool_app, name="pool")

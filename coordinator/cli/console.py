@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TextIO, TypeVar
 
 import click
 import typer
@@ -37,7 +39,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
-from pate_fed.nodes import Format, error_line, printable, wants_json
+from pate_fed.nodes import Format, error_line, log_line, one_line, printable, wants_json
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 if TYPE_CHECKING:
@@ -72,6 +74,10 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 T = TypeVar("T")
 
+_SERVICE: Final = "serve"
+_TAKE_BACK: Final = "\r\x1b[K"
+"""Goes to the beginning of a terminal's line, and clears it."""
+
 HomeOption = Annotated[
     Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
 ]
@@ -99,6 +105,9 @@ def fail(
     """Print one line and leave."""
     as_json = wants_json(sys.argv[1:])
     line = error_line(error, program="pate-fed", code=error.code, as_json=as_json)
+    if sys.argv[1:2] == [_SERVICE]:  # all that it prints is its log
+        said = f"{one_line(error.must)}, got {one_line(error.got)}"
+        line = log_line(f"[{error.code}] {said}", level=logging.ERROR, code=error.code)
     print(line, file=sys.stderr)
     sys.exit(exit_code_of(error) if exit_code is None else exit_code)
 
@@ -172,6 +181,40 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[stage], completed=done)
 
         yield update
+
+
+@contextmanager
+def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
+    """Give what says how far something is: one line that changes on a terminal.
+
+    Elsewhere it is a line for each change. The same is never said twice in a row.
+
+    Args:
+        stream: Where it is said.
+    """
+    is_terminal, last = _is_terminal(stream), ""
+
+    def say(line: str) -> None:
+        nonlocal last
+        line = printable(line)
+        if line == last:
+            return
+        last = line
+        if is_terminal:  # a line that is broken in two could not be taken back
+            columns = shutil.get_terminal_size().columns
+            line = line if len(line) < columns else f"{line[: columns - 2]}…"
+        print(f"{_TAKE_BACK}{line}" if is_terminal else line, end="", file=stream)
+        print(end="" if is_terminal else "\n", file=stream, flush=True)
+
+    try:
+        yield say
+    finally:
+        if is_terminal and last:
+            print(file=stream, flush=True)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
 
 
 def _silent(stage: str, done: int, total: int) -> None:

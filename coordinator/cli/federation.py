@@ -1,11 +1,11 @@
-"""Who takes part: `init`, `invite`, `members`, `approve`, `revoke`, `renew`."""
+"""Who takes part: `init`, `invite`, `members`, `approve`, `revoke`, `renew`, `upgrade`."""
 
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from coordinator.cli.console import (
     show,
     write_secret,
 )
-from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty
+from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty, MadeInvitation
 from coordinator.errors import InvalidSettingError
 from coordinator.home import (
     DATABASE_VARIABLE,
@@ -32,6 +32,10 @@ from coordinator.home import (
 )
 from pate_fed.nodes import Format
 from protocols.fingerprint_words import spoken
+from protocols.party_names import normalized
+
+if TYPE_CHECKING:
+    from coordinator.operator import Coordinator
 
 
 def init(  # noqa: PLR0917 - one argument per option
@@ -128,6 +132,7 @@ def invite(
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")
     # Making another ends the one that is out: not for a file that cannot be written.
     require_new_invitation(target)
+    replaced = _invited(coordinator, party)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
     write_secret(target, invitation.to_json())
     words = spoken(invitation.fingerprint)
@@ -135,31 +140,46 @@ def invite(
         print_json(
             {
                 "file": str(target),
-                "party": party,
+                "party": invitation.party,
+                "replaces": None if replaced is None else _at(replaced.made_at),
                 "words": words,
                 "expires_at": invitation.expires_at,
             }
         )
         return
     show(
-        f"{target} invites {party}, once, for {days:g} days. It is secret until it was used.",
+        f"{target} invites {invitation.party}, once, for {days:g} days.",
+        "It is secret until it was used.",
         "When they join, they read these words to you by telephone:",
         f"  {words}",
     )
+    if replaced is not None:
+        show(
+            f"The invitation that was made on {_day(replaced.made_at)} and was not used is good no "
+            "more: if the hospital has its file, send this one."
+        )
 
 
 def members(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Show all hospitals: their states, and the words of their identities."""
+    """Show all hospitals, their states and their words; then the invitations that were made."""
     coordinator = open_coordinator(home)
-    found = coordinator.members()
+    found, invitations = coordinator.members(), coordinator.invitations()
     words = spoken(coordinator.home.fingerprint)
     if output_format is Format.JSON:
-        print_json({"words": words, "members": [_table(one) for one in found]})
+        print_json(
+            {
+                "words": words,
+                "members": [_table(one) for one in found],
+                "invitations": [_table_of_invitation(one) for one in invitations],
+            }
+        )
         return
     show(f"{coordinator.home.settings.name}: {words}")
     show(*(line for one in found for line in _lines(one)))
     if not found:
         show("No hospital has asked to join yet.")
+    if invitations:
+        show("Invitations:", *(_line_of_invitation(one) for one in invitations))
 
 
 def approve(
@@ -196,9 +216,17 @@ def revoke(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Put a hospital out, or turn its request down; its identity never comes back."""
+    """Put a hospital out, or turn its request down; its identity never comes back.
+
+    For a hospital that has not asked yet it withdraws the invitation.
+    """
     revoked = open_coordinator(home).revoke(party)
-    _show_one(revoked, f"{party} is out.", output_format)
+    if revoked is not None:
+        _show_one(revoked, f"{party} is out.", output_format)
+    elif output_format is Format.JSON:
+        print_json({"name": party, "state": "withdrawn"})
+    else:
+        show(f"The invitation of {party} is withdrawn.")
 
 
 def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
@@ -210,6 +238,20 @@ def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.
         print_json({"days": days})
         return
     show(f"The certificate is good for {days} days. Restart `pate-fed serve` to show it.")
+
+
+def upgrade(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Bring the database of an older version up to date; only a backup leads back.
+
+    `pate-fed serve` does the same when it starts, and then goes on with open runs.
+    """
+    from coordinator.operator import Coordinator  # noqa: PLC0415 - keeps --help fast
+
+    Coordinator.open(home, upgrades=True).close()
+    if output_format is Format.JSON:
+        print_json({"home": str(home)})
+        return
+    show("The database is up to date.")
 
 
 def _show_one(party: EnrolledParty, said: str, output_format: Format) -> None:
@@ -227,8 +269,45 @@ def _table(party: EnrolledParty) -> dict[str, Any]:
         "words": spoken(party.identity.fingerprint),
         "teachers": party.teachers,
         "is_let_in": party.node_id is not None,
-        "requested_at": party.requested_at.isoformat(timespec="seconds"),
+        "requested_at": _at(party.requested_at),
     }
+
+
+def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
+    """Return the invitation that is out for a hospital, if there is one."""
+    found = (
+        one
+        for one in coordinator.invitations()
+        if one.party == normalized(party) and one.is_open(now=utc_now())
+    )
+    return next(found, None)
+
+
+def _table_of_invitation(one: MadeInvitation) -> dict[str, Any]:
+    return {
+        "name": one.party,
+        "made_at": _at(one.made_at),
+        "expires_at": _at(one.expires_at),
+        "used_at": None if one.used_at is None else _at(one.used_at),
+        "is_open": one.is_open(now=utc_now()),
+    }
+
+
+def _line_of_invitation(one: MadeInvitation) -> str:
+    made = f"{one.party:24} made {_day(one.made_at)}, "
+    if one.used_at is not None:
+        return f"{made}used {_day(one.used_at)}"
+    if one.is_open(now=utc_now()):
+        return f"{made}not used yet, good until {_day(one.expires_at)}"
+    return f"{made}never used, good for nothing since {_day(one.expires_at)}"
+
+
+def _at(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _lines(party: EnrolledParty) -> tuple[str, str]:

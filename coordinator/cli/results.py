@@ -12,7 +12,10 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
 
 transcript_app = typer.Typer(
-    help="Check what a run left behind.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="Check what a run left behind.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    suggest_commands=False,
 )
 
 

@@ -15,6 +15,7 @@ from coordinator.cli.console import (
     FormatOption,
     HomeOption,
     choice,
+    one_line_at_a_time,
     open_coordinator,
     print_json,
     show,
@@ -22,11 +23,12 @@ from coordinator.cli.console import (
 )
 from coordinator.errors import InvalidSettingError, RunEndedError
 from coordinator.run_queue import ENDED, Run, RunState
-from pate_fed.nodes import Format
+from pate_fed.nodes import Format, write_logs_as_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
 
+_PACKAGE = "coordinator"
 _log = logging.getLogger(__name__)
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
@@ -37,14 +39,14 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
 
     Whatever ends it, the next one goes on with every open run.
     """
+    write_logs_as_json(_PACKAGE)
     os.umask(0o077)  # what it and its SuperLink write is for their owner alone
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
-    from coordinator.logs import write_logs_as_json  # noqa: PLC0415
     from coordinator.operator import Coordinator  # noqa: PLC0415
 
-    Coordinator.open(home).close()  # what is wrong with the folder is no log line
-    write_logs_as_json()
+    write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
+    Coordinator.open(home, upgrades=True).close()
 
     def tell(started: service.Service) -> None:
         settings = started.home.settings
@@ -205,6 +207,7 @@ def run(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from coordinator.operator import follow  # noqa: PLC0415
+    from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
     from pate_fed.data.task import LearningTask  # noqa: PLC0415
 
@@ -246,8 +249,12 @@ def run(  # noqa: PLR0917 - one argument per option
     )
     ended = queued
     if not detach:
+        # On standard error: standard output is for the result.
+        for line in what_is_missing(readiness(coordinator.home)):
+            print(f"pate-fed: {line}", file=sys.stderr)
         try:
-            ended = follow(coordinator.queue, name, tell=_tell)
+            with one_line_at_a_time(sys.stderr) as say:
+                ended = follow(coordinator.queue, name, tell=lambda run: say(_progress(run)))
         except KeyboardInterrupt:
             ended = coordinator.queue.find(name)
             print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
@@ -307,17 +314,37 @@ def export(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy what a run gave, as a run directory: labels, report, student, transcript."""
-    parts = open_coordinator(home).export(name, out)
+    """Copy what a run gave, as a run directory: labels, report, student, transcript.
+
+    A run directory that is gone, as after a restore, is written anew from the database first.
+    """
+    single_threaded_kernels()
+    from coordinator.lost_results import WHAT_IS_LOST, write_anew  # noqa: PLC0415 - see `serve`
+
+    coordinator = open_coordinator(home)
+    is_anew = write_anew(coordinator, name)
+    parts = coordinator.export(name, out)
     if output_format is Format.JSON:
-        print_json({"out": str(out), "parts": parts})
+        print_json({"out": str(out), "parts": parts, "written_anew": is_anew})
         return
     show(f"{out} has {', '.join(parts)}.")
+    if is_anew:
+        show(WHAT_IS_LOST)
 
 
-def _tell(run: Run) -> None:
-    """Say on standard error how far a run is: standard output is for the result."""
-    print(f"pate-fed: {_lines(run)[0]}", file=sys.stderr, flush=True)
+def _progress(run: Run) -> str:
+    """Say in one line how far a run is, and for whom it waits."""
+    pausing = " (is being paused)" if run.wanted else ""
+    why = f": {run.reason}" if run.reason else ""
+    done: dict[str, Any] = dict(run.progress)
+    if not done:
+        return f"{run.name} {run.state.value}{pausing}{why}"
+    void = f" ({done['void']} void)" if done["void"] else ""
+    return (
+        f"{run.name} {run.state.value}{pausing}, {done['batches']} batches{void}, "
+        f"{done['answered']} answered and {done['refused']} refused of {done['queries']}, "
+        f"epsilon {done['epsilon']:.3f} charged or held{why}"
+    )
 
 
 def _print_run(run: Run, output_format: Format) -> None:

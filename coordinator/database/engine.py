@@ -1,4 +1,4 @@
-"""Opens the database, brings it up to date, and runs transactions in it."""
+"""Opens the database, brings it up to date where that is wanted, runs transactions in it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from coordinator.errors import DatabaseError
+from coordinator.errors import DatabaseError, DatabaseVersionError
 
 NEWEST: Final = "0001"
 """The newest migration in `migrations/versions`."""
 
 _OWNER_ONLY = 0o600
 _PUT_BACK = "the database must hold what it held: put a backup of it back"
+_LET_IN = (
+    "the database's server must let us in: correct user and password in PATE_FED_DATABASE_URL or "
+    "~/.pgpass, or the server's own rules"
+)
 _UPGRADE_LOCK = 0x70617465
 """Any number, the same for all who upgrade one database."""
 
@@ -28,26 +32,29 @@ _TRANSACTION_LOCK = 0x66656431
 
 
 class Database:
-    """A federation's database, up to date.
+    """A federation's database, of this version.
 
     Args:
         url: As SQLAlchemy takes it, "sqlite:///..." or "postgresql://...". Secret: it may hold a
             password, which is in no error.
         is_new: Make its tables: once, with the federation. One without them was emptied, and would
             know no member, and nothing that was answered or charged.
+        upgrades: Bring one of an older version up to date; only who says so does, since there is
+            no way back but a backup.
 
     Raises:
-        DatabaseVersionError: it was written by a newer version of this program.
+        DatabaseVersionError: it is of a newer version of this program, or of an older one and
+            nobody said that it may be upgraded.
         DatabaseError: it cannot be opened or written; it holds nothing, or holds something and is
             to be new.
     """
 
-    def __init__(self, url: str, *, is_new: bool = False) -> None:
+    def __init__(self, url: str, *, is_new: bool = False, upgrades: bool = False) -> None:
         self._engine = _open(url, is_new=is_new)
         try:
             there = _reported("the database must be there and writable")
             with there, self._engine.begin() as connection:
-                _bring_up_to_date(connection, is_new=is_new)
+                _bring_up_to_date(connection, is_new=is_new, upgrades=upgrades)
         except BaseException:
             self.close()
             raise
@@ -65,6 +72,16 @@ class Database:
             session.begin(),
         ):
             yield session
+
+    def try_to_write(self) -> None:
+        """Write as a transaction would, and take it back: nothing is changed.
+
+        Raises:
+            DatabaseError: it could not be written.
+        """
+        with _reported("the database must store what it is given"), self._engine.connect() as one:
+            one.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+            one.rollback()
 
     def close(self) -> None:
         """Let go of its connections."""
@@ -152,10 +169,16 @@ def _lock_for_others(connection: Connection) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")
 
 
-def _bring_up_to_date(connection: Connection, *, is_new: bool) -> None:
+def _bring_up_to_date(connection: Connection, *, is_new: bool, upgrades: bool) -> None:
     if connection.dialect.name == "postgresql":  # SQLite's transactions wait for each other
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
     found = _version_of(connection, is_new=is_new)
+    if found is not None and found < NEWEST and not upgrades:
+        raise DatabaseVersionError(
+            "the database must be brought up to date: back it up, then `pate-fed upgrade`, or "
+            "`pate-fed serve`, which does so when it starts",
+            f"version {found} where this program has {NEWEST}",
+        )
     if found != NEWEST:
         from coordinator.database.upgrade import (  # noqa: PLC0415 - every command would wait for it
             upgrade,
@@ -185,6 +208,29 @@ def _reported(must: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
+        refused = _refusal_of(error.orig)
+        if refused is not None:
+            raise DatabaseError(*refused) from error
         raise DatabaseError(must, type(error.orig).__name__) from error
     except SQLAlchemyError as error:
         raise DatabaseError(must, type(error).__name__) from error
+
+
+def _refusal_of(error: BaseException | None) -> tuple[str, str] | None:
+    """Return what must hold where a server let nobody in, and what came; None where it is not that.
+
+    A server's text is read, never repeated: it may be in its people's language.
+    """
+    connection = getattr(error, "pgconn", None)
+    if connection is None or getattr(error, "sqlstate", None) is not None:
+        return None  # no server's, or of one that had let us in
+    text = str(error)
+    if "FATAL" not in text and not (connection.used_password or connection.needs_password):
+        return "the database's server must be reachable: does it run, and at this address?", "none"
+    if "does not exist" in text and "database" in text:
+        return "the database must be there: make it on its server, empty", "none of this name"
+    if connection.needs_password:
+        return _LET_IN, "no password, which the server asks for"
+    if "password authentication failed" in text or connection.used_password:
+        return _LET_IN, "a user or a password that it refuses"
+    return _LET_IN, "a refusal of this user, from this machine"

@@ -35,6 +35,7 @@ app = typer.Typer(
     name="pate-party",
     help="A hospital's node, in any number of federations.",
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
     add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ from party.errors import (
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.nodes import Format, error_line, printable, wants_json
+from pate_fed.nodes import Format, error_line, log_line, one_line, printable, wants_json
 from protocols.errors import InvitationError, ProtocolError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ ByOption = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
 DEFAULT_SITE: Final = Path("pate-party")
+_SERVICE: Final = "start"
 
 
 def open_site(folder: Path) -> Site:
@@ -196,7 +198,11 @@ def fail(error: PateFedError | ProtocolError | PartyError) -> NoReturn:
     """Print one line and leave."""
     code = error.reason.value if isinstance(error, RefusalError) else error.code
     as_json = wants_json(sys.argv[1:])
-    typer.echo(error_line(error, program="pate-party", code=code, as_json=as_json), err=True)
+    line = error_line(error, program="pate-party", code=code, as_json=as_json)
+    if sys.argv[1:2] == [_SERVICE]:  # all that it prints is its log
+        said = f"{one_line(error.must)}, got {one_line(error.got)}"
+        line = log_line(f"[{code}] {said}", level=logging.ERROR, code=code)
+    typer.echo(line, err=True)
     sys.exit(exit_code_of(error))
 
 

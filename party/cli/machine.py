@@ -5,21 +5,20 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
 from party.site import Site
 from party.systemd import DEFAULT_UNIT, ServiceUnit
-from pate_fed.nodes import Format
-
-_MARKS: Final = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+from pate_fed.nodes import Format, lines_of_checks, table_of_checks
 
 service_app = typer.Typer(
     help="The node as a service of this machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
 )
 
 
@@ -37,30 +36,8 @@ def show_examination(opened: Site, output_format: Format) -> int:
 
     found = list(checks.examine(opened, checks.Surroundings()))
     several = len(opened.memberships) > 1
-    code = checks.exit_code(found)
-    show(
-        output_format,
-        {
-            "exit": code,
-            "checks": [
-                {
-                    "name": one.name,
-                    "federation": one.federation,
-                    "state": one.state,
-                    "said": one.said,
-                    "advice": one.advice,
-                }
-                for one in found
-            ],
-        },
-        (
-            f"{_MARKS[one.state]}  {one.name:14} "
-            f"{f'{one.federation}: ' if several and one.federation else ''}"
-            f"{one.said}{' ' if one.advice else ''}{one.advice}"
-            for one in found
-        ),
-    )
-    return code
+    show(output_format, table_of_checks(found), lines_of_checks(found, with_federations=several))
+    return checks.exit_code(found)
 
 
 @service_app.callback()

@@ -26,12 +26,16 @@ from party.cli.console import (
 from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.membership import SiteMembership
 from party.site import Site
-from pate_fed.nodes import QUIET_FLOWER, Format
+from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
+
+_PACKAGE = "party"
+_log = logging.getLogger(__name__)
 
 audit_app = typer.Typer(
     help="What this hospital decided and sent.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
 )
 
 
@@ -39,8 +43,10 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     """Run this hospital's node in all its federations until it is told to stop.
 
     The doctor has to agree first. A federation that fails alone keeps no other one waiting.
-    It stays in the foreground: `pate-party service install` has systemd keep it running.
+    It stays in the foreground: `pate-party service install` has systemd keep it running. All that
+    it prints is its log: JSON lines on standard error.
     """
+    write_logs_as_json(_PACKAGE)
     opened = open_site(site)
     memberships = _ask_doctor(opened)
     _quieten(opened)
@@ -48,15 +54,17 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     from party.service import PartyService  # noqa: PLC0415
     from party.serving import serve  # noqa: PLC0415
 
+    write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # it says what fails, not what was sent
     os.umask(0o077)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     service = PartyService(opened)
     for one in memberships:
-        tell(f"{one.settings.party} is up; it speaks to {one.settings.address}.")
+        _log.info("%s is up; it speaks to %s.", one.settings.party, one.settings.address)
     serve(service, opened, stopped=stopped, memberships=memberships)
-    tell("Stopped; everything is written down.")
+    _log.info("Stopped; everything is written down.")
     raise typer.Exit(EXIT_DONE)
 
 
@@ -202,7 +210,9 @@ def _ask_doctor(site: Site) -> list[SiteMembership]:
     for one in found:
         if one.state != doctor.OK:
             of = f"{one.federation}: " if several and one.federation else ""
-            tell(f"{one.state.upper()}  {one.name:14} {of}{one.said} {one.advice}")
+            level = logging.ERROR if one.state == doctor.FAIL else logging.WARNING
+            extra = facts("doctor", check=one.name)
+            _log.log(level, "%s%s %s", of, one.said, one.advice, extra=extra)
     failed = [one for one in found if one.state == doctor.FAIL]
     failing = {one.federation for one in failed}
     if failed and ("" in failing or not {one.name for one in site.current} - failing):
@@ -213,17 +223,13 @@ def _ask_doctor(site: Site) -> list[SiteMembership]:
     here = {one.federation for one in failed if one.name in doctor.LOCAL_NAMES}
     served = [one for one in site.current if one.name not in here and not one.missing_keys]
     for name in {one.name for one in site.current} - {one.name for one in served}:
-        tell(f"{name} is not served: mend what fails there, and start again.")
+        _log.error("%s is not served: mend what fails there, and start again.", name)
     return served
 
 
 def _quieten(site: Site) -> None:
-    """Flower calls nobody and installs nothing; its log says what fails, not what was sent."""
+    """Flower calls nobody and installs nothing."""
     os.environ.update(QUIET_FLOWER, FLWR_HOME=str(site.path("flower")))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    for name in ("httpx", "httpcore", "flwr"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # else a line for every opening
 
 
 def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str | None) -> None:

@@ -34,6 +34,7 @@ peers_app = typer.Typer(
     help="The other hospitals, and who checked them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # Click suggests them, too
 )
 
 

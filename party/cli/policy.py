@@ -93,7 +93,10 @@ port `MembershipSettings`."""
 _PORT: Final = "node_port"
 
 policy_app = typer.Typer(
-    help="What this hospital allows.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="What this hospital allows.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    suggest_commands=False,
 )
 
 

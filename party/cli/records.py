@@ -11,7 +11,10 @@ from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site,
 from pate_fed.nodes import Format
 
 data_app = typer.Typer(
-    help="The hospital's own table.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="The hospital's own table.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    suggest_commands=False,
 )
 
 

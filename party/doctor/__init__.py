@@ -1,9 +1,9 @@
 """What is in the way of a hospital's node, found before it starts: a list of checks."""
 
-from party.doctor.check import FAIL, OK, WARN, Check, exit_code
 from party.doctor.examination import LOCAL_NAMES, examine, examine_standing
 from party.doctor.network import check_network
 from party.doctor.surroundings import Surroundings
+from pate_fed.nodes import FAIL, OK, WARN, Check, exit_code
 
 __all__ = [
     "FAIL",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
-from party.doctor.check import FAIL, Check
 from party.doctor.machine import (
     check_disk,
     check_graphics_card,
@@ -29,6 +29,7 @@ from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
 from party.membership import SiteMembership
 from party.site import Site
+from pate_fed.nodes import FAIL, Check, made_check
 from protocols.messages import Membership
 
 T = TypeVar("T", Site, SiteMembership)
@@ -119,12 +120,4 @@ def _made(
     around: Surroundings,
 ) -> Iterator[Check]:
     for name, check in checks:
-        try:
-            yield check(looked_at, around)
-        except Exception as error:  # one that cannot be made must not hide the others
-            yield Check(
-                name,
-                FAIL,
-                f"This check could not be made ({type(error).__name__}).",
-                "If installation and site's folder are as they were made, report it.",
-            )
+        yield made_check(name, partial(check, looked_at, around))

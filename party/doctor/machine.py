@@ -6,12 +6,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
 from party.site import DATABASE_FILE, IDENTITY_KEY, Site
 from party.status_file import FILE, known_status
 from pate_fed import __version__
+from pate_fed.nodes import FAIL, OK, WARN, Check
 
 GIB = 2**30
 LEAST_DISK, WANTED_DISK = GIB, 5 * GIB

@@ -17,11 +17,11 @@ from email.utils import parsedate_to_datetime
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
 from party.membership import CA_FILE, SiteMembership
 from party.proxy import Proxy, proxy_to
+from pate_fed.nodes import FAIL, OK, WARN, Check
 
 NAMES = ("proxy", "name", "connection", "tls", "clock")
 MOST_AHEAD_S = 5.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from party.dataset import read_registered
-from party.doctor.check import FAIL, OK, Check
 from party.doctor.surroundings import Surroundings
 from party.errors import DataChangedError, DataError
 from party.site import Site
@@ -14,6 +13,7 @@ from pate_fed.data.dataset import Records
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.tables import canonical_cells, known_cells, read_column, sorted_names
 from pate_fed.errors import InvalidDataError
+from pate_fed.nodes import FAIL, OK, Check
 from pate_fed.teachers import make_ensemble
 
 SAMPLE = 500

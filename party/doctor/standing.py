@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 
-from party.doctor.check import FAIL, OK, WARN, Check
 from party.doctor.surroundings import Surroundings
 from party.errors import (
     CANNOT_STORE,
@@ -26,6 +25,7 @@ from party.storage import AuditLog, read_ledger
 from party.tasks import read_task
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
+from pate_fed.nodes import FAIL, OK, WARN, Check
 from protocols.errors import RestoredJournalError
 
 FEW_DAYS = 30

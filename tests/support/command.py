@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,22 @@ class Ended:
 Command = Callable[..., Ended]
 
 
+@contextmanager
+def logs_as_they_were() -> Iterator[None]:
+    """Undo what a command that has a log of its own does to the process: ours has others."""
+    loggers = [logging.getLogger(name) for name in (None, "flwr", "party", "coordinator")]
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
+    try:
+        yield
+    finally:
+        for one, handlers, level, propagate in before:
+            one.handlers[:], one.propagate = handlers, propagate
+            one.setLevel(level)
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+        logging.captureWarnings(False)
+
+
 @pytest.fixture
 def pate_fed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run `pate-fed` with these arguments."""
@@ -50,7 +70,7 @@ def pate_fed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     def run(*arguments: object) -> Ended:
         monkeypatch.setattr("sys.argv", ["pate-fed", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
+        with logs_as_they_were(), pytest.raises(SystemExit) as end:
             cli.main()
         shown = capsys.readouterr()
         assert "Traceback" not in shown.out + shown.err

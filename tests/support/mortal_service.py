@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 
-from coordinator.logs import write_logs_as_json
 from coordinator.service import serve
 from coordinator.stages import Stage
+from pate_fed.nodes import write_logs_as_json
 
 
 def main(home: Path, stage: str, passes: int) -> None:
@@ -24,7 +24,7 @@ def main(home: Path, stage: str, passes: int) -> None:
         if passed.value == stage and not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    write_logs_as_json()
+    write_logs_as_json("coordinator")
     serve(home, on_stage=die)
 
 

@@ -21,6 +21,11 @@ from sqlalchemy.exc import OperationalError
 
 PATIENCE_S = 180
 _USER = "pate"
+ASKED = "asked"
+"""A user whom the server asks for a password, if there is one of this name; others it believes."""
+
+SHUT_OUT = "shut_out"
+"""A user whom it lets in with none."""
 
 
 def binaries() -> Path | None:
@@ -46,6 +51,14 @@ class Cluster:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+psycopg://{_USER}@/{database}?host={self.folder}"
 
+    def let_in(self, user: str, *, password: str) -> None:
+        """Make a user that logs in."""
+        engine = create_engine(self.url(), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"DROP ROLE IF EXISTS {user}")
+            connection.exec_driver_sql(f"CREATE ROLE {user} LOGIN PASSWORD '{password}'")
+        engine.dispose()
+
     def new_database(self) -> str:
         """Make an empty database; return its URL."""
         name = f"test_{next(self._numbers)}"
@@ -66,6 +79,10 @@ def running(bin_folder: Path) -> Iterator[Cluster]:
         make = [bin_folder / "initdb", "-D", data, "-U", _USER, "-A", "trust", "--no-sync"]
         make += ["-E", "UTF8", "--locale=C"]
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL, cwd=folder, **run_as)
+        rules = data / "pg_hba.conf"
+        believed = rules.read_text(encoding="utf-8")
+        asked = f"local all {ASKED} scram-sha-256\nlocal all {SHUT_OUT} reject\n"
+        rules.write_text(asked + believed, encoding="utf-8")
         # Nobody but us can reach it, and it need not survive a power cut.
         options = {
             "listen_addresses": "",

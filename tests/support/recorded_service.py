@@ -13,8 +13,8 @@ from pathlib import Path
 
 from coordinator import service
 from coordinator.flower_app import GridTransport
-from coordinator.logs import write_logs_as_json
 from coordinator.transport import Silence
+from pate_fed.nodes import write_logs_as_json
 
 
 def main(home: Path, packets: Path) -> None:
@@ -30,7 +30,7 @@ def main(home: Path, packets: Path) -> None:
             return answers
 
     service.GridTransport = RecordedTransport  # type: ignore[misc]
-    write_logs_as_json()
+    write_logs_as_json("coordinator")
     logging.getLogger().setLevel(logging.DEBUG)
     service.serve(home)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from coordinator.logs import write_logs_as_json
 from coordinator.service import serve
 from pate_fed.mechanisms import RandomBytes, keyed_stream
+from pate_fed.nodes import write_logs_as_json
 
 
 def noise_of(key: bytes) -> RandomBytes:
@@ -20,7 +20,7 @@ def noise_of(key: bytes) -> RandomBytes:
 
 def main(home: Path, key: bytes) -> None:
     """Serve a federation with this noise."""
-    write_logs_as_json()
+    write_logs_as_json("coordinator")
     serve(home, noise_bytes=noise_of(key))
 
 

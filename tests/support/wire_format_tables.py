@@ -49,7 +49,7 @@ def _described(hint: Any) -> str:
         return f"unsigned integer, {bound.least:,} to {bound.most:,}"
     assert isinstance(bound, Size)
     if isinstance(bound, Letters):
-        return f"a hospital's name of {_span(bound)} characters"
+        return f"a name of {_span(bound)} characters"
     if base is str:
         return f"text of {_span(bound)} printable ASCII characters"
     return f"byte string of {_span(bound)} bytes"

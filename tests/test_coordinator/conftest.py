@@ -47,8 +47,8 @@ def open_database() -> Iterator[OpenDatabase]:
     """Opens databases, and closes them when the test is over."""
     with ExitStack() as stack:
 
-        def open_one(url: str, *, is_new: bool = False) -> Database:
-            database = Database(url, is_new=is_new)
+        def open_one(url: str, *, is_new: bool = False, upgrades: bool = False) -> Database:
+            database = Database(url, is_new=is_new, upgrades=upgrades)
             stack.callback(database.close)
             return database
 

@@ -196,6 +196,12 @@ class TestWrongUsage:
         ended = pate_fed("simulat")
         assert (ended.code, ended.error_code) == (2, "PF-402")
 
+    @pytest.mark.parametrize(
+        "arguments", [["statsu"], ["transcript", "verfy"], ["status", "--forma", "json"]]
+    )
+    def test_what_was_meant_is_said_once(self, pate_fed: Command, arguments: list[str]) -> None:
+        assert pate_fed(*arguments).err.casefold().count("did you mean") == 1
+
     @pytest.mark.parametrize("how", [["--format", "json"], ["--format=json"]])
     @pytest.mark.parametrize(
         ("arguments", "code", "exit_code"),

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import sqlite3
 import stat
+import unicodedata
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
-from coordinator.database import Database, InvitationRow
+from coordinator import operator
+from coordinator.database import Database, InvitationRow, upgrade
 from coordinator.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
+from coordinator.run_queue import RunState
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres
@@ -89,6 +96,49 @@ def test_an_invitation_that_is_out_stays_good_where_its_file_is_in_the_way(
     ):
         (row,) = session.scalars(select(InvitationRow)).all()
         assert row.expires_at - row.made_at == timedelta(days=7)
+
+
+def test_invitations_are_listed_and_one_that_takes_anothers_place_says_so(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    federation = Worked(tmp_path, names=("North",))  # who used its invitation
+    federation.coordinator.close()
+    home = ("--home", federation.coordinator.home.folder)
+    first = pate_fed("invite", "East", "--out", tmp_path / "1.json", *home, "--format", "json").json
+    assert first["replaces"] is None
+    second = pate_fed("invite", "East", "--out", tmp_path / "2.json", *home)
+    assert "is good no more: if the hospital has its file, send this one" in second.out
+    third = pate_fed("invite", "East", "--out", tmp_path / "3.json", *home, "--format", "json").json
+    listed = pate_fed("members", *home, "--format", "json").json["invitations"]
+    assert [(one["name"], one["is_open"], bool(one["used_at"])) for one in listed] == [
+        *(("North", False, True), ("East", False, False), ("East", False, False)),
+        ("East", True, False),
+    ]
+    assert third["replaces"] == listed[2]["made_at"]
+    shown = pate_fed("members", *home).out.partition("Invitations:\n")[2].splitlines()
+    said = [
+        "used",
+        "never used, good for nothing since",
+        "never used, good for nothing since",
+        "not used yet, good until",
+    ]
+    assert all(words in line for words, line in zip(said, shown, strict=True)), shown
+
+
+def test_an_invitation_is_withdrawn_before_anybody_used_it(
+    pate_fed: Command, home: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "east.json"
+    pate_fed("invite", "Östra", "--out", out, "--home", home)
+    decomposed = unicodedata.normalize("NFD", "Östra")
+    shown = pate_fed("revoke", decomposed, "--home", home, "--format", "json").json
+    assert shown["state"] == "withdrawn"
+    again = pate_fed("revoke", "Östra", "--home", home)
+    assert (again.code, again.error_code) == (3, "PF-433")
+    [listed] = pate_fed("members", "--home", home, "--format", "json").json["invitations"]
+    assert not listed["is_open"]
+    other = ("--out", tmp_path / "again.json", "--home", home, "--format", "json")
+    assert pate_fed("invite", "Östra", *other).json["replaces"] is None
 
 
 @pytest.mark.parametrize("days", ["nan", "0", "-1", "30.5", "1e9", "inf"])
@@ -245,6 +295,142 @@ def test_a_run_is_queued_paused_resumed_and_stopped_without_a_service(
     assert (export.code, export.error_code) == (2, "PF-446")
 
 
+class TestFollowing:
+    """Who follows a run sees how far it is, and nothing twice."""
+
+    @pytest.fixture
+    def shown(
+        self, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Callable[[], str]:
+        """Ask for a run, and follow it while somebody works on it."""
+        federation = Worked(tmp_path)
+        queue, home = federation.coordinator.queue, federation.coordinator.home.folder
+        done = dict.fromkeys(("batches", "void", "answered", "refused", "exchanges"), 0)
+        done = {**done, "queries": 8, "epsilon": 0.0}
+        further = {**done, "batches": 2, "void": 1, "answered": 4, "epsilon": 1.25}
+        steps: Iterator[Callable[[], object]] = iter(
+            [
+                lambda: queue.enter("first", RunState.RUNNING),
+                lambda: queue.note("first", done),
+                lambda: queue.note("first", {**done, "exchanges": 5}),
+                lambda: queue.note("first", further),
+                lambda: queue.note("first", {**further, "exchanges": 9}),
+                lambda: queue.enter("first", RunState.WAITING, "waits for North"),
+                lambda: queue.enter("first", RunState.RUNNING),
+                lambda: queue.enter("first", RunState.WAITING, "waits for North"),
+                lambda: queue.enter("first", RunState.DONE),
+            ]
+        )
+
+        def work(_: float) -> None:
+            next(steps)()
+
+        monkeypatch.setattr(operator, "follow", partial(operator.follow, sleep=work))
+
+        def show() -> str:
+            ended = pate_fed(
+                *("run", "--queries", federation.queries, "--label", LABEL, "--ask", 8),
+                *("--classes", ",".join(CLASSES), "--name", "first", "--home", home),
+                *("--epsilon", 100, "--mechanism", "gnmax", "--sigma2", 3, "--format", "json"),
+            )
+            federation.coordinator.close()
+            assert ended.code == 0
+            assert ended.json["state"] == "done"
+            return ended.err
+
+        return show
+
+    def test_a_file_has_a_line_for_each_change(self, shown: Callable[[], str]) -> None:
+        none = "0 batches, 0 answered and 0 refused of 8, epsilon 0.000 charged or held"
+        far = "2 batches (1 void), 4 answered and 0 refused of 8, epsilon 1.250 charged or held"
+        assert shown().splitlines() == [
+            "pate-fed: no service runs, so nobody works on runs: see `pate-fed serve`",
+            "first queued",
+            "first running",
+            f"first running, {none}",
+            f"first running, {far}",
+            f"first waiting, {far}: waits for North",
+            f"first done, {far}",
+        ]
+
+    def test_a_terminal_has_one_line_that_changes(
+        self, shown: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("coordinator.cli.console._is_terminal", lambda stream: True)
+        monkeypatch.setenv("COLUMNS", "60")
+        lines = shown().splitlines(keepends=True)
+        assert lines[0].startswith("pate-fed: no service runs")
+        said = "".join(lines[1:]).split("\r\x1b[K")
+        assert said[:3] == ["", "first queued", "first running"]
+        assert [one.endswith("…") for one in said[3:]] == [True] * 3 + [False]
+        assert all(len(one.rstrip("\n")) < 60 for one in said)
+        assert said[-1].endswith("\n")
+        assert said[-1].count("\n") == 1
+
+
+class TestExportAfterARestore:
+    """The folder `runs` was not in the backup: the database and the pools were."""
+
+    @pytest.fixture
+    def federation(self, tmp_path: Path) -> Iterator[Worked]:
+        made = Worked(tmp_path)
+        made.ask()
+        assert made.work().state is RunState.DONE
+        made.ask("second")
+        assert made.work("second").progress["from_store"] == 12
+        yield made
+        made.coordinator.close()
+
+    @pytest.mark.parametrize("name", ["first", "second"])
+    def test_it_is_written_anew_and_what_is_lost_is_said(
+        self, pate_fed: Command, federation: Worked, tmp_path: Path, name: str
+    ) -> None:
+        folder = federation.coordinator.home.folder
+        before, after = tmp_path / "before", tmp_path / "after"
+        shown = pate_fed("export", name, "--out", before, "--home", folder, "--format", "json")
+        assert shown.json["written_anew"] is False
+        shutil.rmtree(folder / "runs")
+        known = federation.coordinator.queue.find(name)
+        shown = pate_fed("export", name, "--out", after, "--home", folder)
+        assert shown.code == 0, shown.err
+        assert "Lost: how much was sent" in shown.out
+        assert federation.coordinator.queue.find(name).as_table() | {"updated_at": ""} == (
+            known.as_table() | {"updated_at": ""}
+        )
+        parts = {path.relative_to(before) for path in before.rglob("*") if path.is_file()}
+        assert {path.relative_to(after) for path in after.rglob("*") if path.is_file()} == parts
+        same = {"labels.csv", "privacy.json", "manifest.json", "run.toml", "transcript.jsonl"}
+        for file in same & {str(path) for path in parts}:
+            assert (before / file).read_bytes() == (after / file).read_bytes(), file
+        warnings = json.loads((after / "metrics.json").read_text())["warnings"]
+        assert any("written anew from the database" in one for one in warnings)
+        if name == "first":  # the other one asked nobody
+            assert pate_fed("transcript", "verify", after).code == 0
+        again = tmp_path / "again"
+        shown = pate_fed("export", name, "--out", again, "--home", folder, "--format", "json")
+        assert shown.json["written_anew"] is False
+
+    def test_without_the_pool_it_is_said_what_is_missing(
+        self, pate_fed: Command, federation: Worked, tmp_path: Path
+    ) -> None:
+        folder = federation.coordinator.home.folder
+        shutil.rmtree(folder / "runs")
+        shutil.rmtree(folder / "pools")
+        ended = pate_fed("export", "first", "--out", tmp_path / "out", "--home", folder)
+        assert (ended.code, ended.error_code) == (2, "PF-445")
+        assert "pool must be readable" in ended.err
+        assert not (tmp_path / "out").exists()
+
+    def test_a_run_that_goes_on_is_not_written(
+        self, pate_fed: Command, federation: Worked, tmp_path: Path
+    ) -> None:
+        federation.ask("third", queries=4)
+        folder = federation.coordinator.home.folder
+        ended = pate_fed("export", "third", "--out", tmp_path / "out", "--home", folder)
+        assert (ended.code, ended.error_code) == (2, "PF-446")
+        assert "must have ended, got queued" in ended.err
+
+
 def test_a_folder_that_is_no_federation_is_said_to_be_none(
     pate_fed: Command, tmp_path: Path
 ) -> None:
@@ -260,6 +446,31 @@ def test_renew_keeps_what_hospitals_trust(pate_fed: Command, home: Path) -> None
     after = FederationHome.open(home)
     assert after.fingerprint == fingerprint
     assert after.server_certificate != certificate
+
+
+def test_only_who_says_so_brings_an_older_database_up_to_date(
+    pate_fed: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "coordinator.db"
+
+    def version() -> str:
+        with closing(sqlite3.connect(file)) as opened:
+            return str(opened.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+    upgraded: list[str | None] = []
+    monkeypatch.setattr(upgrade, "upgrade", lambda _, found: upgraded.append(found))
+    with closing(sqlite3.connect(file)) as opened, opened:
+        opened.execute("UPDATE alembic_version SET version_num = '0000'")
+    for command in (
+        *(["members"], ["status"], ["invite", "North", "--out", tmp_path / "north.json"]),
+        *(["revoke", "North"], ["stop", "first"], ["export", "first", "--out", tmp_path / "out"]),
+    ):
+        ended = pate_fed(*command, "--home", home)
+        assert (ended.code, ended.error_code) == (1, "PF-441"), ended.err
+        assert "pate-fed upgrade" in ended.err
+    assert (version(), upgraded) == ("0000", [])
+    assert pate_fed("upgrade", "--home", home).out == "The database is up to date.\n"
+    assert upgraded == ["0000"]
 
 
 class TestPostgresql:

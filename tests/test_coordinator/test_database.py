@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ from protocols.rounds.coordinator_journal import (
     Step,
     SumOpened,
 )
+from tests.support import postgres
 from tests.support.database_victim import (
     MEMBERS,
     ONE,
@@ -120,10 +122,36 @@ class TestOpening:
         with as_it_was(database_url, "0001"):
             pass
         with ThreadPoolExecutor(4) as threads:
-            opened_ones = list(threads.map(open_database, [database_url] * 4))
+            opened_ones = list(
+                threads.map(partial(open_database, upgrades=True), [database_url] * 4)
+            )
         for each in opened_ones:
             RunQueue(each, clock=lambda: NOON).add(secrets.token_hex(4), "{}")
         assert len(RunQueue(opened_ones[0], clock=lambda: NOON).all()) == 4
+
+    def test_one_of_an_older_version_is_brought_up_to_date_by_nobody_who_only_reads(
+        self, database: Database, database_url: str, open_database: OpenDatabase
+    ) -> None:
+        with database.transaction() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
+        for _ in range(2):
+            with pytest.raises(DatabaseVersionError, match="`pate-fed upgrade`") as caught:
+                open_database(database_url)
+            assert caught.value.code == "PF-441"
+            assert "version 0000" in caught.value.got
+
+    def test_that_it_can_be_written_is_tried_without_a_trace(
+        self, database: Database, database_url: str
+    ) -> None:
+        RunQueue(database, clock=lambda: NOON).add("run", "{}")
+        database.try_to_write()
+        engine = create_engine(database_url)
+        with engine.connect() as connection:
+            [version] = connection.execute(
+                text("SELECT version_num FROM alembic_version")
+            ).scalars()
+            assert version == NEWEST
+        engine.dispose()
 
     def test_a_newer_version_is_refused(self, database: Database, database_url: str) -> None:
         with database.transaction() as session:
@@ -208,6 +236,46 @@ class TestOpening:
             Database(url)
         assert caught.value.code == "PF-440"
         assert "secret" not in str(caught.value)
+
+
+class TestAServerThatLetsNobodyIn:
+    """A wrong password is no server that is away: who reads that looks in the wrong place."""
+
+    @pytest.mark.parametrize(
+        ("user", "database", "said"),
+        [
+            pytest.param(f"{postgres.ASKED}:wrong-7", "postgres", "refuses", id="another password"),
+            pytest.param(postgres.ASKED, "postgres", "no password", id="no password"),
+            pytest.param("unknown:wrong-7", "postgres", "refus", id="a user it does not know"),
+            pytest.param(f"{postgres.SHUT_OUT}:wrong-7", "postgres", "refus", id="turned away"),
+            pytest.param(f"{postgres.ASKED}:right-7", "none", "none of this name", id="no such"),
+        ],
+    )
+    def test_it_is_said_plainly_and_without_the_password(
+        self,
+        cluster: postgres.Cluster,
+        user: str,
+        database: str,
+        said: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.delenv("PGPASSWORD", raising=False)
+        monkeypatch.setenv("PGPASSFILE", "/no/such/file")
+        cluster.let_in(postgres.ASKED, password="right-7")
+        cluster.let_in(postgres.SHUT_OUT, password="right-7")
+        with pytest.raises(DatabaseError) as caught:
+            Database(cluster.url(database).replace("pate@", f"{user}@"))
+        error = caught.value
+        assert (error.code, said in error.got) == ("PF-440", True), error
+        assert "reachable" not in error.must
+        assert "-7" not in str(error)
+
+    def test_one_that_is_away_is_said_to_be_away(self, tmp_path: Path) -> None:
+        pytest.importorskip("psycopg")
+        for place in (f"/db?host={tmp_path}", "127.0.0.1:1/db"):
+            with pytest.raises(DatabaseError, match="server must be reachable") as caught:
+                Database(f"postgresql://a:secret@{place}")
+            assert "secret" not in str(caught.value)
 
 
 class TestTakingOver:

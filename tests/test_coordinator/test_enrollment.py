@@ -261,6 +261,12 @@ class TestWhoIsNotLetIn:
         with pytest.raises(EnrollmentError):
             federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
 
+    def test_one_that_was_withdrawn_opens_no_request(self, federation: Federation) -> None:
+        invitation = federation.enrollment.invite("North")
+        assert federation.enrollment.revoke("North") is None
+        with pytest.raises(EnrollmentError):
+            federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+
     def test_another_invitation_takes_the_place_of_the_first(self, federation: Federation) -> None:
         first = federation.enrollment.invite("North")
         federation.enrollment.invite("North")

@@ -34,7 +34,6 @@ NAMES = {
     "flwr.supercore.inflatable.inflatable_utils": ("pull_objects",),
     "flwr.supercore.sql_mixin": ("SQLITE_PRAGMAS",),
     "flwr.superlink.grid.http_grid": ("pull_objects",),
-    "flwr.supercore.http_logging": ("get_uvicorn_log_config",),
     "flwr.supercore.interceptors": (
         "RuntimeVersionHttpInterceptor",
         "SuperExecAuthHttpInterceptor",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
+import logging
 import re
 import ssl
 import stat
+import unicodedata
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from cryptography import x509
@@ -22,14 +27,18 @@ from coordinator.certificates import (
     read_certificate,
 )
 from coordinator.connections import PortLimits
-from coordinator.errors import CertificateError, DatabaseError, HomeError
+from coordinator.errors import CertificateError, DatabaseError, HomeError, ServiceError
 from coordinator.home import (
     FederationHome,
     FederationSettings,
     has_password,
     without_password,
 )
+from coordinator.operator import Coordinator
 from coordinator.service import require_certificate, serve
+from party.site import Site
+from pate_fed.nodes import JsonFormatter
+from protocols.enrollment import Invitation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SETTINGS = FederationSettings("lung study", "coordinator.example.org:8443")
@@ -134,9 +143,17 @@ class TestAFederationIsMade:
             pytest.param("name", "", id="no name"),
             pytest.param("name", "a\nb", id="a name of two lines"),
             pytest.param("name", "x" * 65, id="a long name"),
+            pytest.param("name", "a\u202eb", id="a name that turns its direction"),
+            pytest.param("name", "a\x1b[2Jb", id="a name that steers a terminal"),
             pytest.param("address", "host", id="no port"),
             pytest.param("address", ":8443", id="no host"),
             pytest.param("address", "host:70000", id="a port beyond all"),
+            pytest.param("address", "not a host:8443", id="an address with spaces"),
+            pytest.param("address", "h.example.org:\u0661", id="a port in digits of elsewhere"),
+            pytest.param("host", "", id="no host to serve at"),
+            pytest.param("host", "10.0.0.300", id="an address that is none"),
+            pytest.param("host", "not a host", id="a host with spaces"),
+            pytest.param("host", "köln", id="a host that DNS has not"),
             pytest.param("port", 0, id="port 0"),
             pytest.param("admin_port", 8443, id="two sockets on one port"),
         ],
@@ -194,6 +211,48 @@ class TestAFederationIsMade:
             FederationHome.open(home.folder)
         error = caught.value
         assert (error.code, error.must, error.got) == ("PF-432", f"federation.toml: {must}", got)
+
+
+@pytest.mark.parametrize("name", ["Étude pulmonaire", "肺がん研究", "Лёгкие", "\U00020000" * 64])
+class TestItsName:
+    """Letters of any language, in one form, wherever the name goes."""
+
+    @pytest.mark.parametrize("form", ["NFC", "NFD"])
+    def test_it_is_kept_in_one_form_however_it_was_typed(
+        self, tmp_path: Path, name: str, form: Literal["NFC", "NFD"]
+    ) -> None:
+        settings = FederationSettings(unicodedata.normalize(form, name), "h.example.org:8443")
+        FederationHome.create(tmp_path / "fed", settings, now=NOW)
+        opened = FederationHome.open(tmp_path / "fed")
+        assert opened.settings.name == unicodedata.normalize("NFC", name)
+
+    def test_the_ca_names_it_as_far_as_there_is_room_and_clients_accept_the_server(
+        self, tmp_path: Path, name: str
+    ) -> None:
+        settings = FederationSettings(name, "coordinator.example.org:8443")
+        home = FederationHome.create(tmp_path / "fed", settings, now=NOW)
+        verify(home, "coordinator.example.org", at=NOW)
+        [common] = read_certificate(home.ca_certificate).subject
+        shown = str(common.value)
+        assert len(shown.encode()) <= 64
+        assert f"{settings.name} CA".startswith(shown)
+        assert len(shown) >= min(len(f"{settings.name} CA"), 16)
+
+    def test_an_invitation_carries_it(self, tmp_path: Path, name: str) -> None:
+        settings = FederationSettings(name, "h.example.org:8443")
+        with closing(
+            Coordinator(FederationHome.create(tmp_path / "fed", settings, now=NOW))
+        ) as coordinator:
+            invitation = coordinator.invite("North")
+        assert Invitation.from_json(invitation.to_json()).federation == settings.name
+        site = Site.create(tmp_path / "north", invitation)
+        assert Site.open(site.folder).membership().settings.federation == settings.name
+
+    def test_a_log_line_with_it_is_ascii(self, name: str) -> None:
+        record = logging.LogRecord("x", logging.INFO, "x", 1, "%s is served", (name,), None)
+        line = JsonFormatter().format(record)
+        assert line.isascii()
+        assert json.loads(line)["message"] == f"{name} is served"
 
 
 class TestItsDatabase:
@@ -260,6 +319,17 @@ class TestItsCertificates:
             verifier.build_server_verifier(x509.DNSName("x.org")).verify(
                 read_certificate(rogue.certificate), [read_certificate(server.certificate)]
             )
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
+def test_a_service_does_not_start_at_a_host_that_is_not_its_machines(
+    tmp_path: Path, host: str
+) -> None:
+    """It would be tried again and again, and never be there."""
+    settings = FederationSettings("lung study", "h.example.org:8443", host=host)
+    FederationHome.create(tmp_path / "fed", settings, now=datetime.now(UTC))
+    with pytest.raises(ServiceError, match=f"must be an address of this machine.*{host}"):
+        serve(tmp_path / "fed")
 
 
 class TestACertificateThatEnds:

@@ -177,7 +177,7 @@ def test_ports_that_are_taken_are_said(watched: Watched) -> None:
 def test_logs_are_json_and_hold_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     import logging  # noqa: PLC0415
 
-    from coordinator.logs import JsonFormatter  # noqa: PLC0415
+    from pate_fed.nodes import JsonFormatter  # noqa: PLC0415
 
     try:
         int("7919 votes of patient 4711")

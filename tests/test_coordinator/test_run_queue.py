@@ -211,6 +211,26 @@ def test_progress_is_kept_as_it_was_noted(queue: RunQueue) -> None:
         queue.note("first", {"epsilon": float("inf")})
 
 
+def test_a_void_batch_and_the_end_of_a_run_are_told_of_once(
+    queue: RunQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="coordinator")
+    queue.add("first", "{}")
+    queue.enter("first", RunState.RUNNING)
+    for _ in range(2):
+        queue.enter("first", RunState.WAITING, "for North")
+        queue.enter("first", RunState.RUNNING)
+        queue.note("first", {"asked": 0, "void": 1, "epsilon": 0.5})
+    for _ in range(2):
+        queue.enter("first", RunState.FAILED, "PF-411: why")
+    told = [getattr(one, "facts", {}) for one in caplog.records]
+    assert told == [
+        {"event": "run started", "run": "first"},
+        {"event": "batch void", "run": "first", "asked": 0, "void": 1, "epsilon": 0.5},
+        {"event": "run done", "run": "first", "state": "failed", "reason": "PF-411: why"},
+    ]
+
+
 def test_who_follows_a_run_that_waits_is_told_once_though_it_is_offered_again_and_again(
     queue: RunQueue,
 ) -> None:

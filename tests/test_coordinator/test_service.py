@@ -127,6 +127,30 @@ def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Serve
     assert all(len(one.asked) == 4 for one in served.federation.hospitals.values())
 
 
+def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="coordinator")
+    # Stages pass by the service's own ear, as where the worker is its own.
+    served.federation.on_stage = served.service._forgetting(lambda stage: None)
+    served.federation.ask(queries=8)
+    served.start()
+    served.wait_until("first", RunState.DONE)
+    told = [getattr(one, "facts", {}) for one in caplog.records]
+    told = [one for one in told if one.get("run") == "first"]
+    assert [one["event"] for one in told] == [
+        *("run started", "batch asked", "batch done", "batch asked", "batch done", "run done"),
+    ]
+    done = [one for one in told if one["event"] == "batch done"]
+    assert [(one["answered"], one["refused"], one["queries"]) for one in done] == [
+        *((4, 0, 8), (8, 0, 8)),
+    ]
+    assert told[-1]["state"] == "done"
+    kept = {"event", "run", "state", "reason"}
+    counts = {"batches", "void", "queries", "asked", "answered", "refused", "epsilon"}
+    assert set().union(*told) <= kept | counts
+
+
 def test_an_interruption_is_noted_at_the_run_that_it_befell(served: Served) -> None:
     """The operator stops another one meanwhile, which is then the next to be worked on."""
     for name in ("first", "second"):

@@ -114,7 +114,7 @@ def test_the_public_port_tells_that_it_is_there(public: httpx.Client) -> None:
 
 
 def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(superlink_child, "_PORT_TRIES", 1)
     home = make_home(tmp_path / "federation")
@@ -126,7 +126,7 @@ def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
         with pytest.raises(ServiceError, match=f"port {home.settings.port} of 127.0.0.1 must be"):
             require_ports(home)
     require_ports(home)
-    said = capfd.readouterr().err
+    said = caplog.text
     assert (is_ready, child.lacks_port) == (False, True)
     assert f"[PF-448] port {home.settings.port} of 127.0.0.1 must be ours to have" in said
     assert "Traceback" not in said

@@ -29,7 +29,7 @@ from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
-from tests.support.command import Ended
+from tests.support.command import Ended, logs_as_they_were
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, with_membership, write_own_table
 from tests.support.loopback_tls import proxy_server, tls_server
@@ -57,7 +57,7 @@ def pate_party(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         monkeypatch.setattr("sys.argv", ["pate-party", *map(str, arguments)])
         monkeypatch.setattr("sys.stdin", (Terminal if at_terminal else io.StringIO)(typed))
         capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
+        with logs_as_they_were(), pytest.raises(SystemExit) as end:
             cli.main()
         shown = capsys.readouterr()
         assert "Traceback" not in shown.out + shown.err
@@ -70,9 +70,12 @@ def pate_party(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 def error_code(ended: Ended) -> str:
     """The code of the one line on standard error that an error is."""
-    line = LINE.fullmatch(ended.err.splitlines(keepends=True)[-1])
-    assert line, ended.err
     assert ended.out == ""
+    last = ended.err.splitlines(keepends=True)[-1]
+    if last.startswith('{"code"'):  # of `start`, whose log it is
+        return str(json.loads(last)["code"])
+    line = LINE.fullmatch(last)
+    assert line, ended.err
     return line[1]
 
 

@@ -92,14 +92,14 @@ def test_however_it_is_typed_a_name_is_one() -> None:
         assert normalized(unicodedata.normalize(form, "Charité")) == "Charit\u00e9"
 
 
-def membership(*names: str) -> Membership:
+def membership(*names: str, federation: str = "lung study") -> Membership:
     keys = tuple(number.to_bytes(32, "big") for number in range(len(names)))
-    return Membership(bytes(32), "lung study", "member", 10, 0, names, keys, b"")
+    return Membership(bytes(32), federation, "member", 10, 0, names, keys, b"")
 
 
 def test_names_of_any_language_travel() -> None:
     coordinator = SigningIdentity.from_private_bytes(bytes(32))
-    said = membership("Charité", "東京大学病院")
+    said = membership("Charité", "東京大学病院", federation="Étude pulmonaire")
     frame = wire.sign(said, coordinator).frame
     assert wire.expect(wire.decode(frame), Membership) == said
 
@@ -107,12 +107,14 @@ def test_names_of_any_language_travel() -> None:
 def test_as_many_of_the_longest_names_as_there_may_be_fit() -> None:
     coordinator = SigningIdentity.from_private_bytes(bytes(32))
     letters = "\U00020000" * 60  # four bytes each
-    said = membership(*(f"{letters}{number:04}" for number in range(MAX_PARTIES)))
+    names = [f"{letters}{number:04}" for number in range(MAX_PARTIES)]
+    said = membership(*names, federation=names[0])
     frame = wire.sign(said, coordinator).frame
     assert wire.expect(wire.decode(frame), Membership) == said
 
 
 @pytest.mark.parametrize("name", ["a\u202eb", "a\x1bb", "N\u043erth", ""])
 def test_a_name_that_could_deceive_is_refused_on_the_way(name: str) -> None:
-    with pytest.raises(MalformedMessageError):
-        membership(name)
+    for names, federation in (((name,), "lung study"), ((), name)):
+        with pytest.raises(MalformedMessageError):
+            membership(*names, federation=federation)

@@ -1,0 +1,23 @@
+"""`doctor`: what is in the way of serving."""
+
+from __future__ import annotations
+
+import typer
+
+from coordinator.cli.console import DEFAULT_HOME, FormatOption, HomeOption, print_json, show
+from pate_fed.nodes import Format, exit_code, lines_of_checks, table_of_checks
+
+
+def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Look for whatever is in the way of serving; changes nothing, service running or not.
+
+    The exit code is 0 where all is well, 1 where there are warnings only, 4 where something fails.
+    """
+    from coordinator.doctor import Surroundings, examine  # noqa: PLC0415 - keeps --help fast
+
+    found = list(examine(home.absolute(), Surroundings()))
+    if output_format is Format.JSON:
+        print_json(table_of_checks(found))
+    else:
+        show(*lines_of_checks(found))
+    raise typer.Exit(exit_code(found))

@@ -1,0 +1,78 @@
+"""All checks, in the order in which an operator would mend what they find; none changes a thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from coordinator.doctor.folder import (
+    check_ca,
+    check_certificate,
+    check_files,
+    check_identity,
+    check_rights,
+    check_secret,
+)
+from coordinator.doctor.machine import check_database, check_disk, check_service
+from coordinator.doctor.standing import check_hospitals, check_invitations, check_runs
+from coordinator.doctor.surroundings import Surroundings
+from coordinator.errors import HomeError
+from coordinator.home import SETTINGS_FILE, FederationHome
+from coordinator.operator import Coordinator
+from pate_fed.nodes import FAIL, OK, WARN, Check, made_check
+
+_HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Check]], ...]] = (
+    ("files", check_files),
+    ("file rights", check_rights),
+    ("identity", check_identity),
+    ("secret", check_secret),
+    ("CA", check_ca),
+    ("certificate", check_certificate),
+    ("disk", check_disk),
+    ("service", check_service),
+    ("database", check_database),
+)
+
+_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Check]], ...]] = (
+    ("hospitals", check_hospitals),
+    ("invitations", check_invitations),
+    ("runs", check_runs),
+)
+
+
+def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
+    """Make all checks, whatever each of them finds.
+
+    Args:
+        folder: The federation's.
+        around: The machine and the service.
+    """
+    try:
+        home = FederationHome.of_settings(folder)
+    except HomeError as error:
+        yield Check("settings", FAIL, f"{error}.", "Nothing else is looked at before that.")
+        return
+    settings = home.settings
+    said = f"{SETTINGS_FILE} can be read: {settings.name}, at {settings.address}."
+    yield Check("settings", OK, said)
+    can_be_used = True
+    for name, check in _HOME:
+        found = made_check(name, partial(check, home, around))
+        # The database is opened with the folder's identity, and by nobody but its user.
+        can_be_used = can_be_used and not (name in ("identity", "database") and found.state == FAIL)
+        yield found
+    yield from _standing(home, around) if can_be_used else _not_looked_at()
+
+
+def _standing(home: FederationHome, around: Surroundings) -> Iterator[Check]:
+    with closing(Coordinator(home)) as coordinator:
+        for name, check in _STANDING:
+            yield made_check(name, partial(check, coordinator, around))
+
+
+def _not_looked_at() -> Iterator[Check]:
+    for name, _ in _STANDING:
+        yield Check(name, WARN, "Not looked at: the database cannot be used.", "See above.")

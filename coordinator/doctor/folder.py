@@ -1,0 +1,155 @@
+"""Checks of the folder: files, rights, identity, secret, CA, server certificate."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from coordinator.certificates import (
+    days_left,
+    end_of,
+    is_pair,
+    is_signed_by,
+    names_of,
+    read_certificate,
+)
+from coordinator.doctor.surroundings import Surroundings
+from coordinator.errors import CertificateError, HomeError
+from coordinator.home import (
+    CA_KEY,
+    DATABASE_FILE,
+    FOLDERS,
+    SECRET_BYTES,
+    SECRETS,
+    SETTINGS_FILE,
+    FederationHome,
+)
+from pate_fed.nodes import FAIL, OK, WARN, Check
+
+FEW_DAYS: Final = 30
+_RENEW: Final = "`pate-fed renew` makes another, with ca.key put back; then restart the service."
+_FROM_SAFE: Final = "Put it back from the copy in your safe: no other one will do."
+
+
+def check_files(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001 - alike
+    """Look whether all is there that was made with the folder; ca.key may be away."""
+    wanted = {*SECRETS - {CA_KEY}, "ca.crt", "server.crt", *FOLDERS}
+    if not home.settings.database:
+        wanted.add(DATABASE_FILE)
+    missing = sorted(name for name in wanted if not home.path(name).exists())
+    if missing:
+        advice = (
+            "Put them back from your safe or backup; folders may be made anew, with mode 0700, and "
+            "the server's key and certificate by `pate-fed renew`."
+        )
+        return Check("files", FAIL, f"Missing in the folder: {', '.join(missing)}.", advice)
+    if home.path(CA_KEY).exists():
+        said = f"All files are there, {CA_KEY} among them."
+        return Check("files", OK, said, "It is safer offline: only `pate-fed renew` needs it.")
+    return Check("files", OK, f"All files are there; {CA_KEY} is kept elsewhere.")
+
+
+def check_rights(home: FederationHome, around: Surroundings) -> Check:
+    """Look who may read what is secret, and whether we may."""
+    user = around.user()
+    of_others = [_name(home, path) for path in _guarded(home) if path.lstat().st_uid != user]
+    if of_others:
+        said = f"Another user owns {', '.join(of_others)}."
+        advice = "Run this, and the service, as the folder's user; or make that user the owner."
+        return Check("file rights", FAIL, said, advice)
+    is_open = [
+        _name(home, path)
+        for path in _guarded(home)
+        if stat.S_IMODE(path.lstat().st_mode) & (0o077 if path.name != SETTINGS_FILE else 0o022)
+    ]
+    if is_open:
+        said = f"Others than the service's user may read or write {', '.join(is_open)}."
+        advice = (
+            "`chmod -R go= ` the folder. If others may have read a key, make the federation anew."
+        )
+        return Check("file rights", FAIL, said, advice)
+    return Check("file rights", OK, "What is secret can be read by its owner alone.")
+
+
+def check_identity(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001
+    """Read the coordinator's identity."""
+    try:
+        _ = home.identity
+    except HomeError as error:
+        return Check("identity", FAIL, f"{error}.", f"{_FROM_SAFE} Hospitals know it.")
+    return Check("identity", OK, "The coordinator's identity can be read.")
+
+
+def check_secret(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001
+    """Read what service and SuperLink share."""
+    try:
+        size = len(home.superlink_secret)
+    except HomeError as error:
+        return Check("secret", FAIL, f"{error}.", _FROM_SAFE)
+    if size != SECRET_BYTES:
+        said = f"superlink.secret has {size} bytes in the place of {SECRET_BYTES}."
+        return Check("secret", FAIL, said, _FROM_SAFE)
+    return Check("secret", OK, "superlink.secret can be read.")
+
+
+def check_ca(home: FederationHome, around: Surroundings) -> Check:
+    """Look whether the CA can be read, holds, and is that of its key, where that is here."""
+    try:
+        ca = home.ca_certificate
+        left, ends = days_left(ca, now=around.clock()), end_of(ca)
+        fits = not home.path(CA_KEY).exists() or is_pair(ca, home.path(CA_KEY).read_bytes())
+    except (HomeError, CertificateError, OSError) as error:
+        return Check("CA", FAIL, f"ca.crt or {CA_KEY}: {error}.", _FROM_SAFE)
+    if not fits:
+        said = f"{CA_KEY} is not the key of ca.crt: `pate-fed renew` would fail."
+        return Check("CA", FAIL, said, _FROM_SAFE)
+    said = f"The federation's CA holds until {ends:%Y-%m-%d}."
+    if left <= 0:
+        return Check("CA", FAIL, said, "Make a new federation; hospitals join it in the same site.")
+    if left < FEW_DAYS:
+        return Check("CA", WARN, said, "Plan a new federation: hospitals have to join it.")
+    return Check("CA", OK, said)
+
+
+def check_certificate(home: FederationHome, around: Surroundings) -> Check:
+    """Look whether hospitals would believe the server."""
+    try:
+        server = home.server_certificate
+        _ = read_certificate(server)
+        fits = is_pair(server, home.server_key)
+        is_ours = is_signed_by(server, home.ca_certificate)
+    except (HomeError, CertificateError) as error:
+        return Check("certificate", FAIL, f"server.crt or server.key: {error}.", _RENEW)
+    if not fits:
+        return Check("certificate", FAIL, "server.crt is not that of server.key.", _RENEW)
+    if not is_ours:
+        return Check("certificate", FAIL, "The federation's CA did not sign server.crt.", _RENEW)
+    left, ends = days_left(server, now=around.clock()), end_of(server)
+    if left <= 0:
+        said = f"The server's certificate ended on {ends:%Y-%m-%d}: hospitals hang up."
+        return Check("certificate", FAIL, said, _RENEW)
+    host = home.settings.address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    wanted = {host, *home.settings.certified_hosts}
+    unnamed = sorted(wanted - names_of(server))
+    if unnamed:
+        said = f"The server's certificate does not name {', '.join(unnamed)}: hospitals hang up."
+        advice = f"See that `hosts` in {SETTINGS_FILE} has every name. {_RENEW}"
+        return Check("certificate", FAIL, said, advice)
+    said = f"The server's certificate holds for {left:.0f} days, until {ends:%Y-%m-%d}."
+    if left < FEW_DAYS:
+        return Check("certificate", WARN, said, _RENEW)
+    return Check("certificate", OK, said)
+
+
+def _guarded(home: FederationHome) -> Iterator[Path]:
+    yield home.folder
+    for path in sorted(home.folder.iterdir()):
+        is_secret = path.name in SECRETS or ".db" in path.name
+        if path.is_dir() or is_secret or path.name == SETTINGS_FILE:
+            yield path
+
+
+def _name(home: FederationHome, path: Path) -> str:
+    return "the folder" if path == home.folder else path.name

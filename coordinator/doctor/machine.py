@@ -1,0 +1,105 @@
+"""Checks of the machine: disk, the service and its ports, the database."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Final
+
+from coordinator.certificates import read_certificate
+from coordinator.database import Database
+from coordinator.doctor.surroundings import Surroundings
+from coordinator.errors import (
+    CertificateError,
+    CoordinatorError,
+    DatabaseVersionError,
+    HomeError,
+)
+from coordinator.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
+from coordinator.readiness import what_is_missing
+from pate_fed.nodes import FAIL, OK, WARN, Check
+
+GIB: Final = 2**30
+LEAST_DISK, WANTED_DISK = GIB, 5 * GIB
+
+
+def check_disk(home: FederationHome, around: Surroundings) -> Check:
+    """Look for room: on a full disk every run waits."""
+    free = around.free_disk(home.folder)
+    said = f"{free / GIB:.1f} GiB are free where the federation's folder is."
+    if free < LEAST_DISK:
+        return Check("disk", FAIL, said, f"Free {LEAST_DISK // GIB} GiB or more.")
+    if free < WANTED_DISK:
+        return Check("disk", WARN, said, f"{WANTED_DISK // GIB} GiB last longer.")
+    return Check("disk", OK, said)
+
+
+def check_service(home: FederationHome, around: Surroundings) -> Check:
+    """Look whether the service runs and answers; else whether it could."""
+    return _serves(home, around) if around.is_served(home) else _could_serve(home, around)
+
+
+def check_database(home: FederationHome, around: Surroundings) -> Check:
+    """Open the database as it is, and try to write."""
+    name = "database"
+    file = home.path(DATABASE_FILE)
+    if not home.settings.database and file.exists() and file.stat().st_uid != around.user():
+        said = f"{DATABASE_FILE} is another user's, and was not opened: that could lock it out."
+        return Check(name, FAIL, said, "Run this as the folder's user.")
+    try:
+        with closing(Database(home.database_url)) as database:
+            database.try_to_write()
+    except HomeError as error:
+        return Check(name, FAIL, f"{error}.", "Unset the variable, or correct it.")
+    except DatabaseVersionError as error:
+        said = f"The database is of another version ({error.code}): {error}."
+        return Check(name, FAIL, said, "The page on errors says what to do; nothing was changed.")
+    except CoordinatorError as error:
+        said = f"The database cannot be used ({error.code}): {error}."
+        return Check(name, FAIL, said, "The page on backing up and restoring says what to do.")
+    return Check(name, OK, "The database is of this version, and can be written.")
+
+
+def _serves(home: FederationHome, around: Surroundings) -> Check:
+    name, settings = "service", home.settings
+    parts = around.readiness(home)
+    if parts is None:
+        said = f"The service runs, but says nothing at port {settings.metrics_port} of loopback."
+        return Check(name, FAIL, said, "If it did not start just now, see its log and restart it.")
+    missing = what_is_missing(parts)
+    if missing:
+        said = f"The service runs, but {'; '.join(missing)}."
+        return Check(name, FAIL, said, "See its log.")
+    try:
+        shown = read_certificate(around.certificate(home))
+        is_shown = shown == read_certificate(home.server_certificate)
+    except (OSError, CertificateError, HomeError) as error:
+        why = type(error).__name__
+        said = f"The service runs, but its public port {settings.port} does not answer ({why})."
+        return Check(name, FAIL, said, "See its log, and the rules of this machine's firewall.")
+    if not is_shown:
+        said = "The service shows another certificate than server.crt."
+        return Check(name, WARN, said, "Restart it after `pate-fed renew`.")
+    return Check(name, OK, f"The service runs, and its public port {settings.port} answers.")
+
+
+def _could_serve(home: FederationHome, around: Surroundings) -> Check:
+    name, settings = "service", home.settings
+    why = around.why_not_ours(settings.host, 0)
+    if why:
+        said = f"host {settings.host} is no address of this machine ({why})."
+        advice = f"Correct host in {SETTINGS_FILE}; 0.0.0.0 serves at all addresses."
+        return Check(name, FAIL, said, advice)
+    ports = [
+        (settings.host, settings.port),
+        *((LOOPBACK, port) for port in (settings.admin_port, settings.metrics_port)),
+        (LOOPBACK, settings.health_port),
+    ]
+    whys = [(host, port, around.why_not_ours(host, port)) for host, port in ports]
+    taken = [f"{port} of {host} ({why})" for host, port, why in whys if why]
+    if taken:
+        said = f"No service runs, and it could not: it cannot have port {', '.join(taken)}."
+        advice = f"End the program that has it, or choose another in {SETTINGS_FILE}."
+        return Check(name, FAIL, said, advice)
+    numbers = ", ".join(str(port) for _, port in ports)
+    said = f"No service runs; its ports {numbers} are free."
+    return Check(name, OK, said, "`pate-fed serve` starts it.")

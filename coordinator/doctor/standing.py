@@ -1,0 +1,69 @@
+"""Checks of how the federation stands: its hospitals, invitations that are out, runs that wait."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from coordinator.config import LEAST_PARTIES
+from coordinator.doctor.surroundings import Surroundings
+from coordinator.operator import Coordinator
+from coordinator.run_queue import ENDED, Run, RunState
+from pate_fed.nodes import OK, WARN, Check
+
+SOON: Final = timedelta(days=2)
+
+
+def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
+    """Look who waits to be approved, who is away, and whether there are enough for a run."""
+    found = coordinator.members()
+    members = [one for one in found if one.state == "member"]
+    waiting = [one.name for one in found if one.state == "requested"]
+    is_served = around.is_served(coordinator.home)
+    online = around.online(coordinator.home) if is_served and members else None
+    away = [one.name for one in members if online is not None and one.node_id not in online]
+    said = [f"Members: {len(members)}."]
+    advice = []
+    if waiting:
+        said.append(f"Asked to join and not approved: {', '.join(waiting)}.")
+        advice.append("Telephone them, then `pate-fed approve`, or `pate-fed revoke`.")
+    if away:
+        said.append(f"Not connected: {', '.join(away)}.")
+        advice.append("Telephone them: is their node running? `pate-party doctor` tells.")
+    if len(members) < LEAST_PARTIES:
+        advice.append(f"A run needs {LEAST_PARTIES}: `pate-fed invite`.")
+    state = WARN if advice else OK
+    return Check("hospitals", state, " ".join(said), " ".join(advice))
+
+
+def check_invitations(coordinator: Coordinator, around: Surroundings) -> Check:
+    """Look for invitations that nobody used and that end soon."""
+    now = around.clock()
+    out = [one for one in coordinator.invitations() if one.is_open(now=now)]
+    soon = [one for one in out if one.expires_at - now < SOON]
+    if soon:
+        ends = ", ".join(f"{one.party} ({one.expires_at:%Y-%m-%d %H:%M} UTC)" for one in soon)
+        said = f"Invitations that nobody used end soon: {ends}."
+        return Check("invitations", WARN, said, "Telephone them, or `pate-fed invite` once more.")
+    names = ", ".join(one.party for one in out) or "none"
+    return Check("invitations", OK, f"Invitations that are out and not used: {names}.")
+
+
+def check_runs(coordinator: Coordinator, around: Surroundings) -> Check:
+    """Look for runs that wait, and for whom or what."""
+    is_open = [one for one in coordinator.queue.all() if one.state not in ENDED]
+    waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]
+    if waiting:
+        said = f"{'; '.join(_said(one) for one in waiting)}."
+        advice = "Mend what they wait for; a paused one goes on after `pate-fed resume`."
+        return Check("runs", WARN, said, advice)
+    names = ", ".join(one.name for one in is_open) or "none"
+    if is_open and not around.is_served(coordinator.home):
+        said = f"No service runs to work on the open runs: {names}."
+        return Check("runs", WARN, said, "`pate-fed serve` does.")
+    return Check("runs", OK, f"Open runs: {names}.")
+
+
+def _said(run: Run) -> str:
+    reason = f": {run.reason}" if run.reason else ""
+    return f"{run.name} is {run.state.value}{reason}"

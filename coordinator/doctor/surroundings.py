@@ -1,0 +1,90 @@
+"""The machine and the service as the doctor meets them; tests put others in their place."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from coordinator.connections import listen
+from coordinator.errors import CoordinatorError, ServiceError
+from coordinator.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
+from coordinator.operator import Coordinator
+from coordinator.readiness import readiness
+
+_TIMEOUT_S = 10.0
+_ANY_HOST: Final[Mapping[str, str]] = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - no socket
+
+
+def _free_disk(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _why_not_ours(host: str, port: int) -> str:
+    try:
+        listen(host, port).close()
+    except ServiceError as error:
+        return error.got
+    return ""
+
+
+def _is_served(home: FederationHome) -> bool:
+    """Try whether the folder's lock is free, for a moment and beside others who try."""
+    try:
+        descriptor = os.open(home.path(LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _shown_certificate(home: FederationHome) -> bytes:
+    host = _ANY_HOST.get(home.settings.host, home.settings.host)
+    place = host, home.settings.port
+    return ssl.get_server_certificate(place, timeout=_TIMEOUT_S).encode()
+
+
+def _nodes_online(home: FederationHome) -> frozenset[int] | None:
+    with closing(Coordinator(home)) as coordinator:
+        try:
+            nodes = coordinator.superlink().nodes()
+        except CoordinatorError:
+            return None
+    return frozenset(one.node_id for one in nodes if one.status == "online")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the doctor asks of the world.
+
+    Attributes:
+        clock: The time, with its zone.
+        user: Number of the user that we are.
+        free_disk: Free bytes where a folder is.
+        why_not_ours: Why a port of a host cannot be had; "" if it can.
+        is_served: Whether a service has the federation's folder.
+        readiness: Which of the service's parts are ready; None where it does not say.
+        certificate: What it shows at the public port, PEM; `OSError` if it does not answer.
+        online: Numbers of the nodes that are connected; None where nobody knows.
+    """
+
+    clock: Callable[[], datetime] = utc_now
+    user: Callable[[], int] = os.geteuid
+    free_disk: Callable[[Path], int] = _free_disk
+    why_not_ours: Callable[[str, int], str] = _why_not_ours
+    is_served: Callable[[FederationHome], bool] = _is_served
+    readiness: Callable[[FederationHome], dict[str, bool] | None] = readiness
+    certificate: Callable[[FederationHome], bytes] = _shown_certificate
+    online: Callable[[FederationHome], frozenset[int] | None] = _nodes_online

@@ -1,0 +1,81 @@
+"""Writes a run's directory anew from the database, as after a restore without the folder `runs`.
+
+Labels, prices, settings and transcript are in the database. Traffic and times are not, and the
+student's training draws other random numbers: what is lost stands in the report.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from coordinator.errors import RunQueueError, SetupError
+from coordinator.open_run import results_of
+from coordinator.operator import Coordinator
+from coordinator.run_queue import ENDED, Run, RunState
+from coordinator.run_worker import RunWorker
+from coordinator.surroundings import Surroundings
+from coordinator.transport import Transport
+
+WHAT_IS_LOST: Final = (
+    "The run directory was written anew from the database. Lost: how much was sent, in how many "
+    "exchanges, and how long it took. The student was trained anew: an earlier copy may differ."
+)
+
+
+def write_anew(coordinator: Coordinator, name: str) -> bool:
+    """Write the directory of a run that has ended, if it is gone.
+
+    Args:
+        coordinator: The federation.
+        name: The run.
+
+    Returns:
+        Whether it was written; not where it is there, or the run gave nothing.
+
+    Raises:
+        RunQueueError: there is no such run, or it has not ended.
+        RunRequestError: its task, or one of its hospitals, is not there any more.
+        RunStateError: what the database has of it does not fit itself.
+    """
+    run = coordinator.queue.find(name)
+    results = results_of(coordinator.home, name)
+    if results.is_dir():
+        return False
+    if run.state not in ENDED:
+        raise RunQueueError("a run that is exported must have ended", run.state.value)
+    results.parent.parent.mkdir(mode=0o700, exist_ok=True)
+    _Writer(
+        coordinator.home,
+        coordinator.queue,
+        parties=coordinator.members,
+        surroundings=Surroundings(
+            open_transport=_refuse,
+            random_bytes=secrets.token_bytes,
+            noise_bytes=secrets.token_bytes,
+            wait=lambda _: None,
+        ),
+    ).write(run)
+    return results.is_dir()
+
+
+class _Writer(RunWorker):
+    """A worker for runs that are over: no hospital hears of it, and nothing is changed."""
+
+    def write(self, run: Run) -> None:
+        """Write what a run gave."""
+        opened, _ = self._taken_up(run)
+        opened.warnings.append(WHAT_IS_LOST)
+        if not opened.is_unbegun or opened.left:
+            self._read_out(opened, run.reason)
+        elif run.state is RunState.DONE:
+            self._answer_from_store(opened)
+
+    def _note(self, *_: Any) -> None:
+        """Leave what was noted of its progress: what it sent is known there alone."""
+
+
+def _refuse(nodes: Collection[int]) -> AbstractContextManager[Transport]:
+    raise SetupError("a run that is over must ask nobody", len(nodes))

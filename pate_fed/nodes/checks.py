@@ -1,0 +1,81 @@
+"""What a doctor finds: what was looked at, how it stands, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+State = Literal["ok", "warn", "fail"]
+
+OK: State = "ok"
+WARN: State = "warn"
+FAIL: State = "fail"
+
+_EXIT_CODES: Final[Mapping[State, int]] = {OK: 0, WARN: 1, FAIL: 4}
+_MARKS: Final[Mapping[State, str]] = {OK: "ok  ", WARN: "WARN", FAIL: "FAIL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check that was made.
+
+    Attributes:
+        name: What was looked at, stable for programs.
+        state: "ok", "warn" or "fail".
+        said: One plain sentence; no secret, no cell.
+        advice: What to do; empty where all is well.
+        federation: Name of the membership that it is about; empty if about the whole site, and at
+            a coordinator.
+    """
+
+    name: str
+    state: State
+    said: str
+    advice: str = ""
+    federation: str = ""
+
+
+def made_check(name: str, check: Callable[[], Check]) -> Check:
+    """Make a check; one that cannot be made must not hide the others."""
+    try:
+        return check()
+    except Exception as error:
+        said = f"This check could not be made ({type(error).__name__})."
+        return Check(name, FAIL, said, "If program and folder are as they were made, report it.")
+
+
+def exit_code(checks: Iterable[Check]) -> int:
+    """Return 0 where all is well, 1 where there are warnings only, 4 where something fails."""
+    return max((_EXIT_CODES[check.state] for check in checks), default=0)
+
+
+def table_of_checks(checks: Iterable[Check]) -> dict[str, Any]:
+    """Return what a doctor found, for programs."""
+    found = list(checks)
+    return {
+        "exit": exit_code(found),
+        "checks": [
+            {
+                "name": one.name,
+                "federation": one.federation,
+                "state": one.state,
+                "said": one.said,
+                "advice": one.advice,
+            }
+            for one in found
+        ],
+    }
+
+
+def lines_of_checks(checks: Iterable[Check], *, with_federations: bool = False) -> Iterator[str]:
+    """Say what a doctor found, a line for each check.
+
+    Args:
+        checks: What it found.
+        with_federations: Whether lines name the membership that they are about.
+    """
+    for one in checks:
+        of = f"{one.federation}: " if with_federations and one.federation else ""
+        advice = f" {one.advice}" if one.advice else ""
+        yield f"{_MARKS[one.state]}  {one.name:14} {of}{one.said}{advice}"

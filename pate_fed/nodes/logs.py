@@ -1,0 +1,179 @@
+"""Logs as one JSON object a line: what happened, where, with codes and names; no values.
+
+A traceback is never written: it could hold what was in memory. An exception is named by its kind.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.nodes.console import place_of
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_CALM_S = 60.0
+_MOST_KINDS = 100
+_MOST_LETTERS = 300
+_KIND_LETTERS = 80
+_log = logging.getLogger(__name__)
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as one line of JSON, with the facts that came with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        if getattr(record, "is_json", False):  # a child's line, written there
+            return record.getMessage()
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            **getattr(record, "facts", {}),
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _text_of(record),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["exception"] = record.exc_info[0].__name__
+        return json.dumps(line, sort_keys=True)
+
+
+class Calm(logging.Filter):
+    """Lets libraries say the same once a minute, and briefly.
+
+    Whoever reaches the public port can make Flower write a line with every request, a node that
+    waits to be let in does so every few seconds, and such a line holds a whole key.
+    """
+
+    def __init__(self, ours: str = "") -> None:
+        """Make it.
+
+        Args:
+            ours: The package whose lines all pass.
+        """
+        super().__init__()
+        self._ours = ours
+        self._last: dict[str, float] = {}
+        self._unsaid: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter.filter`."""
+        is_ours = record.name.partition(".")[0] in (self._ours, "__main__")
+        if (self._ours and is_ours) or getattr(record, "is_json", False):
+            return True
+        text = _text_of(record)
+        if text.startswith("EXPERIMENTAL"):  # what we know, and hold by tests
+            return False
+        text = text.partition("-----BEGIN")[0][:_MOST_LETTERS]
+        kind = "]".join(text.split("]")[:2])[:_KIND_LETTERS]
+        if record.created - self._last.get(kind, -_CALM_S) < _CALM_S:
+            self._unsaid[kind] += 1
+            return False
+        if len(self._last) >= _MOST_KINDS:
+            self._last.clear()
+            self._unsaid.clear()
+        self._last[kind] = record.created
+        unsaid = self._unsaid.pop(kind, 0)
+        record.msg, record.args = text + (f" (and {unsaid} more like it)" if unsaid else ""), ()
+        return True
+
+
+def facts(event: str, **known: str | float) -> Mapping[str, Any]:
+    """Return what goes with a log line as `extra`: what happened, for programs.
+
+    Args:
+        event: A word that stays the same.
+        known: Counts, codes and names; no value of a vote, no secret.
+    """
+    return {"facts": {"event": event, **known}}
+
+
+def log_line(message: str, *, level: int, **known: str) -> str:
+    """Return one line as a log has it, for a process that has none yet.
+
+    Args:
+        message: What happened.
+        level: As `logging` numbers it.
+        known: See `facts`.
+    """
+    record = logging.LogRecord("pate_fed", level, "", 0, message, None, None)
+    record.facts = known
+    return JsonFormatter().format(record)
+
+
+def pass_on(line: str, *, said_by: str) -> None:
+    """Write down what a child of this process printed: a log line of its own as it is.
+
+    Args:
+        line: One line.
+        said_by: What people call the child.
+    """
+    try:
+        is_json = isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        is_json = False
+    if is_json:
+        _log.warning("%s", line.strip(), extra={"is_json": True})
+    elif line.strip():
+        _log.warning("%s printed: %s", said_by, line.strip()[:_MOST_LETTERS])
+
+
+def write_logs_as_json(ours: str) -> None:
+    """Send all logs of this process to standard error, one JSON object a line.
+
+    So are Python's warnings and what nobody caught. Of Flower's and other libraries only warnings
+    are kept. To be called once they are loaded: Flower brings a handler of its own.
+
+    Args:
+        ours: The package that has more to say.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(Calm(ours))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(ours).setLevel(logging.INFO)
+    flower = logging.getLogger("flwr")
+    flower.handlers[:] = []
+    flower.setLevel(logging.WARNING)
+    flower.propagate = True
+    logging.captureWarnings(True)
+    sys.excepthook = _note_uncaught
+    threading.excepthook = _note_in_thread
+    sys.unraisablehook = _note_unraisable
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """Return what a record says; of one that somebody made wrongly what can be said of it."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError, LookupError):
+        return str(record.msg)
+
+
+def _note_uncaught(
+    kind: type[BaseException],  # noqa: ARG001 - as Python calls it
+    error: BaseException,
+    trace: TracebackType | None,  # noqa: ARG001
+) -> None:
+    _log.critical("the process ends of what nobody caught: %s", place_of(error))
+
+
+def _note_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None:
+        _log.error("a thread ended of what nobody caught: %s", place_of(args.exc_value))
+
+
+def _note_unraisable(args: UnraisableHookArgs) -> None:
+    if args.exc_value is not None:
+        _log.warning("something could not be cleared away: %s", place_of(args.exc_value))

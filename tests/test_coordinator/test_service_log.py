@@ -1,0 +1,162 @@
+"""The log of a real service: whatever happens, each line of it is one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.doctor import Surroundings, examine
+from coordinator.home import FederationHome
+from coordinator.operator import Coordinator
+from party.enrollment import CoordinatorDoor
+from party.site import Site
+from pate_fed.nodes import OK
+from protocols.fingerprint_words import spoken
+from tests.support.loopback_home import environment, make_home
+
+PATIENCE_S = 300.0
+
+
+class Service:
+    """`pate-fed serve` as a process, and all that it printed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home: FederationHome = make_home(folder / "federation")
+        self.log = folder / "log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=self.variables
+            )
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "coordinator.cli", "serve", "--home", str(self.home.folder)]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return environment(self.folder)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Each line that it has printed so far: a JSON object, or this fails."""
+        whole, _, _ = self.log.read_text("utf-8").rpartition("\n")
+        found = [json.loads(line) for line in whole.splitlines()]
+        assert all({"time", "level", "logger", "message"} <= set(one) for one in found)
+        return found
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, self.log.read_text("utf-8")
+            assert self.process.poll() is None, self.log.read_text("utf-8")
+            time.sleep(0.05)
+
+    def wait_for_event(self, event: str) -> None:
+        self.wait_for(lambda: any(one.get("event") == event for one in self.lines()))
+
+    def wait_for_line(self, text: str) -> None:
+        self.wait_for(lambda: any(text in one["message"] for one in self.lines()))
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    yield made
+    made.stop()
+
+
+def send(home: FederationHome, content: bytes, *, over_tls: bool) -> None:
+    """Send something to the public port, and wait until it hangs up."""
+    context = ssl.create_default_context(cadata=home.ca_certificate.decode())
+    with socket.create_connection(("127.0.0.1", home.settings.port)) as plain, ExitStack() as stack:
+        stack.enter_context(suppress(OSError))  # it may hang up while we speak
+        speaking = plain
+        if over_tls:
+            wrapped = context.wrap_socket(plain, server_hostname="127.0.0.1")
+            speaking = stack.enter_context(wrapped)
+        speaking.sendall(content)
+        while speaking.recv(4096):
+            pass
+
+
+@pytest.mark.slow
+def test_every_line_is_json_whatever_comes_and_members_are_told_of(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    service.wait_for_line("is served at")
+    send(service.home, b"no request at all\r\n\r\n", over_tls=True)
+    send(service.home, b"no TLS at all\r\n\r\n", over_tls=False)
+    service.wait_for_line("Invalid HTTP request")
+
+    with closing(Coordinator.open(service.home.folder)) as coordinator:
+        invitation = coordinator.invite("North")
+        site = Site.create(tmp_path / "north", invitation)
+        with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
+            door.join(invitation.token)
+        service.wait_for_event("hospital requested")
+        coordinator.approve("North", words=spoken(site.identity.fingerprint), teachers=4)
+        service.wait_for_event("hospital approved")
+        found = {one.name: one for one in examine(service.home.folder, Surroundings())}
+        assert (found["service"].state, found["database"].state) == (OK, OK)
+        assert "Not connected: North." in found["hospitals"].said
+        coordinator.revoke("North")
+        service.wait_for_event("hospital revoked")
+
+    second = subprocess.run(
+        service.command, capture_output=True, text=True, env=service.variables, check=False
+    )
+    assert second.returncode == 4
+    refused = [json.loads(line) for line in second.stderr.splitlines()]
+    assert (refused[-1]["code"], second.stdout) == ("PF-448", "")
+
+    threads = Path(f"/proc/{service.process.pid}/task").iterdir()
+    [child] = [one for thread in threads for one in (thread / "children").read_text().split()]
+    os.kill(int(child), signal.SIGKILL)
+    service.wait_for_line("it is started again")
+    service.stop()
+    said = service.lines()
+    assert service.process.returncode == 0
+    assert {one["hospital"] for one in said if "hospital" in one} == {"North"}
+    assert service.log.read_text("utf-8").endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(["--home", "nothing-there"], "PF-432", id="no folder"),
+        pytest.param(["--hom", "x"], "PF-402", id="mistyped"),
+    ],
+)
+def test_a_start_that_fails_says_so_in_a_line_of_the_log(
+    tmp_path: Path, arguments: list[str], code: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        check=False,
+    )
+    [line] = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (line["code"], line["level"], ended.stdout) == (code, "error", "")
+    assert line["message"].startswith(f"[{code}] ")
