@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -38,7 +38,8 @@ from coordinator.open_run import results_of
 from coordinator.run_queue import ENDED, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.superlink_child import flower_variables
-from pate_fed.data.task import LearningTask
+from pate_fed.data.task import LearningTask, TaskSchema, schema_in
+from pate_fed.errors import InvalidTaskError
 from pate_fed.nodes import write_file
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
@@ -168,6 +169,33 @@ class Coordinator:
 
     # Runs -------------------------------------------------------------------------------------
 
+    def read_queries(
+        self, path: Path, *, label: str, classes: Sequence[str], ignored: Sequence[str] = ()
+    ) -> LearningTask:
+        """Read a table of public inputs as the task that its columns and classes belong to.
+
+        The first pool of a task decides how columns are read; later ones are read the same, so
+        that hospitals' teachers serve them, and what was answered is not asked again.
+
+        Raises:
+            RunRequestError: a pool that was published cannot be read.
+            See `LearningTask.from_public_table`.
+        """
+        return LearningTask.from_public_table(
+            path, label=label, classes=classes, ignored=ignored, known=self._schemas()
+        )
+
+    def _schemas(self) -> list[TaskSchema]:
+        """Return the schemas of all pools that were published."""
+        try:
+            paths = [one for one in self.home.path("pools").iterdir() if one.name[0] != "."]
+            return [schema_in(path) for path in sorted(paths)]
+        except (OSError, InvalidTaskError) as error:
+            raise RunRequestError(
+                "every file under pools must be one that was published: put it back from a backup",
+                type(error).__name__,
+            ) from error
+
     def ask(
         self,
         name: str,
@@ -214,7 +242,7 @@ class Coordinator:
 
     @contextmanager
     def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
-        """Let members fetch a task, unless what follows fails; of one pool there is one task."""
+        """Let members fetch a task and its pool, unless what follows fails."""
         folder, content = self.home.path("pools"), task.to_bytes()
         path = folder / pool.hex()
         with _alone_in(folder):
@@ -226,10 +254,7 @@ class Coordinator:
             except OSError as error:
                 raise RunRequestError("the folder must be writable", error.strerror) from error
             if not is_same:
-                raise RunRequestError(
-                    "inputs that were published must keep their task: its name, label and classes",
-                    "another task",
-                )
+                raise RunRequestError("a pool that was published must be as it was", "another file")
             try:
                 yield
             except BaseException:

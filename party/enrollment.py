@@ -22,7 +22,7 @@ from protocols.errors import ProtocolError
 from protocols.messages import JoinRequest, Membership, MembershipQuery, PoolQuery
 
 PREFIX = "/v1/fleet/pate-fed/"
-MAX_POOL_BYTES = 2**30
+MAX_POOL_BYTES = 2**27
 _TIMEOUT_S = 30.0
 
 

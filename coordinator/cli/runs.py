@@ -206,7 +206,6 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from coordinator.operator import follow  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
-    from pate_fed.data.task import LearningTask  # noqa: PLC0415
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)
@@ -230,7 +229,7 @@ def run(  # noqa: PLR0917 - one argument per option
         student=student,
     )
     coordinator = open_coordinator(home)
-    task = LearningTask.from_public_table(
+    task = coordinator.read_queries(
         queries,
         label=label,
         classes=[one.strip() for one in classes.split(",")],

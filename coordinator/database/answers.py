@@ -1,9 +1,10 @@
 """What was answered once is answered from here: a query costs its price one time.
 
-The same query is the same input of the same task, asked of the same parties: a label numbers the
-task's classes, and others would answer otherwise. How it was asked (noise, threshold, secure sum)
-is not part of it: what was released is public, and whatever is done with it afterwards costs
-nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
+The same query is the same public row of the same task, asked of the same parties: a label numbers
+the task's classes, and others would answer otherwise. Which pool it was asked from is no part of
+it: a pool with rows removed, added or in another order asks the same again. Nor is how it was asked
+(noise, threshold, secure sum): what was released is public, and whatever is done with it afterwards
+costs nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
 """
 
 from __future__ import annotations
@@ -53,7 +54,6 @@ class ReleasedAnswers:
         self,
         queries: Sequence[bytes],
         *,
-        pool_digest: bytes,
         task_digest: bytes,
         members: Collection[bytes],
     ) -> dict[bytes, Answer]:
@@ -61,7 +61,6 @@ class ReleasedAnswers:
 
         Args:
             queries: `QueryBatch.digests`.
-            pool_digest: The pool they are asked from.
             task_digest: What is learned: a label numbers its classes.
             members: Fingerprints of all parties that would be asked: others would answer otherwise.
 
@@ -80,7 +79,6 @@ class ReleasedAnswers:
             .join(AttemptRow, AttemptRow.number == AnswerRow.attempt)
             .join(RunRow, RunRow.number == AttemptRow.run)
             .where(AnswerRow.members_digest == members_digest(members))
-            .where(AnswerRow.pool_digest == pool_digest)
             .where(AnswerRow.task_digest == task_digest)
             .order_by(AnswerRow.attempt, AnswerRow.batch, AnswerRow.place)
         )
