@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from coordinator.config import RunSettings
-from coordinator.database import Database
+from coordinator.database import Database, ReleasedAnswers
 from coordinator.enrollment import (
     INVITATION_LIFETIME,
     USUAL_TEACHERS,
@@ -235,6 +235,16 @@ class Coordinator:
             seed=seed,
         )
         text = request.to_json()
+        digests = task.pool.ask(request.queries).digests
+        elsewhere = ReleasedAnswers(self._database).count_of_other_tasks(
+            digests, task_digest=task.digest
+        )
+        if elsewhere:
+            raise RunRequestError(
+                "hospitals answer a row once: leave rows out that were answered in a run of "
+                "another task",
+                f"{elsewhere} of its queries that were",
+            )
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
         with self._published(request.pool, task):

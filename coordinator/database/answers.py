@@ -10,7 +10,7 @@ costs nothing more. Hospitals would refuse to vote on it a second time in any ca
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -83,8 +83,7 @@ class ReleasedAnswers:
             .order_by(AnswerRow.attempt, AnswerRow.batch, AnswerRow.place)
         )
         with self._database.transaction() as session:
-            for start in range(0, len(queries), _CHUNK):
-                part = list(queries[start : start + _CHUNK])
+            for part in _parts(queries):
                 for row in session.execute(wanted.where(AnswerRow.query_digest.in_(part))):
                     found.setdefault(
                         row.query_digest,
@@ -92,7 +91,26 @@ class ReleasedAnswers:
                     )
         return found
 
+    def count_of_other_tasks(self, queries: Sequence[bytes], *, task_digest: bytes) -> int:
+        """Return how many of these queries were released for another task.
+
+        Hospitals know a query by its row, whatever is to be learned, and vote on it once.
+        """
+        wanted = (
+            select(AnswerRow.query_digest).where(AnswerRow.task_digest != task_digest).distinct()
+        )
+        with self._database.transaction() as session:
+            return sum(
+                len(session.execute(wanted.where(AnswerRow.query_digest.in_(part))).all())
+                for part in _parts(queries)
+            )
+
 
 def members_digest(members: Collection[bytes]) -> bytes:
     """Return one digest for a set of parties, in whatever order they come."""
     return hashlib.sha256(b"pate-fed members\n" + b"".join(sorted(set(members)))).digest()
+
+
+def _parts(queries: Sequence[bytes]) -> Iterator[list[bytes]]:
+    for start in range(0, len(queries), _CHUNK):
+        yield list(queries[start : start + _CHUNK])

@@ -70,7 +70,8 @@ class TaskSchema:
         kind: "image" or "table": which models suit it.
         label: Column that is predicted.
         class_names: Names of classes 0, 1, ...
-        columns: Columns that are read, in order.
+        columns: Columns that are read, in order of their names, so that inputs of the same columns
+            can be compared whoever made the task.
         encoder: How: one encoder per column, in the same order.
         left_out: Other columns of the first pool, in order, which said nothing there.
     """
@@ -434,7 +435,7 @@ def _new_schema(
     class_names: tuple[str, ...],
     kind: DatasetKind,
 ) -> TaskSchema:
-    columns = tuple(read_column(text, one) for one in offered)
+    columns = tuple(read_column(text, one) for one in sorted(offered))
     fitted = fit_table_encoder(columns, np.arange(len(text.lines), dtype=np.int64))
     used = tuple(columns[one.position].name for one in fitted.encoders)
     return TaskSchema(
@@ -491,6 +492,8 @@ def _check_encoder(encoder: TableEncoder, columns: tuple[str, ...]) -> None:
     places = [one.position for one in encoder.encoders]
     if not 0 < len(columns) <= MOST_COLUMNS or places != list(range(len(columns))):
         raise InvalidTaskError("every column must have its encoder, in order", "others")
+    if list(columns) != sorted(columns):
+        raise InvalidTaskError("columns must be in order of their names", "another order")
     for one in encoder.encoders:
         if isinstance(one, NumberEncoder):
             good = (

@@ -277,6 +277,7 @@ class TestBytes:
             pytest.param(b'"label":"sick"', b'"label":"s\\u0069ck"', id="another spelling"),
             pytest.param(b'"label":"sick"', b'"label":"sick","more":1', id="one key more"),
             pytest.param(b'["constant"]', b'["age"]', id="a column that is read and left out"),
+            pytest.param(b'"name":"age"', b'"name":"tge"', id="columns in disorder"),
             pytest.param(b'["constant"]', b'"constant"', id="a text for a list"),
             pytest.param(b'"name":"age"', b'"name":"a\\u0301ge"', id="a name that is not in NFC"),
         ],
