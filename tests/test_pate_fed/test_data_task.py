@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
-from pate_fed.data.task import MAGIC, LearningTask, TaskSchema
+from pate_fed.data.task import MAGIC, LearningTask, TaskSchema, schema_in
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
@@ -170,6 +170,85 @@ class TestFromAPublicTable:
         np.testing.assert_array_equal(
             task.encode(read_csv(tables[0]), patient_column=None).features, task.inputs
         )
+
+
+class TestLaterPools:
+    """The first pool of a task decides how columns are read."""
+
+    def later(self, task: LearningTask, path: Path) -> LearningTask:
+        return LearningTask.from_public_table(
+            path, label="sick", classes=("no", "yes"), known=[task.schema]
+        )
+
+    def test_an_unknown_level_is_none_of_the_known_ones(
+        self, task: LearningTask, tmp_path: Path
+    ) -> None:
+        rows = ("other,1e99", "female,", "m\u00e4nnlich,30")
+        later = self.later(task, write(tmp_path / "later.csv", "sex,age", *rows))
+        assert later.digest == task.digest
+        assert later.name == task.name
+        assert later.inputs[:, 1:].tolist() == [[0, 0], [1, 0], [0, 0]]
+        assert later.inputs[0, 0] == 8
+        encoder = task.encoder.encoders[0]
+        assert isinstance(encoder, NumberEncoder)
+        assert later.inputs[1, 0] == (encoder.median - encoder.mean) / encoder.deviation
+
+    def test_a_text_in_its_column_of_numbers_is_named(
+        self, task: LearningTask, tmp_path: Path
+    ) -> None:
+        path = write(tmp_path / "later.csv", "sex,age", "male,40", "male,SECRET")
+        with pytest.raises(InvalidCellError, match=r"'age' of later\.csv .* line 3") as caught:
+            self.later(task, path)
+        assert "SECRET" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("header", "is_known"),
+        [
+            ("age,sex", True),
+            ("sex,sick,age", True),  # the label's column is not read
+            ("age,sex,constant", True),  # it said nothing in the first pool
+            ("age,sex,visits", False),
+            ("age", False),
+        ],
+    )
+    def test_the_columns_decide_whether_it_is_the_same_task(
+        self, task: LearningTask, tmp_path: Path, header: str, is_known: bool
+    ) -> None:
+        names = header.split(",")
+        rows = [
+            ",".join({"sex": ("male", "female")[row % 2]}.get(name, str(row)) for name in names)
+            for row in range(20)
+        ]
+        later = self.later(task, write(tmp_path / "later.csv", header, *rows))
+        assert (later.digest == task.digest) == is_known
+
+    def test_of_several_the_one_that_reads_most_is_taken(
+        self, task: LearningTask, tmp_path: Path
+    ) -> None:
+        """Both fit where the column that one of them does not know is constant."""
+        ages = write(tmp_path / "ages.csv", "age", *map(str, range(30)))
+        less = LearningTask.from_public_table(ages, label="sick", classes=("no", "yes"))
+        path = write(tmp_path / "men.csv", "age,sex", *(f"{row},male" for row in range(30)))
+        for known in ([task.schema, less.schema], [less.schema, task.schema]):
+            later = LearningTask.from_public_table(
+                path, label="sick", classes=("yes", "no"), known=known
+            )
+            assert later.digest == task.digest
+
+    def test_equal_numbers_are_one_category_everywhere(
+        self, tmp_path: Path, table: Callable[..., CsvTable]
+    ) -> None:
+        path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "02", "x", "2"] * 5))
+        task = LearningTask.from_public_table(path, label="sick", classes=("no", "yes"))
+        assert task.encoder.encoders == (CategoryEncoder(0, ("1", "2", "x")),)
+        assert len(task.pool.distinct) == 3
+        own = table("grade,sick", "01.00,no", "2,no", "x,yes")
+        assert task.encode(own, patient_column=None).features.tolist() == np.eye(3).tolist()
+
+    def test_the_schema_is_read_without_the_rows(self, task: LearningTask, tmp_path: Path) -> None:
+        path = tmp_path / "pool"
+        path.write_bytes(task.to_bytes())
+        assert schema_in(path).to_bytes() == task.schema.to_bytes()
 
 
 class TestReadingAHospitalsTable:
