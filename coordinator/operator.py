@@ -185,6 +185,14 @@ class Coordinator:
             path, label=label, classes=classes, ignored=ignored, known=self._schemas()
         )
 
+    def knows(self, task: LearningTask) -> bool:
+        """Tell whether a pool of this task was published.
+
+        Raises:
+            RunRequestError: a pool that was published cannot be read.
+        """
+        return any(one.digest == task.digest for one in self._schemas())
+
     def _schemas(self) -> list[TaskSchema]:
         """Return the schemas of all pools that were published."""
         try:

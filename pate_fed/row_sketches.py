@@ -96,7 +96,7 @@ class _Table:
 
     Attributes:
         names: Their columns; shape (columns,).
-        cells: Their cells; shape (rows, columns).
+        cells: Their cells; shape (columns, rows).
         places: Where they stand among all known rows; shape (rows,).
     """
 
@@ -113,19 +113,22 @@ class _Table:
         has_few_others = longer - len(mine) <= _MOST_OTHER_COLUMNS * longer
         if not len(mine) or not (is_added or has_few_others):
             return np.empty(0, dtype=np.int64)
-        left = np.arange(len(self.cells))
+        left = np.arange(len(self.places))
         for cell, column in zip(one[MOST_CELLS + mine], theirs, strict=True):
-            left = left[np.abs(self.cells[left, column] - cell) <= apart]
+            left = left[np.abs(self.cells[column][left] - cell) <= apart]
         return self.places[left]
 
 
 def _tables(known: RowSketches) -> Iterator[_Table]:
     """Sort known rows by their columns."""
-    patterns, which = np.unique(known[:, :MOST_CELLS], axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        names = _names_of(pattern)
-        places = np.flatnonzero(which.reshape(-1) == number)
-        yield _Table(names, known[places, MOST_CELLS : MOST_CELLS + len(names)], places)
+    places_of: dict[bytes, list[int]] = {}
+    for place, names_there in enumerate(known[:, :MOST_CELLS]):
+        places_of.setdefault(names_there.tobytes(), []).append(place)
+    for listed in places_of.values():
+        places = np.array(listed, dtype=np.int64)
+        names = _names_of(known[listed[0]])
+        cells = np.ascontiguousarray(known[places, MOST_CELLS : MOST_CELLS + len(names)].T)
+        yield _Table(names, cells, places)
 
 
 def _names_of(sketch: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -235,6 +235,7 @@ def run(  # noqa: PLR0917 - one argument per option
         classes=[one.strip() for one in classes.split(",")],
         ignored=ignore or (),
     )
+    state = "known" if coordinator.knows(task) else "new, so hospitals train teachers for it"
     queued = coordinator.ask(
         name,
         task,
@@ -243,6 +244,8 @@ def run(  # noqa: PLR0917 - one argument per option
         select=select,
         patience_s=patience * 3600,
     )
+    columns = ", ".join(task.columns)
+    print(f"pate-fed: the task of {task.name} is {state}; it reads {columns}", file=sys.stderr)
     ended = queued
     if not detach:
         try:

@@ -170,11 +170,15 @@ def test_the_command_reads_a_changed_file_as_the_known_task(
 ) -> None:
     federation.ask()
     changed = rewrite(federation.queries, tmp_path / "changed.csv", removed=4, is_shuffled=True)
-    ended = pate_fed(
-        *("run", "--queries", changed, "--label", LABEL, "--classes", ",".join(CLASSES)),
-        *("--name", "second", "--epsilon", "50", "--ask", "5", "--detach"),
+    options = (
+        *("run", "--queries", changed, "--classes", ",".join(CLASSES)),
+        *("--epsilon", "50", "--ask", "5", "--detach"),
         *("--home", federation.coordinator.home.folder),
     )
+    ended = pate_fed(*options, "--label", LABEL, "--name", "second")
     assert ended.code == 0, ended.err
+    assert "the task of public.csv is known; it reads age, weight" in ended.err
+    other = pate_fed(*options, "--label", "other", "--name", "third")
+    assert "the task of changed.csv is new" in other.err
     assert federation.request("second").task == federation.task.digest
     assert federation.request("second").pool != federation.task.pool.digest
