@@ -88,7 +88,6 @@ class OpenRun:
         digests = pool.ask(queries).digests
         found = ReleasedAnswers(self.attempt.database).find(
             digests,
-            pool_digest=pool.digest,
             task_digest=self.task.digest,
             members=[one.identity.fingerprint for one in self.members],
         )

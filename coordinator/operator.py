@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from coordinator.config import RunSettings
-from coordinator.database import Database
+from coordinator.database import Database, ReleasedAnswers
 from coordinator.enrollment import (
     INVITATION_LIFETIME,
     USUAL_TEACHERS,
@@ -40,7 +40,8 @@ from coordinator.query_states import AskedQuery, query_states
 from coordinator.run_queue import ENDED, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
 from coordinator.superlink_child import flower_variables
-from pate_fed.data.task import LearningTask
+from pate_fed.data.task import LearningTask, TaskSchema, schema_in
+from pate_fed.errors import InvalidTaskError
 from pate_fed.nodes import write_file
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
@@ -174,6 +175,41 @@ class Coordinator:
 
     # Runs -------------------------------------------------------------------------------------
 
+    def read_queries(
+        self, path: Path, *, label: str, classes: Sequence[str], ignored: Sequence[str] = ()
+    ) -> LearningTask:
+        """Read a table of public inputs as the task that its columns and classes belong to.
+
+        The first pool of a task decides how columns are read; later ones are read the same, so
+        that hospitals' teachers serve them, and what was answered is not asked again.
+
+        Raises:
+            RunRequestError: a pool that was published cannot be read.
+            See `LearningTask.from_public_table`.
+        """
+        return LearningTask.from_public_table(
+            path, label=label, classes=classes, ignored=ignored, known=self._schemas()
+        )
+
+    def knows(self, task: LearningTask) -> bool:
+        """Tell whether a pool of this task was published.
+
+        Raises:
+            RunRequestError: a pool that was published cannot be read.
+        """
+        return any(one.digest == task.digest for one in self._schemas())
+
+    def _schemas(self) -> list[TaskSchema]:
+        """Return the schemas of all pools that were published."""
+        try:
+            paths = [one for one in self.home.path("pools").iterdir() if one.name[0] != "."]
+            return [schema_in(path) for path in sorted(paths)]
+        except (OSError, InvalidTaskError) as error:
+            raise RunRequestError(
+                "every file under pools must be one that was published: put it back from a backup",
+                type(error).__name__,
+            ) from error
+
     def ask(
         self,
         name: str,
@@ -213,6 +249,16 @@ class Coordinator:
             seed=seed,
         )
         text = request.to_json()
+        digests = task.pool.ask(request.queries).digests
+        elsewhere = ReleasedAnswers(self._database).count_of_other_tasks(
+            digests, task_digest=task.digest
+        )
+        if elsewhere:
+            raise RunRequestError(
+                "hospitals answer a row once: leave rows out that were answered in a run of "
+                "another task",
+                f"{elsewhere} of its queries that were",
+            )
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
         with self._published(request.pool, task):
@@ -220,7 +266,7 @@ class Coordinator:
 
     @contextmanager
     def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
-        """Let members fetch a task, unless what follows fails; of one pool there is one task."""
+        """Let members fetch a task and its pool, unless what follows fails."""
         folder, content = self.home.path("pools"), task.to_bytes()
         path = folder / pool.hex()
         with _alone_in(folder):
@@ -232,10 +278,7 @@ class Coordinator:
             except OSError as error:
                 raise RunRequestError("the folder must be writable", error.strerror) from error
             if not is_same:
-                raise RunRequestError(
-                    "inputs that were published must keep their task: its name, label and classes",
-                    "another task",
-                )
+                raise RunRequestError("a pool that was published must be as it was", "another file")
             try:
                 yield
             except BaseException:

@@ -90,7 +90,6 @@ def _of_earlier_runs(
     digests = task.pool.ask(request.queries).digests
     found = ReleasedAnswers(database).find(
         digests,
-        pool_digest=task.pool.digest,
         task_digest=task.digest,
         members=[one.fingerprint for one in request.parties],
     )

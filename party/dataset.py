@@ -14,8 +14,8 @@ from pathlib import Path
 
 from party.errors import DataChangedError, DataError
 from party.site import Site
+from pate_fed.cells import is_missing, parse_number
 from pate_fed.data.csv_file import CsvTable, read_csv
-from pate_fed.data.table_features import is_missing, parse_number
 from pate_fed.data.tables import MOST_CLASSES, canonical_cells, known_cells, sorted_names
 from pate_fed.errors import InvalidParameterError, MissingColumnError, UnreadableFileError
 

@@ -28,7 +28,7 @@ from protocols.messages import (
 )
 
 PREFIX = "/v1/fleet/pate-fed/"
-MAX_POOL_BYTES = 2**30
+MAX_POOL_BYTES = 2**27
 MAX_ANSWER_BYTES = 8 * 2**20
 _TIMEOUT_S = 30.0
 

@@ -339,7 +339,7 @@ class Guard:
         Raises:
             RefusalError: with the reason to send.
         """
-        policy, asked = self.policy, sketch(batch.inputs, key=queries.sketch_key)
+        policy, asked = self.policy, sketch(batch.inputs, batch.rows, key=queries.sketch_key)
         near = queries.near_to(
             batch.digests,
             asked,

@@ -194,7 +194,6 @@ def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
     return {
         "schema_version": SCHEMA_VERSION,
         "task": task.digest.hex(),
-        "pool": task.pool.digest.hex(),
         "data": data.digest,
         "patient_id": data.patient_id,
         "teachers": site.settings.teachers,

@@ -1,14 +1,20 @@
-"""Public inputs: the pool that may be asked about, and the batch that is."""
+"""Public inputs: the pool that may be asked about, and the batch that is.
+
+In a deployment every input is a public row, as `pate_fed.public_rows` knows it for ever. A
+rehearsal has one pool, one encoder and hospitals that live for one run: its inputs need no rows,
+and their features are what makes them the same.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.public_rows import PublicRows
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -17,9 +23,16 @@ class QueryPool:
 
     Attributes:
         inputs: Features; float64, shape (inputs, features), read-only, finite.
+        rows: The public rows that they are the features of; None in a rehearsal.
+        task: Digest of the task that says how rows become inputs, 32 bytes.
+        digest: What an owner approves, SHA-256, 32 bytes: of the task and all rows in order;
+            without rows, of shape and values.
     """
 
     inputs: NDArray[np.float64]
+    rows: PublicRows | None = None
+    task: bytes = bytes(32)
+    digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         inputs = np.array(self.inputs, dtype=np.float64, order="C")
@@ -27,8 +40,10 @@ class QueryPool:
             raise InvalidParameterError(
                 "pool inputs must be finite and non-empty, with 2 axes", inputs.shape
             )
+        _require_rows(inputs, self.rows)
         inputs.flags.writeable = False
         object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "digest", self._digest())
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -38,13 +53,23 @@ class QueryPool:
 
     @property
     def distinct(self) -> tuple[int, ...]:
-        """Positions of inputs that differ from all before them, in order."""
-        _, first = np.unique(self.inputs + 0.0, axis=0, return_index=True)
-        return tuple(int(index) for index in np.sort(first))
+        """Positions of one input of each kind, in order: teachers answer equal ones alike.
 
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of shape and values in order: what an owner approves, 32 bytes."""
+        It is the first; where inputs have rows, the one whose row has the smallest digest, so that
+        the order of a pool does not decide which one is asked.
+        """
+        order = np.arange(len(self))
+        if self.rows is not None:
+            order = np.array(sorted(order, key=self.rows.digests.__getitem__))
+        _, first = np.unique(self.inputs[order] + 0.0, axis=0, return_index=True)
+        chosen = order[first]
+        return tuple(int(index) for index in np.sort(chosen))
+
+    def _digest(self) -> bytes:
+        if self.rows is not None:
+            return hashlib.sha256(
+                b"pate-fed pool of rows\n" + self.task + b"".join(self.rows.digests)
+            ).digest()
         shape = ",".join(str(size) for size in self.inputs.shape)
         little_endian = self.inputs.astype("<f8", copy=False).tobytes()
         return hashlib.sha256(f"pate-fed pool {shape}\n".encode() + little_endian).digest()
@@ -65,7 +90,8 @@ class QueryPool:
                 f"queries must be 1 or more indices in 0..{len(self) - 1}",
                 f"{len(indices)} indices" if not indices else "one outside",
             )
-        return QueryBatch(indices, self.inputs[list(indices)])
+        rows = None if self.rows is None else self.rows.pick(indices)
+        return QueryBatch(indices, self.inputs[list(indices)], rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -75,15 +101,18 @@ class QueryBatch:
     Attributes:
         indices: Positions in the pool, in the order asked.
         inputs: Their features; float64, shape (queries, features), read-only.
+        rows: Their public rows; None in a rehearsal.
     """
 
     indices: tuple[int, ...]
     inputs: NDArray[np.float64]
+    rows: PublicRows | None = None
 
     def __post_init__(self) -> None:
         inputs = np.array(self.inputs, dtype=np.float64, order="C")
         if inputs.ndim != 2 or len(inputs) != len(self.indices):
             raise InvalidParameterError("one row of inputs must be for each index", inputs.shape)
+        _require_rows(inputs, self.rows)
         inputs.flags.writeable = False
         object.__setattr__(self, "inputs", inputs)
 
@@ -92,9 +121,19 @@ class QueryBatch:
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """SHA-256 of each input's values, whatever pool and place it comes from; 32 bytes each."""
+        """SHA-256 of each query, whatever pool and place it comes from; 32 bytes each.
+
+        Of its public row; without rows, of its features.
+        """
+        if self.rows is not None:
+            return self.rows.digests
         rows = (self.inputs + 0.0).astype("<f8", copy=False)  # -0.0 is 0.0
         return tuple(hashlib.sha256(b"pate-fed query\n" + row.tobytes()).digest() for row in rows)
 
     def __repr__(self) -> str:
         return f"QueryBatch(queries={len(self)})"
+
+
+def _require_rows(inputs: NDArray[np.float64], rows: PublicRows | None) -> None:
+    if rows is not None and len(rows) != len(inputs):
+        raise InvalidParameterError("every input must have its public row", len(rows))

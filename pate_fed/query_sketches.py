@@ -1,12 +1,19 @@
-"""Short sketches of public inputs, by which inputs that lie close are told from those that do not.
+"""Short sketches of queries, by which queries that lie close are told from those that do not.
 
 A query that differs from an answered one by next to nothing is the same question again (rule R3):
 asked of another set of parties its sum and the old one differ by a party's votes. So a party keeps
 a sketch of every query that it answered, for ever, and counts those that come close to one.
 
-The distance of two inputs is ``|x - x'| / max(|x|, |x'|, 1)``, Euclidean, over features as teachers
-get them. At 0.02 inputs differ by two percent of their length; near the origin, which the author of
-a task chooses, by 0.02 of a feature's unit. It was chosen over
+A query is looked at in two ways, and is close to another one where either says so.
+
+*As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It hangs
+on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
+
+*As teachers get it.* Rows that differ may be the same to teachers, since the maker of a task
+chooses how columns become features: two unknown categories, two numbers beyond the bound, two ages
+in a column whose deviation was written down as a million. The distance of two inputs is
+``|x - x'| / max(|x|, |x'|, 1)``, Euclidean, over features. At T = 0.02 inputs differ by two percent
+of their length; near the origin by 0.02 of a feature's unit. It was chosen over
 
 - the angle, of which a sketch keeps bits: it is blind to a change of scale, which teachers see, and
   useless for few features, where all inputs have about the same direction;
@@ -15,14 +22,16 @@ a task chooses, by 0.02 of a feature's unit. It was chosen over
 A common offset far above what inputs differ by makes all of them close, and so does a unit far
 above their length: center and scale features, as the tables and images of this library are.
 
-A sketch is 32 projections on signs that follow from a hospital's secret key and the number of
-features, and the length of the input. Without a key, as in a simulation, anybody can compute the
-signs. For d the true distance and T the limit, a pair is called close where the projections are T
-apart at most, and the lengths, too. The square of the former is d^2 times about a chi-square of 32
-degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close once in 200,000, one
-at T half of the time. Who knows the signs can choose a difference that fits them, and is missed far
-below T: that is why they hang on a key. Inputs that teachers take for one another, and that are
-further apart than T, are not found: a limit slows such an attack, and proves nothing.
+Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
+number of features, and the length of the input. Without a key, as in a simulation, anybody can
+compute the signs. For d the true distance and T the limit, a pair is called close where the
+projections are T apart at most, and the lengths, too. The square of the former is d^2 times about
+a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
+once in 200,000, one at T half of the time. Who knows the signs can choose a difference that fits
+them, and is missed far below T: that is why they hang on a key.
+
+Queries that teachers take for one another, and that are further apart than that in both ways, are
+not found: a limit slows such an attack, and proves nothing.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4
@@ -38,47 +47,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.public_rows import PublicRows
+from pate_fed.row_sketches import MOST_CELLS, near_rows, no_rows, sketch_rows
 
 PROJECTIONS = 32
-SKETCH_BYTES = 4 * (PROJECTIONS + 1)
-"""Bytes of one sketch: the projections and the length, single precision."""
+SKETCH_BYTES = 4 * (PROJECTIONS + 1 + 2 * MOST_CELLS)
+"""Bytes of one sketch, single precision: projections, length, and a row's columns and cells."""
 
 LEAST_NEAR_DISTANCE = 0.02
 """Distance up to which two queries count as close for every hospital. One that looked less far
 would serve a query whose sum, beside the earlier one, tells what an absent hospital answered."""
 
 Sketches = NDArray[np.float32]
-"""Sketches of inputs, shape (inputs, PROJECTIONS + 1); the last column is the input's length."""
+"""Sketches of queries, shape (queries, PROJECTIONS + 1 + 2 * MOST_CELLS): the projections of the
+input, its length, then the sketch of its row."""
 
 SHORTEST = 1.0
 """Length that a shorter input counts as: the unit of features as teachers get them."""
 
 _LABEL = b"pate-fed/1/query sketch\0"
+_INPUT = slice(PROJECTIONS + 1)
+_ROW = slice(PROJECTIONS + 1, None)
 _LARGEST = 2.0**60
 _ROWS, _COLUMNS = 512, 8192
 _ROUNDING = 1e-6
 """Room for what single precision rounds off."""
 
 
-def sketch(inputs: NDArray[np.float64], *, key: bytes = b"") -> Sketches:
-    """Sketch public inputs.
+def sketch(
+    inputs: NDArray[np.float64], rows: PublicRows | None = None, *, key: bytes = b""
+) -> Sketches:
+    """Sketch queries.
 
     Args:
         inputs: Finite features; shape (inputs, features). Beyond 2^60 a value counts as 2^60.
-        key: Secret from which the signs follow, the same for all sketches that are compared. Empty
-            for the published signs.
+        rows: The public row of each; None in a rehearsal.
+        key: Secret from which signs and names follow, the same for all sketches that are compared;
+            at most 64 bytes. Empty for the published signs.
 
     Raises:
         InvalidParameterError: not 2 axes, no features, or a value that is not finite.
     """
-    rows = np.asarray(inputs, dtype=np.float64)
-    if rows.ndim != 2 or not rows.shape[1] or not np.isfinite(rows).all():
-        raise InvalidParameterError("inputs must be finite, with 2 axes", rows.shape)
-    rows = np.clip(rows, -_LARGEST, _LARGEST)
-    sketches = np.empty((len(rows), PROJECTIONS + 1), dtype=np.float32)
-    sketches[:, :-1] = rows @ _signs(rows.shape[1], key) / np.sqrt(PROJECTIONS)
-    sketches[:, -1] = np.sqrt((rows**2).sum(axis=1))
-    return sketches
+    values = np.asarray(inputs, dtype=np.float64)
+    if values.ndim != 2 or not values.shape[1] or not np.isfinite(values).all():
+        raise InvalidParameterError("inputs must be finite, with 2 axes", values.shape)
+    values = np.clip(values, -_LARGEST, _LARGEST)
+    projections = values @ _signs(values.shape[1], key) / np.sqrt(PROJECTIONS)
+    lengths = np.sqrt((values**2).sum(axis=1))
+    row_sketches = no_rows(len(values)) if rows is None else sketch_rows(rows, key=key)
+    return np.column_stack([projections, lengths, row_sketches]).astype(np.float32)
 
 
 def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
@@ -98,24 +115,11 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
         InvalidParameterError: `distance` is out of its range.
     """
     _require_distance(distance)
-    near = np.zeros(len(asked), dtype=np.bool_)
-    order = np.argsort(asked[:, -1], kind="stable")
-    before = np.full(len(known), -1, dtype=np.int64)  # all of them came before the batch
-    for unsorted, when in ((known, before), (asked, np.arange(len(asked)))):
-        by_length = np.argsort(unsorted[:, -1], kind="stable")
-        others, places = unsorted[by_length], when[by_length]
-        for rows in _spans(len(asked), _ROWS):
-            some = order[rows]
-            lengths = asked[some, -1].astype(np.float64)
-            least = lengths[0] - distance * (1 + _ROUNDING) * max(lengths[0], SHORTEST)
-            most = max(lengths[-1], SHORTEST) / (1 - distance) * (1 + _ROUNDING)
-            first = int(np.searchsorted(others[:, -1], least, side="left"))
-            last = int(np.searchsorted(others[:, -1], most, side="right"))
-            for columns in _spans(last, _COLUMNS, start=first):
-                waiting = some[~near[some]]
-                near[waiting] = _has_near(
-                    asked[waiting], waiting, others[columns], places[columns], distance
-                )
+    near = _near_inputs(asked[:, _INPUT], known[:, _INPUT], distance)
+    for row, places in enumerate(near_rows(asked[:, _ROW], known[:, _ROW], distance=distance)):
+        near[row] |= len(places) > 0
+    for row, places in enumerate(near_rows(asked[:, _ROW], asked[:, _ROW], distance=distance)):
+        near[row] |= (places < row).any()
     return near
 
 
@@ -137,7 +141,9 @@ def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[
     near = np.zeros(len(known), dtype=np.bool_)
     for one in asked:
         for columns in _spans(len(known), _COLUMNS):
-            near[columns] |= _is_near(one, known[columns], distance)
+            near[columns] |= _is_near(one[_INPUT], known[columns, _INPUT], distance)
+    for places in near_rows(asked[:, _ROW], known[:, _ROW], distance=distance):
+        near[places] = True
     return near
 
 
@@ -154,16 +160,41 @@ def from_bytes(data: bytes) -> Sketches:
     """
     if len(data) % SKETCH_BYTES:
         raise InvalidParameterError(f"sketches must have {SKETCH_BYTES} bytes each", len(data))
-    sketches = np.frombuffer(data, dtype="<f4").reshape(-1, PROJECTIONS + 1)
+    sketches = np.frombuffer(data, dtype="<f4").reshape(-1, SKETCH_BYTES // 4)
     if not np.isfinite(sketches).all():
         raise InvalidParameterError("sketches must be finite", "another value")
     return sketches.astype(np.float32, copy=False)
 
 
+def _near_inputs(
+    asked: NDArray[np.float32], known: NDArray[np.float32], distance: float
+) -> NDArray[np.bool_]:
+    """Tell which inputs lie close to a known one, or to one before them."""
+    near = np.zeros(len(asked), dtype=np.bool_)
+    order = np.argsort(asked[:, -1], kind="stable")
+    before = np.full(len(known), -1, dtype=np.int64)  # all of them came before the batch
+    for unsorted, when in ((known, before), (asked, np.arange(len(asked)))):
+        by_length = np.argsort(unsorted[:, -1], kind="stable")
+        others, places = unsorted[by_length], when[by_length]
+        for rows in _spans(len(asked), _ROWS):
+            some = order[rows]
+            lengths = asked[some, -1].astype(np.float64)
+            least = lengths[0] - distance * (1 + _ROUNDING) * max(lengths[0], SHORTEST)
+            most = max(lengths[-1], SHORTEST) / (1 - distance) * (1 + _ROUNDING)
+            first = int(np.searchsorted(others[:, -1], least, side="left"))
+            last = int(np.searchsorted(others[:, -1], most, side="right"))
+            for columns in _spans(last, _COLUMNS, start=first):
+                waiting = some[~near[some]]
+                near[waiting] = _has_near(
+                    asked[waiting], waiting, others[columns], places[columns], distance
+                )
+    return near
+
+
 def _has_near(
-    asked: Sketches,
+    asked: NDArray[np.float32],
     asked_places: NDArray[np.int64],
-    others: Sketches,
+    others: NDArray[np.float32],
     places: NDArray[np.int64],
     distance: float,
 ) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from party.errors import PartyError
 from pate_fed.errors import PateFedError
 from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
-from pate_fed.query_sketches import from_bytes, sketch, to_bytes
+from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.dealing import Dealt, deal, disclose, read_disclosure
@@ -679,7 +679,7 @@ def test_sketches() -> None:
     def door(data: bytes) -> None:
         assert b"".join(to_bytes(from_bytes(data))) == data
 
-    fuzz("sketches", door, lambda chance: mutated(chance, [good, good[:132]]))
+    fuzz("sketches", door, lambda chance: mutated(chance, [good, good[:SKETCH_BYTES]]))
 
 
 # Files -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from coordinator.labeling import deciding
-from pate_fed import federation, queries, releases
+from pate_fed import federation, public_rows, queries, releases
 from pate_fed.federation import (
     BatchTerms,
     MechanismName,
@@ -166,11 +166,11 @@ def test_lines_of_digests_are_those_of_the_code() -> None:
         r"\| `(pate-fed [a-z ]+?)(?: R(?:,C)?)?` ", section("Digests of public data")
     )
     coded = set()
-    for module in (queries, releases, distributed_max, deciding):
+    for module in (public_rows, queries, releases, distributed_max, deciding):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         coded |= set(re.findall(r'"(pate-fed [a-z ]+?) ?(?:\{[^"]*\})?\\n"', source))
     assert set(listed) == coded
-    assert len(listed) == 5
+    assert len(listed) == 7
 
 
 # Shares ----------------------------------------------------------------------------------------

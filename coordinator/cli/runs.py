@@ -209,7 +209,6 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.operator import follow  # noqa: PLC0415
     from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
-    from pate_fed.data.task import LearningTask  # noqa: PLC0415
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)
@@ -233,12 +232,13 @@ def run(  # noqa: PLR0917 - one argument per option
         student=student,
     )
     coordinator = open_coordinator(home)
-    task = LearningTask.from_public_table(
+    task = coordinator.read_queries(
         queries,
         label=label,
         classes=[one.strip() for one in classes.split(",")],
         ignored=ignore or (),
     )
+    state = "known" if coordinator.knows(task) else "new, so hospitals train teachers for it"
     queued = coordinator.ask(
         name,
         task,
@@ -247,6 +247,8 @@ def run(  # noqa: PLR0917 - one argument per option
         select=select,
         patience_s=patience * 3600,
     )
+    columns = ", ".join(task.columns)
+    print(f"pate-fed: the task of {task.name} is {state}; it reads {columns}", file=sys.stderr)
     ended = queued
     if not detach:
         # On standard error: standard output is for the result.

@@ -1,15 +1,16 @@
 """What was answered once is answered from here: a query costs its price one time.
 
-The same query is the same input of the same task, asked of the same parties: a label numbers the
-task's classes, and others would answer otherwise. How it was asked (noise, threshold, secure sum)
-is not part of it: what was released is public, and whatever is done with it afterwards costs
-nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
+The same query is the same public row of the same task, asked of the same parties: a label numbers
+the task's classes, and others would answer otherwise. Which pool it was asked from is no part of
+it: a pool with rows removed, added or in another order asks the same again. Nor is how it was asked
+(noise, threshold, secure sum): what was released is public, and whatever is done with it afterwards
+costs nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -53,7 +54,6 @@ class ReleasedAnswers:
         self,
         queries: Sequence[bytes],
         *,
-        pool_digest: bytes,
         task_digest: bytes,
         members: Collection[bytes],
     ) -> dict[bytes, Answer]:
@@ -61,7 +61,6 @@ class ReleasedAnswers:
 
         Args:
             queries: `QueryBatch.digests`.
-            pool_digest: The pool they are asked from.
             task_digest: What is learned: a label numbers its classes.
             members: Fingerprints of all parties that would be asked: others would answer otherwise.
 
@@ -79,13 +78,11 @@ class ReleasedAnswers:
             )
             .join(RunRow, RunRow.number == AnswerRow.run)
             .where(AnswerRow.members_digest == members_digest(members))
-            .where(AnswerRow.pool_digest == pool_digest)
             .where(AnswerRow.task_digest == task_digest)
             .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
         )
         with self._database.transaction() as session:
-            for start in range(0, len(queries), _CHUNK):
-                part = list(queries[start : start + _CHUNK])
+            for part in _parts(queries):
                 for row in session.execute(wanted.where(AnswerRow.query_digest.in_(part))):
                     found.setdefault(
                         row.query_digest,
@@ -93,7 +90,26 @@ class ReleasedAnswers:
                     )
         return found
 
+    def count_of_other_tasks(self, queries: Sequence[bytes], *, task_digest: bytes) -> int:
+        """Return how many of these queries were released for another task.
+
+        Hospitals know a query by its row, whatever is to be learned, and vote on it once.
+        """
+        wanted = (
+            select(AnswerRow.query_digest).where(AnswerRow.task_digest != task_digest).distinct()
+        )
+        with self._database.transaction() as session:
+            return sum(
+                len(session.execute(wanted.where(AnswerRow.query_digest.in_(part))).all())
+                for part in _parts(queries)
+            )
+
 
 def members_digest(members: Collection[bytes]) -> bytes:
     """Return one digest for a set of parties, in whatever order they come."""
     return hashlib.sha256(b"pate-fed members\n" + b"".join(sorted(set(members)))).digest()
+
+
+def _parts(queries: Sequence[bytes]) -> Iterator[list[bytes]]:
+    for start in range(0, len(queries), _CHUNK):
+        yield list(queries[start : start + _CHUNK])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pate_fed.cells import plain
 from pate_fed.errors import UnreadableFileError
 
 MAX_LINE_BYTES = 2**20
@@ -34,7 +35,8 @@ class CsvTable:
     Attributes:
         file_name: Name for messages, without its folder.
         header: Column names, none twice.
-        columns: The cells of each column, stripped of blanks around them.
+        columns: The cells of each column, stripped of blanks around them. Names and cells are in
+            Unicode NFC.
         lines: Line of the file on which each row ends, counted from 1.
     """
 
@@ -135,7 +137,7 @@ def _header(reader: Iterator[list[str]], name: str) -> tuple[str, ...]:
     for row in reader:
         if row:
             header = tuple(
-                cell.strip() or f"column {number}" for number, cell in enumerate(row, start=1)
+                plain(cell) or f"column {number}" for number, cell in enumerate(row, start=1)
             )
             if len(set(header)) != len(header):
                 raise UnreadableFileError(
@@ -165,6 +167,6 @@ def _rows(
         if len(lines) * width > MAX_CELLS:
             raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells", "more")
         for column, cell in zip(cells, row, strict=True):
-            text = cell.strip()
+            text = plain(cell)
             column.append(known.setdefault(text, text))
     return tuple(tuple(column) for column in cells), tuple(lines)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.cells import Cell, is_missing, text_of
 from pate_fed.errors import InvalidDataError
-
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
-"""Cells, in small letters, that stand for "not known"."""
-
-LARGEST_NUMBER = 1e100
-"""Numbers beyond this are taken for broken cells; squares of smaller ones stay finite."""
 
 _MOST_DEVIATIONS = 8.0
 _MOST_CATEGORIES = 50
@@ -30,7 +27,8 @@ class Column:
     Attributes:
         name: Its header.
         numbers: Each cell as a number, NaN where it is none; float64, shape (rows,).
-        texts: Each cell as text, or None where the source has numbers only.
+        texts: Each cell as text, numbers as `text_of` writes them; or None where the source has
+            numbers only.
     """
 
     name: str
@@ -140,21 +138,10 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
     return TableEncoder(used)
 
 
-def parse_number(text: str) -> float:
-    """Read a cell as a number: NaN if it is none, infinity if it is too large to be one."""
-    # float() would take 1_000 and digits of other scripts.
-    if not text.isascii() or "_" in text or is_missing(text):
-        return float("nan")
-    try:
-        number = float(text)
-    except ValueError:
-        return float("nan")
-    return number if abs(number) <= LARGEST_NUMBER else float("inf")
-
-
-def is_missing(text: str) -> bool:
-    """Tell whether a cell stands for "not known"."""
-    return text.lower() in MISSING
+def column_of(name: str, cells: Sequence[Cell]) -> Column:
+    """Return a column of cells."""
+    numbers = [cell if isinstance(cell, float) else math.nan for cell in cells]
+    return Column(name, np.array(numbers, dtype=np.float64), tuple(text_of(one) for one in cells))
 
 
 def _fit_column(

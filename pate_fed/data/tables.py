@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.cells import cell_of, is_missing, parse_number, text_of
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.table_features import (
     Column,
+    column_of,
     fit_table_encoder,
-    is_missing,
-    parse_number,
 )
 from pate_fed.errors import (
     InvalidCellError,
@@ -301,10 +301,7 @@ def canonical_cells(cells: tuple[str, ...]) -> tuple[str, ...]:
     numbers = {cell: parse_number(cell) for cell in set(cells)}
     if not np.isfinite(list(numbers.values())).all():
         return cells
-    written = {
-        cell: str(int(number)) if number == int(number) else repr(number)
-        for cell, number in numbers.items()
-    }
+    written = {cell: text_of(cell_of(cell)) for cell in numbers}
     return tuple(written[cell] for cell in cells)
 
 
@@ -336,7 +333,5 @@ def read_column(text: CsvTable, name: str) -> Column:
             f"numbers in column {name!r} of {text.file_name} must be finite and below 1e100",
             f"another in line {line}",
         )
-    numbers = np.array([parsed[cell] for cell in cells], dtype=np.float64)
-    # In a column of mixed text, what looks like infinity is text.
-    numbers[~np.isfinite(numbers)] = np.nan
-    return Column(name, numbers, cells)
+    read = {cell: cell_of(cell) for cell in parsed}  # in a column of mixed text "inf" is text
+    return column_of(name, [read[cell] for cell in cells])

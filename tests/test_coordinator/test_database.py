@@ -445,9 +445,7 @@ class TestAnswers:
         store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
         store.save_release(store.ledger(), batch=0, indices=indices, release=release)
         queries = POOL.ask((3, 5, 7, 9)).digests
-        found = ReleasedAnswers(database).find(
-            queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS[::-1]
-        )
+        found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS[::-1])
         known = {query: (each.label, each.was_looked_at) for query, each in found.items()}
         assert known == {
             queries[0]: (None, True),
@@ -456,21 +454,17 @@ class TestAnswers:
         }
         assert {(answer.run, answer.batch) for answer in found.values()} == {("run", 0)}
 
-    def test_other_members_and_other_pools_have_other_answers(
+    def test_other_members_and_other_tasks_have_other_answers(
         self, store: SqlRunStore, database: Database
     ) -> None:
         release_next(store, 0)
         answers, queries = ReleasedAnswers(database), POOL.ask((0,)).digests
-        assert answers.find(queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS)
+        assert answers.find(queries, task_digest=TASK, members=MEMBERS)
         for members in (MEMBERS[:1], (*MEMBERS, b"c" * 32)):
-            assert not answers.find(
-                queries, pool_digest=POOL.digest, task_digest=TASK, members=members
-            )
-        other = QueryPool(POOL.inputs[:4])
-        for pool_digest, task_digest in ((other.digest, TASK), (POOL.digest, b"u" * 32)):
-            assert not answers.find(
-                queries, pool_digest=pool_digest, task_digest=task_digest, members=MEMBERS
-            )
+            assert not answers.find(queries, task_digest=TASK, members=members)
+        assert not answers.find(queries, task_digest=b"u" * 32, members=MEMBERS)
+        other = QueryPool(POOL.inputs[3::-1])  # rows removed, and in another order
+        assert answers.find(other.ask((3,)).digests, task_digest=TASK, members=MEMBERS)
 
     def test_the_first_answer_of_all_runs_counts(
         self, store: SqlRunStore, runs: RunQueue, database: Database
@@ -481,9 +475,7 @@ class TestAnswers:
         release_next(other, 4)
         release_next(other, 5)
         queries = POOL.ask((4, 5)).digests
-        found = ReleasedAnswers(database).find(
-            queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS
-        )
+        found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS)
         assert [found[query].run for query in queries] == ["run", "another"]
 
     def test_many_queries_are_looked_up_at_once(
@@ -495,9 +487,7 @@ class TestAnswers:
         store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
         store.save_release(store.ledger(), batch=0, indices=indices, release=release)
         queries = POOL.ask(tuple(range(3_000))).digests
-        found = ReleasedAnswers(database).find(
-            queries, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS
-        )
+        found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS)
         assert [found[query].label for query in queries[:2_000]] == labels.tolist()
         assert len(found) == 2_000
 
@@ -522,7 +512,7 @@ def check_releases(store: MemoryStore, database: Database, released: list[int]) 
         assert states[: len(kept)] == ["committed"] * len(kept)
         assert states[len(kept) :] in ([], ["reserved"])
     found = ReleasedAnswers(database).find(
-        POOL.ask(tuple(kept)).digests, pool_digest=POOL.digest, task_digest=TASK, members=MEMBERS
+        POOL.ask(tuple(kept)).digests, task_digest=TASK, members=MEMBERS
     )
     assert [answer.label for answer in found.values()] == [label_of(number) for number in kept]
     with database.transaction() as session:
@@ -637,7 +627,6 @@ class TestFederation:
         for indices, release in federation.released.items():
             found = ReleasedAnswers(database).find(
                 federation.pool.ask(indices).digests,
-                pool_digest=federation.pool.digest,
                 task_digest=TASK,
                 members=members,
             )

@@ -692,13 +692,21 @@ def die_at(fatal: Stage, *, passes: int = 1) -> Callable[[Stage], None]:
     return die
 
 
-def test_inputs_keep_the_task_that_they_were_published_with(federation: Worked) -> None:
+def test_rows_that_were_answered_keep_their_task(federation: Worked) -> None:
+    """Hospitals would refuse them: a batch with one of them would be void."""
     federation.ask()
-    federation.task = type(federation.task).from_public_table(
-        federation.queries, label="dead", classes=CLASSES
-    )
-    with pytest.raises(RunRequestError, match="must keep their task"):
-        federation.ask("second")
+    other = LearningTask.from_public_table(federation.queries, label="dead", classes=CLASSES)
+    task, federation.task = federation.task, other
+    federation.ask("second")  # nothing was answered yet
+    federation.task = task
+    federation.work()
+    federation.task = other
+    with pytest.raises(RunRequestError, match="of another task, got 12 of its queries that were"):
+        federation.ask("third")
+    answered = federation.request().queries
+    new = [place for place in range(len(other.rows)) if place not in answered]
+    federation.task = replace(other, rows=other.rows.pick(new))
+    federation.ask("third")
 
 
 STAGES = (
@@ -867,7 +875,7 @@ def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:
     request = federation.request()
     digests = federation.task.pool.ask(request.queries).digests
     answers = ReleasedAnswers(federation.coordinator._database)
-    same = {"pool_digest": federation.task.pool.digest, "task_digest": federation.task.digest}
+    same = {"task_digest": federation.task.digest}
     members = [one.fingerprint for one in request.parties]
     assert len(answers.find(digests, members=members, **same)) == QUERIES
     assert not answers.find(digests, members=[*members[1:], bytes(32)], **same)
@@ -918,28 +926,26 @@ def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
 def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     federation: Worked, told_otherwise: int
 ) -> None:
-    """The attack: one pool, two orders of classes, each approved by the hospital that was told it.
+    """The attack: the same rows, two orders of classes, each approved where it was told.
 
     Their votes for class 0 would be added, and mean different diagnoses. Whichever task the run is
-    of, somebody refuses it, and all of them learn that before any vote.
+    of, somebody did not approve its pool, and all of them learn that before any vote.
     """
     swapped = LearningTask.from_public_table(federation.queries, label=LABEL, classes=CLASSES[::-1])
-    assert swapped.pool.digest == federation.task.pool.digest
-    assert swapped.digest != federation.task.digest
+    assert swapped.rows.digests == federation.task.rows.digests
+    assert swapped.pool.digest != federation.task.pool.digest
     everybody = list(federation.hospitals.values())
     victim = everybody[told_otherwise]
     victim.open([one for one in everybody if one is not victim], swapped, approved=True)
     federation.ask()
     run = federation.work()
-    assert run.state is RunState.FAILED
-    assert f"{NAMES[told_otherwise]} [PF-324]" in run.reason
+    assert run.state is RunState.WAITING
+    assert f"{NAMES[told_otherwise]} [PF-314]" in run.reason
     # The coordinator turns to the other task: now the others refuse.
-    home, request = federation.coordinator.home, federation.request()
-    home.path("pools", request.pool.hex()).write_bytes(swapped.to_bytes())
-    turned = replace(request, name="second", task=swapped.digest, class_names=swapped.class_names)
-    federation.coordinator.queue.add("second", turned.to_json())
+    federation.task = swapped
+    federation.ask("second")
     run = federation.work("second")
-    assert (run.state, "PF-324" in run.reason) == (RunState.FAILED, True)
+    assert (run.state, "PF-314" in run.reason) == (RunState.WAITING, True)
     assert NAMES[told_otherwise] not in run.reason
     assert not any(one.asked for one in everybody)
     assert charges(federation) == [[]] * 3

@@ -24,8 +24,12 @@ from party.site import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site_records import Subject
 from party.spending import spending_by_run
 from pate_fed.accounting import GaussianMaxEvent
+from pate_fed.data.table_features import NumberEncoder, TableEncoder
+from pate_fed.data.task import LearningTask
+from pate_fed.public_rows import PublicRows
 from protocols import wire
 from protocols.identity import SigningIdentity
+from tests.support.changed_pool import rewrite
 from tests.support.federation import MemoryTransport
 from tests.support.hospital_services import (
     Hospitals,
@@ -36,7 +40,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import make_site
+from tests.support.hospital_site import LABEL, make_site
 from tests.test_party.test_service import MARKER, membership_of, votes
 
 LUNG, HEART = "lung-study", "heart-study"
@@ -159,6 +163,62 @@ class TestOneHospital:
             other.ask((1,))
         assert len(ledger_of(both.sites[0]).entries) == 1
         assert other.ask((2,)).labels.tolist() == [MARKER]
+
+    def test_an_answered_row_of_a_changed_pool_is_refused_to_a_federation_with_other_encoders(
+        self, tmp_path: Path, stack: ExitStack
+    ) -> None:
+        both = Both(tmp_path, stack, approval="pool", budget=5.0)
+        changed = rewrite(
+            tmp_path / "public.csv",
+            tmp_path / "changed.csv",
+            removed=20,
+            is_shuffled=True,
+            is_written_otherwise=True,
+        )
+        lung = both.lung.task
+        heart = LearningTask.from_public_table(changed, label=LABEL, classes=lung.class_names)
+        both.heart.task = heart
+        assert heart.encoder.encoders[0] != lung.encoder.encoders[0]
+        for place in range(3):
+            both.lung.approve(place)
+            both.heart.approve(place)
+        both.open()
+        there = heart.rows.digests[5]
+        run = both.set_up(both.lung)
+        run.ask((lung.rows.digests.index(there), 0))
+        run.close()
+        other = both.set_up(both.heart)
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
+            other.ask((4, 5))
+        assert len(ledger_of(both.sites[0]).entries) == 1
+        assert other.ask((6,)).labels.tolist() == [MARKER]
+
+    def test_next_to_an_answered_row_is_near_for_a_federation_with_other_encoders(
+        self, tmp_path: Path, stack: ExitStack
+    ) -> None:
+        """Ages differ by a thousandth; the other coordinator made a unit of a thousandth."""
+        both = Both(tmp_path, stack, approval="pool", budget=5.0)
+        lung = both.lung.task
+        age, sex = lung.rows.cells[7]
+        assert isinstance(age, float)
+        schema = replace(
+            lung.schema,
+            name="stretched",
+            encoder=TableEncoder(
+                (NumberEncoder(0, age, age, age / 1000), lung.encoder.encoders[1])
+            ),
+        )
+        near = PublicRows(lung.columns, ((age * 1.001, sex), (age * 1.5, sex)))
+        both.heart.task = LearningTask(schema, near)
+        for place in range(3):
+            both.lung.approve(place)
+            both.heart.approve(place)
+        both.open()
+        run = both.set_up(both.lung)
+        run.ask((7,))
+        run.close()
+        both.set_up(both.heart).ask((0, 1))
+        assert both.services[0]._journal.known_sketches().near == 1
 
     def test_a_pause_pauses_both(self, both: Both) -> None:
         runs = both.set_up(both.lung), both.set_up(both.heart)

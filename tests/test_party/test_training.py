@@ -17,7 +17,7 @@ import pytest
 from party.dataset import add
 from party.errors import DataChangedError, DataError, TeachersError
 from party.site import Site
-from party.training import folder_of, load_teachers, ready_teachers, train_teachers
+from party.training import folder_of, load_teachers, ready_teachers, teachers_digest, train_teachers
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
@@ -251,10 +251,18 @@ def test_kept_teachers_are_refused_after_a_change(
         ready_teachers(site, task, random_bytes=never)
 
 
+def test_teachers_serve_every_pool_of_their_task(site: Site, task: LearningTask) -> None:
+    trained = train_teachers(site, task, random_bytes=secrets.token_bytes)
+    later = replace(task, rows=task.rows.pick(range(20, 60)))
+    assert later.pool.digest != task.pool.digest
+    kept = ready_teachers(site, later, random_bytes=never)
+    np.testing.assert_array_equal(kept.vote(later.inputs), trained.vote(task.inputs)[:, 20:])
+    assert teachers_digest(site, later) == teachers_digest(site, task)
+
+
 def test_teachers_of_one_task_do_not_serve_another(site: Site, task: LearningTask) -> None:
     train_teachers(site, task, random_bytes=secrets.token_bytes)
-    other = replace(task, name="another")
-    assert other.pool.digest == task.pool.digest
+    other = replace(task, schema=replace(task.schema, name="another"))
     with pytest.raises(TeachersError):
         load_teachers(site, other)
     folder_of(site, task).rename(folder_of(site, other))

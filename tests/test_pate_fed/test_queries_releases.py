@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
+from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 
@@ -178,3 +179,40 @@ def test_a_release_is_frozen() -> None:
 def test_equal_inputs_are_one_question() -> None:
     pool = QueryPool(np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0], [3.0, 4.0]]))
     assert pool.distinct == (0, 1, 4)
+
+
+ROWS = PublicRows(("a", "b"), ((1.0, "x"), (2.0, "x"), (1.0, "y"), (3.0, None)))
+INPUTS = np.array([[1.0], [2.0], [1.0], [3.0]])
+
+
+def test_the_digest_of_a_pool_of_rows_is_of_the_task_and_the_rows_in_order() -> None:
+    task = bytes(range(32))
+    pool = QueryPool(INPUTS, ROWS, task=task)
+    body = b"pate-fed pool of rows\n" + task + b"".join(ROWS.digests)
+    assert pool.digest == hashlib.sha256(body).digest()
+    assert pool.ask((2, 0)).digests == (ROWS.digests[2], ROWS.digests[0])
+    reordered = QueryPool(INPUTS[::-1], ROWS.pick((3, 2, 1, 0)), task=task)
+    other_encoder = QueryPool(INPUTS * 2, ROWS, task=bytes(32))
+    assert len({one.digest for one in (pool, reordered, other_encoder)}) == 3
+    assert set(reordered.ask((0, 1, 2, 3)).digests) == set(ROWS.digests)
+    assert other_encoder.ask((0,)).digests == pool.ask((0,)).digests
+
+
+def test_of_rows_that_teachers_take_for_one_the_same_is_asked_in_any_order() -> None:
+    for order in ((0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)):
+        rows = ROWS.pick(order)
+        pool = QueryPool(INPUTS[list(order)], rows)
+        asked = {ROWS.digests.index(rows.digests[place]) for place in pool.distinct}
+        assert asked == {1, 3, min((0, 2), key=ROWS.digests.__getitem__)}
+        assert list(pool.distinct) == sorted(pool.distinct)
+
+
+def test_the_same_row_twice_is_one_question() -> None:
+    assert len(QueryPool(INPUTS[[0, 1, 0]], ROWS.pick((0, 1, 0))).distinct) == 2
+
+
+def test_every_input_has_its_row() -> None:
+    with pytest.raises(InvalidParameterError):
+        QueryPool(INPUTS, ROWS.pick((0, 1)))
+    with pytest.raises(InvalidParameterError):
+        QueryBatch((0,), INPUTS[:1], ROWS)

@@ -28,6 +28,9 @@ from pate_fed.query_sketches import (
 from tests.support.real_data import real_data
 
 T = 0.02
+LENGTH = PROJECTIONS
+"""Place of the length in a sketch."""
+
 NONE = sketch(np.empty((0, 1)))
 
 
@@ -52,9 +55,9 @@ def brute_force(asked: Sketches, known: Sketches, distance: float) -> list[bool]
     for place, one in enumerate(asked.astype(np.float64)):
         near = False
         for other in [*known.astype(np.float64), *asked[:place].astype(np.float64)]:
-            limit = distance * max(one[-1], other[-1], 1.0) * (1 + 1e-6)
-            apart = np.sqrt(((one[:-1] - other[:-1]) ** 2).sum())
-            near |= bool(apart <= limit and abs(one[-1] - other[-1]) <= limit)
+            limit = distance * max(one[LENGTH], other[LENGTH], 1.0) * (1 + 1e-6)
+            apart = np.sqrt(((one[:LENGTH] - other[:LENGTH]) ** 2).sum())
+            near |= bool(apart <= limit and abs(one[LENGTH] - other[LENGTH]) <= limit)
         found.append(near)
     return found
 
@@ -95,12 +98,12 @@ class TestDistance:
             word = int.from_bytes(stream[4 * feature : 4 * feature + 4], "little")
             signs = [-1 if word >> bit & 1 else 1 for bit in range(PROJECTIONS)]
             expected = np.array([*(np.array(signs) / np.sqrt(PROJECTIONS)), 1.0])
-            assert np.allclose(sketch(unit)[0], expected, rtol=1e-6)
+            assert np.allclose(sketch(unit)[0, : LENGTH + 1], expected, rtol=1e-6)
 
     def test_the_signs_hang_on_the_key(self) -> None:
         unit = np.eye(40)
         keys = (b"", b"one", b"other")
-        signs = [np.sign(sketch(unit, key=key)[:, :-1]).ravel() for key in keys]
+        signs = [np.sign(sketch(unit, key=key)[:, :LENGTH]).ravel() for key in keys]
         for one, other in itertools.combinations(signs, 2):
             assert abs(np.mean(one * other)) < 5 / np.sqrt(one.size)
         assert np.array_equal(sketch(unit, key=b"one"), sketch(unit, key=b"one"))
@@ -149,7 +152,8 @@ class TestDistance:
         long = sketch(np.full((1, 1), length))
         short = long.copy()
         # Within the room for rounding: just beyond T, and close by the definition.
-        short[:, -1] = float(long[0, -1]) - T * (1 + 5e-7) * max(float(long[0, -1]), 1.0)
+        whole = float(long[0, LENGTH])
+        short[:, LENGTH] = whole - T * (1 + 5e-7) * max(whole, 1.0)
         for asked, known in ((long, short), (short, long)):
             expected = brute_force(asked, known, T)
             assert near_queries(asked, known, distance=T).tolist() == expected
@@ -182,7 +186,7 @@ class TestBytes:
         assert np.array_equal(from_bytes(b"".join(data)), sketches)
 
     @pytest.mark.parametrize(
-        "data", [bytes(SKETCH_BYTES - 1), b"\x00\x00\xc0\x7f" * 33, b"\x00\x00\x80\xff" * 33]
+        "data", [bytes(SKETCH_BYTES - 1), b"\x00\x00\xc0\x7f" * 161, b"\x00\x00\x80\xff" * 161]
     )
     def test_what_is_no_sketch_is_refused(self, data: bytes) -> None:
         with pytest.raises(InvalidParameterError):

@@ -1,0 +1,68 @@
+"""A cell of a table in its one form, however a file writes it.
+
+- A number is its value: 1, 1.0, 01.00 and +1 are one number, and -0 is 0.
+- A text is Unicode NFC without blanks around it.
+- A missing cell is one thing: empty, "?", "NA" and the like.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+Cell = float | str | None
+"""A number, a text, or None where the value is not known."""
+
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
+"""Cells, in small letters, that stand for "not known"."""
+
+LARGEST_NUMBER = 1e100
+"""Numbers beyond this are taken for broken cells; squares of smaller ones stay finite."""
+
+
+def parse_number(text: str) -> float:
+    """Read a cell as a number: NaN if it is none, infinity if it is too large to be one."""
+    # float() would take 1_000 and digits of other scripts.
+    if not text.isascii() or "_" in text or is_missing(text):
+        return float("nan")
+    try:
+        number = float(text)
+    except ValueError:
+        return float("nan")
+    return number if abs(number) <= LARGEST_NUMBER else float("inf")
+
+
+def is_missing(text: str) -> bool:
+    """Tell whether a cell stands for "not known"."""
+    return text.lower() in MISSING
+
+
+def cell_of(text: str) -> Cell:
+    """Read a cell of a CSV table: a number by its value, another text, or None if it is missing."""
+    if is_missing(text):
+        return None
+    number = parse_number(text)
+    return number + 0.0 if math.isfinite(number) else text  # -0.0 is 0.0
+
+
+def text_of(cell: Cell) -> str:
+    """Write a cell as categories are named: equal numbers alike, "" for a missing cell."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    return str(int(cell)) if cell == int(cell) else repr(cell)
+
+
+def is_in_form(cell: object) -> bool:
+    """Tell whether a value is a cell in its one form."""
+    if type(cell) is float:
+        return abs(cell) <= LARGEST_NUMBER and (cell != 0 or math.copysign(1.0, cell) > 0)
+    if type(cell) is str:
+        return cell_of(cell) == cell == plain(cell)
+    return cell is None
+
+
+def plain(text: str) -> str:
+    """Strip blanks, and write letters with accents in their one form: nobody sees another."""
+    return unicodedata.normalize("NFC", text).strip()

@@ -1,0 +1,60 @@
+"""Public rows as they are known for ever: by column name and value, however a file writes them.
+
+A hospital answers a question once in its life, over all federations. So what makes a question the
+same cannot hang on a pool, on an encoder that was fitted on one, on the order of columns, or on
+how a number is written. It is the row itself, each cell in its one form (`pate_fed.cells`). The
+label is no part of it, nor is any column that the task does not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pate_fed.cells import Cell, is_in_form
+from pate_fed.errors import InvalidParameterError
+
+_LABEL = b"pate-fed row\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PublicRows:
+    """Rows of a public table, of the columns that a task reads.
+
+    Attributes:
+        columns: Their names, none twice.
+        cells: The cells of each row, one per column, in the same order.
+        digests: SHA-256 of each row, 32 bytes: the same for the same cells of the same columns, in
+            whatever order columns stand.
+    """
+
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    digests: tuple[bytes, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.columns or len(set(self.columns)) != len(self.columns):
+            raise InvalidParameterError("every column must be named once", "one twice, or none")
+        for row in self.cells:
+            if len(row) != len(self.columns) or not all(is_in_form(cell) for cell in row):
+                raise InvalidParameterError(
+                    "a row must have a cell in its one form for each column", "another row"
+                )
+        object.__setattr__(self, "digests", tuple(self._digest(row) for row in self.cells))
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __repr__(self) -> str:
+        return f"PublicRows(rows={len(self)}, columns={len(self.columns)})"
+
+    def pick(self, indices: Sequence[int]) -> PublicRows:
+        """Return some rows, in the order of `indices`."""
+        return PublicRows(self.columns, tuple(self.cells[index] for index in indices))
+
+    def _digest(self, row: tuple[Cell, ...]) -> bytes:
+        named = dict(zip(self.columns, row, strict=True))
+        text = json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(_LABEL + text.encode("ascii")).digest()
