@@ -481,9 +481,8 @@ def end_warnings(
     if run.voids and not is_at_cap:
         return [
             f"The run ended after {asked} of {queries} queries because {run.voids} of its batches "
-            "were void: what a void batch might have given counts against the caps, and after "
-            f"{MOST_VOID_BATCHES} void ones a run is over. A hospital that was restarted can only "
-            "send again what it had sent: it spoils every later batch of an additive run."
+            "were void: what a void batch might have given counts against the caps, unless its sum "
+            f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
     return [
         f"The run ended at a cap, after {asked} of {queries} queries: at most "

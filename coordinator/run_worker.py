@@ -342,19 +342,19 @@ class RunWorker:
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
-            ready = labeling.ask_ready(batch)
-            if (error := _not_to_be_waited_for(ready.unready)) is not None:
-                if not _has_lost_keys(error):
-                    run.warnings.append(f"The run ended before all was asked: {error}")
-                return error
-            if ready.unready:
-                self._wait_for_all(run, ready.unready)
-                continue
-            self._queue.end_wait(name)
-            if ready.refused:  # others are asked in their place
-                run.store.save_skipped(ready.refused)
-                continue
             try:
+                ready = labeling.ask_ready(batch)
+                if (error := _not_to_be_waited_for(ready.unready)) is not None:
+                    if not _has_lost_keys(error):
+                        run.warnings.append(f"The run ended before all was asked: {error}")
+                    return error
+                if ready.unready:
+                    self._wait_for_all(run, ready.unready)
+                    continue
+                self._queue.end_wait(name)
+                if ready.refused:  # others are asked in their place
+                    run.store.save_skipped(ready.refused)
+                    continue
                 labeling.ask(batch)
                 stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:

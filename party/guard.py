@@ -80,7 +80,7 @@ class Policy:
     least_checked_peers: int = 4
     least_colluders: int = 1
     operator_body: str = ""
-    forms: frozenset[str] = frozenset({"additive"})
+    forms: frozenset[str] = frozenset({"additive", "masked"})
     suites: frozenset[str] = frozenset({DEFAULT_SUITE})
     mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
     noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})

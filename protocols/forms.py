@@ -19,3 +19,11 @@ DEPLOYED_FORMS: Final[Mapping[str, type[SecureSum]]] = {
     name: form for name, form in FORMS.items() if form.hides_vectors
 }
 """The forms that a deployment may use: those that hide each party's vector."""
+
+
+def usual_form(parties: int) -> str:
+    """Return the form of a deployment of so many parties where nothing is said.
+
+    One that survives drop-outs, if there are enough: a party that is restarted holds nobody up.
+    """
+    return MaskedSum.name if parties >= MaskedSum.smallest else AdditiveSum.name

@@ -25,6 +25,7 @@ from coordinator.errors import InvalidSettingError, RunEndedError
 from coordinator.run_queue import ENDED, Run, RunState
 from pate_fed.nodes import Format, write_logs_as_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
+from protocols.forms import usual_form
 
 _QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
 
@@ -122,14 +123,15 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
     ] = None,
     form: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--sum",
             click_type=choice("additive", "masked"),
-            help="masked goes on without lost hospitals.",
+            help="masked goes on without lost hospitals. "
+            "[default: masked from five hospitals, else additive]",
             rich_help_panel=_MECHANISM,
         ),
-    ] = "additive",
+    ] = None,
     noise: Annotated[
         str,
         typer.Option(
@@ -212,6 +214,7 @@ def run(  # noqa: PLR0917 - one argument per option
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)
+    coordinator = open_coordinator(home)
     settings = RunSettings(
         data=source_of(queries.name, label),
         queries=ask,
@@ -220,7 +223,7 @@ def run(  # noqa: PLR0917 - one argument per option
         sigma1=sigma1,
         sigma2=sigma2,
         noise=noise,
-        form=form,
+        form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite,
         unit=unit,
         epsilon=epsilon,
@@ -231,7 +234,6 @@ def run(  # noqa: PLR0917 - one argument per option
         batch_size=batch_size,
         student=student,
     )
-    coordinator = open_coordinator(home)
     task = coordinator.read_queries(
         queries,
         label=label,

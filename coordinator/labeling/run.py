@@ -410,11 +410,8 @@ class LabelingRun:
                 was released, and the error says what became of its budget. A `SpoiledBatchError`
                 names whose row was wrong, as far as that can be found out.
         """
-        self._pool.ask(indices)
-        self._batches.require_askable(indices)
+        self._require_askable(indices)
         self._decider.rule_for(indices, predictions)
-        if self._clock() >= self._expires_at:  # every hospital would refuse
-            raise RunEndedError("a run must be asked before it expires", "one that expired")
         self._finder.look_for_missing()
         return self._batches.ask(indices, predictions)
 
@@ -426,9 +423,9 @@ class LabelingRun:
 
         Raises:
             InvalidParameterError: a query was asked before, or is not in the pool.
+            RunEndedError: the run has expired; nobody was asked.
         """
-        self._pool.ask(indices)
-        self._batches.require_askable(indices)
+        self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
         said = self._messenger.inquire(self._round.inquire(wire.encode_value(terms.as_record())))
@@ -445,6 +442,12 @@ class LabelingRun:
         seats = self._round.seats
         is_needed = len(seats) - len(unready) < self._form.threshold(len(seats))
         return Standing(unready if is_needed else {}, refused)
+
+    def _require_askable(self, indices: tuple[int, ...]) -> None:
+        self._pool.ask(indices)
+        self._batches.require_askable(indices)
+        if self._clock() >= self._expires_at:  # every hospital would refuse
+            raise RunEndedError("a run must be asked before it expires", "one that expired")
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
         """Finish the open batch after `resume`.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 LEDGER_STATES = {
     "committed": "labels released, charge stays",
-    "forfeited": "void: no label released; a share had left a hospital, so the charge stays",
-    "cancelled": "void: no label released; no share had left a hospital, nothing is charged",
+    "forfeited": "void: no label released; its sum may open yet, so the charge stays",
+    "cancelled": "void: no label released; its sum can never open, so nothing is charged",
 }
 """What became of a batch's reservation."""
 

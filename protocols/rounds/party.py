@@ -248,6 +248,7 @@ class PartyRound:
                     peer=COORDINATOR,
                 )
             if isinstance(signed.message, Plan) and self._state is PartyState.REVIEWING_PLAN:
+                require_fresh(signed.message.expires_at, now=now)
                 return Received(event=signed.message)  # nobody could decide on it
             return Received(self._repeat(signed, replies, now=now))
         state = next_state(PARTY_TRANSITIONS, self._state, signed.message)

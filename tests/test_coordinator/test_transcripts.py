@@ -39,6 +39,7 @@ def write(run: MemoryRun, folder: Path) -> None:
     named = {
         "run_id": run.coordinator.run_id.hex(),
         "transcript_head": run.coordinator.transcript.head.hex(),
+        "earlier_setups": [],
     }
     (folder / "manifest.json").write_text(json.dumps(named))
     seal = run.coordinator.seal_results(digests_of(folder))

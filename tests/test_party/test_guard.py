@@ -20,7 +20,7 @@ from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
-from protocols.messages import Plan, Refusal
+from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from tests.support.federation import TEACHERS, Federation, messages
 
@@ -516,12 +516,10 @@ class TestBatch:
 
     def review(self, federation: Federation, terms: BatchTerms, **changed: Any) -> Any:
         """Let the first party review a plan that no state machine has seen."""
-        plan = Plan(
-            bytes(32), 1, 0, 0, 0, bytes(32), terms.words, 0, wire.encode_value(terms.as_record())
-        )
         node = federation.nodes[0]
         run = node._agreed_run
         known: dict[str, Any] = {
+            "words": terms.words,
             "seat": run.seat,
             "void_batches": 0,
             "pool": federation.pool,
@@ -529,7 +527,8 @@ class TestBatch:
             "ledger": node.ledger,
             "run_ledger": run.account.ledger,
         }
-        return node._guard.review_batch(plan, **{**known, **changed})
+        encoded = wire.encode_value(terms.as_record())
+        return node._guard.review_batch(encoded, **{**known, **changed})
 
     def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
         federation = self.ready(terms={"max_answers": 3, "max_refusals": 2, "max_asks": 5})

@@ -624,7 +624,7 @@ class TestOrder:
         run = running.run()
         run.set_up()
         tampered(running, 0, "DROP TABLE audit")
-        with pytest.raises(VoidBatchError, match=Reason.FAULT):
+        with pytest.raises(VoidBatchError, match=Reason.STORAGE):
             run.ask((0,))
         assert asked == []
         assert not any(holds_vector(a) for node, a in running.transport.answers if node == 0)
