@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import Database, InvitationRow, MemberRow
+from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
@@ -31,6 +31,7 @@ from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
 from protocols.identity import PublicIdentity
 from protocols.messages import (
+    MOST_OPEN_RUNS,
     AuditHead,
     JoinRequest,
     Membership,
@@ -426,8 +427,15 @@ class Enrollment:
             peer_names=tuple(one.name for one in peers if one.identity.fingerprint != party),
             peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),
             audit_head=audit_head,
+            open_runs=self._open_runs() if state == "member" else (),
         )
         return wire.sign(message, self._identity).frame
+
+    def _open_runs(self) -> tuple[str, ...]:
+        """Return the names of runs that have not ended, the first ones if there are too many."""
+        names = select(RunRow.name).where(RunRow.state.not_in(ENDED)).order_by(RunRow.number)
+        with self._database.transaction() as session:
+            return tuple(session.scalars(names.limit(MOST_OPEN_RUNS)))
 
     @staticmethod
     def _withdraw(session: Session, party: str, *, now: datetime) -> bool:

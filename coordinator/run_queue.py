@@ -10,32 +10,25 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, defer
 
-from coordinator.database import AttemptRow, Database, RunAttempt, RunRow, RunStepRow
+from coordinator.database import (
+    ENDED,
+    AttemptRow,
+    Database,
+    RunAttempt,
+    RunRow,
+    RunState,
+    RunStepRow,
+)
 from coordinator.errors import RunQueueError, RunRequestError
 from pate_fed.nodes import facts
 
+__all__ = ["ENDED", "PAUSE", "Run", "RunQueue", "RunState"]
 
-class RunState(StrEnum):
-    """Where a run stands."""
-
-    QUEUED = "queued"  # nobody has begun
-    RUNNING = "running"
-    WAITING = "waiting"  # for hospitals: the reason says for whom and what
-    PAUSED = "paused"  # by the operator
-    STOPPING = "stopping"  # the operator wants it ended: what was released is kept
-    DONE = "done"
-    INCOMPLETE = "incomplete"  # ended before all was asked: the reason says why
-    FAILED = "failed"  # the reason has a code
-    STOPPED = "stopped"  # by the operator
-
-
-ENDED: Final = frozenset({RunState.DONE, RunState.INCOMPLETE, RunState.FAILED, RunState.STOPPED})
 PAUSE: Final = "pause"
 _log = logging.getLogger(__name__)
 

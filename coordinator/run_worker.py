@@ -61,6 +61,8 @@ _UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-32
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
 or the run, end a pause, decide on what waits already, make room on a disk."""
 
+_APPROVAL: Final = "PF-322"
+
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
 
@@ -290,7 +292,11 @@ class RunWorker:
             if error.cause not in _UP_TO_PEOPLE:
                 self._end_unoffered(run, error)
                 return None
-            self._wait_for_hospitals(run, f"waits for the people of {error.party} [{error.cause}]")
+            what = labeling.round.scope.digest.hex()[:16]
+            self._wait_for_hospitals(
+                run,
+                f"waits for the people of {error.party} [{error.cause}]; the run's digest: {what}",
+            )
             return None
         except (SetupError, PartyFailedError) as error:
             run.give_up(said(error))

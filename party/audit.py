@@ -36,6 +36,7 @@ class AuditKind(StrEnum):
     ASKED = "approval asked"
     APPROVED = "approved"
     REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"
     SETTINGS_CHANGED = "settings changed"
     DATA_CHANGED = "data changed"
     PIN_ADDED = "pin added"

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from party.audit import AuditKind, Detail
 from party.errors import Reason
-from party.guard import RunScope
 from pate_fed.federation import RunTerms
+from protocols.run_scope import RunScope
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class FederationNode:
             self._compare(answer.audit_head)
         identities = [PublicIdentity(key) for key in answer.peer_keys]
         self.heard = {identity.fingerprint: identity for identity in identities}
+        if answer.state == "member":
+            self._records.withdraw(coordinator=self.coordinator, open_runs=answer.open_runs)
         self._standing = answer.state, self._clock()
 
     def current_status(self) -> FederationStatus:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
 from party.errors import Reason, RefusalError
@@ -32,11 +32,10 @@ from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS
 from protocols.messages import Plan, RunRecord
 from protocols.rounds import SetBound
-from protocols.wire import decode_value, digest_of_values
+from protocols.run_scope import RunScope
+from protocols.wire import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
-
-_RUN_LABEL = "approved run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,60 +93,6 @@ class Policy:
     most_delta: float = 1e-5
     trusts_valid_votes: bool = False
     simulated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RunScope:
-    """What a person approves of a run: all that stays the same when it is offered again.
-
-    Its terms have its name, so an approval is of one run, with one budget and one set of caps.
-
-    Attributes:
-        coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
-        terms: As they came, canonical CBOR.
-        seats: Fingerprints of all parties, in seat order.
-        form: The secure sum.
-        ring_bits: Width of its words.
-        suite: Sealing suite.
-        threshold: Parties needed to open the sum.
-        colluders: Parties that may collude with the coordinator.
-        dropouts: Parties that may be lost.
-    """
-
-    coordinator: bytes
-    terms: bytes
-    seats: tuple[bytes, ...]
-    form: str
-    ring_bits: int
-    suite: str
-    threshold: int
-    colluders: int
-    dropouts: int
-
-    @classmethod
-    def of(cls, record: RunRecord, *, seats: tuple[bytes, ...]) -> RunScope:
-        """Return the scope of a run.
-
-        Args:
-            record: Its record.
-            seats: Fingerprints of all parties, in seat order.
-        """
-        return cls(
-            record.coordinator,
-            record.terms,
-            seats,
-            record.form,
-            record.ring_bits,
-            record.suite,
-            record.threshold,
-            record.colluders,
-            record.dropouts,
-        )
-
-    @property
-    def digest(self) -> bytes:
-        """What an approval is kept by, 32 bytes."""
-        return digest_of_values(_RUN_LABEL, list(astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)

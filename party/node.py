@@ -31,7 +31,7 @@ from party.errors import (
     RefusalError,
     StorageError,
 )
-from party.guard import Guard, RunScope
+from party.guard import Guard
 from party.journal import Journal, SketchedQueries
 from party.ledger_store import LedgerStore
 from party.run_account import RunAccount
@@ -57,6 +57,7 @@ from protocols.messages import (
     Settlement,
 )
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
+from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
 MAX_PACKET_BYTES = 8 * 2**20
@@ -119,6 +120,8 @@ class _Asked:
         batch: What it asks; None if this party was not charged for it.
         bound: What the journal allows to be opened for its queries (rule R3).
         first: What its first phase decided, once that is settled and another is to come.
+        is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
+            more (rule R12).
     """
 
     plan_digest: bytes
@@ -126,6 +129,7 @@ class _Asked:
     batch: QueryBatch | None = None
     bound: SetBound = ANY_SET
     first: FirstPhase | None = None
+    is_silent: bool = False
 
     @property
     def entry_id(self) -> str:
@@ -358,6 +362,8 @@ class PartyNode:
         plan_digest = wire.digest_of(plan)
         if self._asked is not None and self._asked.plan_digest != plan_digest:
             self._end_unfinished(run, self._asked)  # its second phase never came
+        elif self._asked is not None and self._asked.is_silent:
+            return ()
         self._asked = _Asked(plan_digest, plan.words // run.terms.classes)
         try:
             self._guard.review_consent(run.terms, scope=run.scope)
@@ -518,12 +524,20 @@ class PartyNode:
             vector = self._vector(asked.batch, phase=plan.phase)
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
+                self._fall_silent()
                 return ()
             return self._round.contribute(vector, bound=asked.bound)
         except Exception as error:
             self._note_fault(error)
             _log.error("a vote could not be sent: %s", type(error).__name__)
+            # A disk that is full tells no vote: the plan may come once more, and be refused.
+            if _fault_of(error) is not Reason.STORAGE:
+                self._fall_silent()
             return ()
+
+    def _fall_silent(self) -> None:
+        assert self._asked is not None
+        self._asked = replace(self._asked, is_silent=True)
 
     def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
         """Return the vector for the secure sum: votes, with noise if the parties add it.

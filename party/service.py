@@ -42,7 +42,7 @@ from party.errors import (
     TooManyPendingError,
 )
 from party.federation_node import FederationNode
-from party.guard import Consent, Guard, RunScope
+from party.guard import Consent, Guard
 from party.membership import SiteMembership
 from party.node import PartyNode, PartyTask, Vote
 from party.refusals import Refusals
@@ -63,6 +63,7 @@ from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Membership
+from protocols.run_scope import RunScope
 
 _LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
 """How often the decisions of the hospital's people are looked at while nobody asks, and how often

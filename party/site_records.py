@@ -6,7 +6,7 @@ that a message does is to leave something that waits for a person.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,7 +18,10 @@ from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPe
 from party.peers import Pin
 from party.storage import AuditLog, PartyDatabase
 from party.storage.schema import ApprovalRow, JournalRow, PinRow, StandingRow
+from pate_fed.errors import PateFedError
+from pate_fed.federation import RunTerms
 from protocols import wire
+from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
 
 MOST_PENDING = 20
@@ -293,6 +296,34 @@ class SiteRecords:
         """
         return self._decide(subject, digest, coordinator, ApprovalState.REJECTED, by=by)
 
+    def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
+        """Forget what waits for a person in vain: the run that asked has ended.
+
+        Args:
+            coordinator: Fingerprint of the coordinator that says so of its runs.
+            open_runs: Names of its runs that have not ended.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        with self._database.transaction() as session:
+            waiting = (
+                select(ApprovalRow)
+                .where(ApprovalRow.coordinator == coordinator)
+                .where(ApprovalRow.state == ApprovalState.PENDING.value)
+            )
+            for row in session.scalars(waiting).all():
+                name = _run_name(row.terms)
+                if not name or name in open_runs:
+                    continue
+                session.delete(row)
+                self._log.append(
+                    AuditKind.WITHDRAWN,
+                    {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
+                    at=self._clock(),
+                    session=session,
+                )
+
     def use(
         self,
         digest: bytes,
@@ -531,6 +562,14 @@ def _row_of(
     same = ApprovalRow.kind == subject.value, ApprovalRow.digest == digest
     theirs = ApprovalRow.coordinator == coordinator
     return session.scalar(select(ApprovalRow).where(*same, theirs))
+
+
+def _run_name(terms: bytes) -> str:
+    """Return the name of the run whose terms these are; "" if they cannot be read."""
+    try:
+        return RunTerms.from_record(wire.decode_value(terms)).name
+    except (PateFedError, ProtocolError):
+        return ""
 
 
 def _require_room(session: Session, subject: Subject, coordinator: bytes) -> None:

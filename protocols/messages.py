@@ -74,6 +74,9 @@ class Range:
     most: int
 
 
+MOST_OPEN_RUNS = 256
+"""Most names of runs in an answer about a membership."""
+
 MOST_REFUSED = 2**17
 """Most items of an inquiry that a party names."""
 
@@ -692,11 +695,13 @@ class Membership(Message):
             people did.
         peer_keys: Their Ed25519 keys, in the same order.
         audit_head: Frame of the `AuditHead` of the hospital that is kept; empty if it gave none.
+        open_runs: Names of the runs that have not ended: what waits for people of another run waits
+            in vain.
     """
 
     TYPE: ClassVar[int] = 24
     PURPOSE: ClassVar[str] = "membership"
-    MAX_BYTES: ClassVar[int] = 320 * KIB  # a letter takes up to 4 bytes
+    MAX_BYTES: ClassVar[int] = 384 * KIB  # a letter takes up to 4 bytes
 
     party: Digest
     federation: PartyName
@@ -706,6 +711,7 @@ class Membership(Message):
     peer_names: Annotated[tuple[PartyName, ...], Size(0, MAX_PARTIES)]
     peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]
     audit_head: SmallFrameOrNone
+    open_runs: Annotated[tuple[Name, ...], Size(0, MOST_OPEN_RUNS)]
 
 
 @dataclass(frozen=True, slots=True)

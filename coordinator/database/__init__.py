@@ -9,15 +9,18 @@ from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.database.run_store import SqlRunStore
 from coordinator.database.schema import (
+    ENDED,
     AttemptRow,
     Base,
     InvitationRow,
     MemberRow,
     RunRow,
+    RunState,
     RunStepRow,
 )
 
 __all__ = [
+    "ENDED",
     "Answer",
     "AttemptRow",
     "Base",
@@ -27,6 +30,7 @@ __all__ = [
     "ReleasedAnswers",
     "RunAttempt",
     "RunRow",
+    "RunState",
     "RunStepRow",
     "SqlCoordinatorJournal",
     "SqlRunStore",

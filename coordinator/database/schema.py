@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
+from typing import Final
 
 from sqlalchemy import DateTime, ForeignKey, Index, Integer, LargeBinary, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -64,13 +66,30 @@ class MemberRow(Base):
 # Runs ---------------------------------------------------------------------------------------------
 
 
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"  # nobody has begun
+    RUNNING = "running"
+    WAITING = "waiting"  # for hospitals: the reason says for whom and what
+    PAUSED = "paused"  # by the operator
+    STOPPING = "stopping"  # the operator wants it ended: what was released is kept
+    DONE = "done"
+    INCOMPLETE = "incomplete"  # ended before all was asked: the reason says why
+    FAILED = "failed"  # the reason has a code
+    STOPPED = "stopped"  # by the operator
+
+
+ENDED: Final = frozenset({RunState.DONE, RunState.INCOMPLETE, RunState.FAILED, RunState.STOPPED})
+
+
 class RunRow(Base):
     """A labeling run, from the moment it was asked for.
 
     Attributes:
         number: Its number here; runs are worked on in this order.
         name: What the operator calls it.
-        state: See `coordinator.run_queue.RunState`.
+        state: A `RunState`.
         wanted: "" or "pause": what the operator asked of a run that is under way.
         reason: Why it is in that state, with codes and names of hospitals; no secret.
         request: What was asked, canonical JSON; see `coordinator.run_request`.

@@ -173,6 +173,11 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
         yield f"  Task        {task.name}: {task.label}, one of {classes}"
         yield f"  Queries     {len(task.inputs)} public inputs, from {len(task.columns)} columns"
     terms = found.terms
+    if terms is not None and approval.subject.value == "run":
+        yield (
+            f"  Run         {terms.name}; the operator's `pate-fed status {terms.name}` shows the "
+            "first 16 digits of the same digest"
+        )
     if terms is not None:
         sigmas = ", ".join(f"{sigma:g}" for sigma in (terms.sigma1, terms.sigma2) if sigma)
         yield (

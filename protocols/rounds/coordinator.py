@@ -82,6 +82,7 @@ from protocols.rounds.seating import require_run
 from protocols.rounds.settlement import proven_claim
 from protocols.rounds.setup import CoordinatorSetup, setup_digest
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
+from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import seal_files, transcript_lines
 from protocols.transcript import Transcript
@@ -243,6 +244,15 @@ class CoordinatorRound:
             WrongStateError: it was not made yet.
         """
         return wire.expect(self._setup.known_record, RunRecord)
+
+    @property
+    def scope(self) -> RunScope:
+        """What a person at a hospital approves of the run.
+
+        Raises:
+            WrongStateError: the record was not made yet.
+        """
+        return RunScope.of(self.run_record, seats=self._seats)
 
     @property
     def record_frame(self) -> bytes:

@@ -259,21 +259,17 @@ class BadRuns:
             self._check_charges(node)
 
     def _check_reservations(self) -> None:
-        """The coordinator settles each batch, and takes back nothing that may have been seen."""
+        """The coordinator settles each batch, and takes back nothing that was ever opened."""
         for run_id, store in zip(self._run_ids, self.stores, strict=True):
             for batch, state in enumerate(store.ledger().states):
                 assert state is not EntryState.RESERVED or run_id in self.lost
                 assert (state is EntryState.COMMITTED) == (batch in store.releases())
                 if state is EntryState.CANCELLED:
-                    assert not self._was_answered(run_id, batch)
+                    assert not self._was_opened(run_id, batch)
 
-    def _was_answered(self, run_id: bytes, batch: int) -> bool:
-        return any(
-            self.witness.has_sent(one.fingerprint, digest)
-            for digest, plan in self.witness.plans.items()
-            for one in self.people
-            if (plan.run_id, plan.batch) == (run_id, batch)
-        )
+    def _was_opened(self, run_id: bytes, batch: int) -> bool:
+        plans = (self.witness.plans[one.plan] for one in self.witness.opened)
+        return any((plan.run_id, plan.batch) == (run_id, batch) for plan in plans)
 
     def _check_labels(self) -> None:
         for released in self.released:
@@ -313,7 +309,8 @@ class BadRuns:
         for digest, plan in self.witness.plans.items():
             if not plan.phase and self.witness.has_sent(me, digest):
                 assert digest in by_plan, "nothing was charged for what was sent"
-                assert by_plan[digest].state is not EntryState.CANCELLED
+                is_free = by_plan[digest].state is EntryState.CANCELLED
+                assert not (is_free and any(one.plan == digest for one in self.witness.opened))
         for released in self.released:
             [opened] = [
                 opened

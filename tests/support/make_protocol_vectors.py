@@ -173,7 +173,7 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "Membership": [
             me, "lung study", "member", 10, 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
-            b"",
+            b"", ["first", "run-7"],
         ],
         "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],
         "AuditHead": [me, 4711, _bytes("audit log")],

@@ -326,13 +326,25 @@ class ProcessFederation:
         path = self.folder / f"{name}.csv"
         rows = [f"{rng.uniform(20, 80):.6f},{rng.uniform(50, 90):.6f}" for _ in range(rows)]
         path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
-        task = LearningTask.from_public_table(path, label=LABEL, classes=CLASSES)
+        return self.publish(name, path)
+
+    def publish(self, name: str, path: Path) -> LearningTask:
+        """Read public inputs as the operator's command does, and let all hospitals approve them."""
+        task = self.coordinator.read_queries(path, label=LABEL, classes=CLASSES)
         self.hospitals.task = self.tasks[name] = task
         for place in range(len(self.hospitals.sites)):
             self.hospitals.approve(place)
         return task
 
-    def ask(self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any) -> Run:
+    def ask(
+        self,
+        name: str,
+        *,
+        task: str = "",
+        patience_s: float = 3600.0,
+        select: str = "medoids",
+        **changed: Any,
+    ) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
             "form": self.form,
@@ -346,7 +358,12 @@ class ProcessFederation:
         }
         settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
-            name, self.tasks[task or name], settings, source="public.csv", patience_s=patience_s
+            name,
+            self.tasks[task or name],
+            settings,
+            source="public.csv",
+            select=select,
+            patience_s=patience_s,
         )
 
     def run(self, name: str) -> Run:

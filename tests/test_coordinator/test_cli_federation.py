@@ -343,7 +343,9 @@ class TestFollowing:
     def test_a_file_has_a_line_for_each_change(self, shown: Callable[[], str]) -> None:
         none = "0 batches, 0 answered and 0 refused of 8, epsilon 0.000 charged or held"
         far = "2 batches (1 void), 4 answered and 0 refused of 8, epsilon 1.250 charged or held"
-        assert shown().splitlines() == [
+        task, *rest = shown().splitlines()
+        assert task.startswith("pate-fed: the task of public.csv is new")
+        assert rest == [
             "pate-fed: no service runs, so nobody works on runs: see `pate-fed serve`",
             "first queued",
             "first running",
@@ -358,7 +360,7 @@ class TestFollowing:
     ) -> None:
         monkeypatch.setattr("coordinator.cli.console._is_terminal", lambda stream: True)
         monkeypatch.setenv("COLUMNS", "60")
-        lines = shown().splitlines(keepends=True)
+        _, *lines = shown().splitlines(keepends=True)
         assert lines[0].startswith("pate-fed: no service runs")
         said = "".join(lines[1:]).split("\r\x1b[K")
         assert said[:3] == ["", "first queued", "first running"]

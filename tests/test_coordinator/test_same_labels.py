@@ -204,6 +204,7 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     assert named == {
         "coordinator/labeling/deciding.py",
         "coordinator/labeling/run.py",
+        "coordinator/lost_results.py",
         "coordinator/open_run.py",
         "coordinator/service.py",
         "coordinator/simulation/hospitals.py",

@@ -19,11 +19,12 @@ from coordinator.run_queue import RunState
 from coordinator.service import _MOST_FAILURES, Service
 from coordinator.stages import Stage
 from party.errors import Reason, RefusalError
-from party.guard import Guard, RunScope
+from party.guard import Guard
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing
 from pate_fed.students import Student
+from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door
 from tests.support.loopback_home import make_home
@@ -362,7 +363,7 @@ def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> N
 class PickyGuard(Guard):
     """A hospital whose people have approved every run but that of twelve queries."""
 
-    def review_consent(self, terms: RunTerms, *, scope: RunScope, run_id: bytes) -> None:
+    def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
         if terms.max_asks == 12:
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 

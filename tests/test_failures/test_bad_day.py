@@ -6,17 +6,20 @@ Real processes that are killed with -9. Over SuperLink and SuperNodes the same i
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator.run_queue import RunState
 from pate_fed.accounting import EntryState
 from protocols.messages import Refusal
+from tests.support.changed_pool import rewrite
 from tests.support.invariants import Seen, require_sound
 from tests.support.markers import more
 from tests.support.mortal_hospital import Fate, Moment
@@ -131,3 +134,66 @@ def test_one_restart_in_a_batch_gives_the_others_their_charge_back(tmp_path: Pat
         for hospital in seen.hospitals:
             states = [entry.state for entry in hospital.ledger.entries]
             assert states == [EntryState.CANCELLED] + [EntryState.COMMITTED] * (QUERIES // BATCH)
+
+
+# The pool changes ------------------------------------------------------------------------------
+
+
+def rows_of(path: Path) -> list[frozenset[float]]:
+    """The rows of a table, as numbers, in whatever order and form its columns are written."""
+    with path.open() as file:
+        return [frozenset(map(float, row.values())) for row in csv.DictReader(file)]
+
+
+def labels_by_row(seen: Seen, place: int, path: Path) -> dict[frozenset[float], int]:
+    rows = rows_of(path)
+    return {rows[index]: label for index, label in (seen.runs[place].labels or {}).items()}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        more({"removed": 4}, id="rows removed"),
+        more({"added": ["31.5,66.25", "70.125,52.0"]}, id="rows added"),
+        more({"is_shuffled": True}, id="reordered"),
+        pytest.param(
+            {
+                "removed": 4,
+                "added": ["31.5,66.25"],
+                "is_shuffled": True,
+                "is_written_otherwise": True,
+            },
+            id="all of it, and written otherwise",
+        ),
+    ],
+)
+def test_a_changed_pool_asks_no_answered_row_again(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with process_federation(tmp_path, "additive") as federation:
+        federation.make_task("first", seed=1)
+        federation.ask("first", queries=20, batch_size=BATCH)
+        federation.start_hospitals()
+        assert not federation.work()
+        first, second = (federation.folder / f"{name}.csv" for name in ("first", "second"))
+        task = federation.publish("second", rewrite(first, second, **changed))
+        assert task.digest == federation.tasks["first"].digest
+        for place in range(len(federation.hospitals.sites)):  # which takes up what is approved
+            federation.kill_hospital(place)
+            federation.start_hospital(place)
+        federation.ask("second", task="second", select="all", queries=len(rows_of(second)))
+        assert not federation.work()
+        seen = federation.look()
+        federation.require_true_labels(seen)
+        before, after = (
+            labels_by_row(seen, place, path) for place, path in enumerate((first, second))
+        )
+        assert len(before) == 20
+        assert set(after) == set(rows_of(second))
+        kept = set(before) & set(after)
+        assert kept
+        assert {row: after[row] for row in kept} == {row: before[row] for row in kept}
+        said, rows = seen.said, {}
+        for one, path in (("first", first), ("second", second)):
+            for place, row in enumerate(rows_of(path)):
+                rows[federation.tasks[one].pool.digest, place] = row
+        asked = [rows[query] for plan in said.plans for query in said.queries(plan)]
+        assert len(asked) == len(set(asked)) == len(set(before) | set(after))

@@ -11,11 +11,11 @@ import pytest
 
 from party.audit import read_head
 from party.doctor import Check
-from party.guard import RunScope
 from party.site import DATABASE_FILE, Site
 from party.site_records import Approval, ApprovalState, Subject
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
+from protocols.run_scope import RunScope
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_service import Running, membership_of, stack, tampered

@@ -48,6 +48,7 @@ class Meeting:
             peer_names=("South",),
             peer_keys=(PEER,),
             audit_head=b"",
+            open_runs=(),
         )
 
     def door(self, status: int, content: bytes = b"") -> CoordinatorDoor:

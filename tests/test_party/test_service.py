@@ -659,6 +659,7 @@ def membership_of(
         peer_names=tuple(named),
         peer_keys=tuple(identity.key for identity in named.values()),
         audit_head=audit_head,
+        open_runs=("run", "another"),
     )
 
 

@@ -23,6 +23,9 @@ from party.errors import (
 from party.peers import Pin
 from party.site_records import MOST_PENDING, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog, PartyDatabase
+from pate_fed.federation import RunTerms
+from pate_fed.votes import TeacherWeights
+from protocols import wire
 from protocols.identity import SigningIdentity
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
@@ -413,3 +416,46 @@ def test_a_decision_whose_record_cannot_be_stored_is_none(
     monkeypatch.undo()
     decided = records.decided()
     assert (decided.pins, decided.approved_pools, decided.is_paused) == ((), {}, False)
+
+
+class TestWithdrawn:
+    """What an ended run asked waits for nobody any more."""
+
+    def terms(self, name: str) -> bytes:
+        return wire.encode_value(terms_of(name).as_record())
+
+    def test_what_waits_for_a_run_that_ended_is_forgotten_and_on_record(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for place, name in enumerate(("first", "second")):
+            digest = bytes([place]) * 32
+            records.ask(Subject.RUN, digest, terms=self.terms(name), coordinator=ASKING)
+        records.ask(Subject.POOL, POOL, terms=self.terms("first"), coordinator=ASKING)
+        records.ask(Subject.RUN, RUN, terms=self.terms("first"), coordinator=ANOTHER)
+        records.ask(Subject.RUN, RUN, terms=b"unreadable", coordinator=ASKING)
+        records.withdraw(coordinator=ASKING, open_runs=("second",))
+        left = [(one.digest, one.coordinator) for one in records.approvals()]
+        assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
+        assert [kind for kind, _ in logged(database)][-2:] == [AuditKind.WITHDRAWN] * 2
+        # Asked again, it waits again.
+        records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
+        records.withdraw(coordinator=ASKING, open_runs=("second",))
+        assert POOL in [one.digest for one in records.approvals()]
+
+    def test_what_people_decided_stays(self, records: SiteRecords) -> None:
+        for digest, decide in ((RUN, records.approve), (POOL, records.reject)):
+            records.ask(Subject.RUN, digest, terms=self.terms("first"), coordinator=ASKING)
+            decide(Subject.RUN, digest, coordinator=ASKING, by="A. Meyer")
+        before = records.approvals()
+        records.withdraw(coordinator=ASKING, open_runs=())
+        assert records.approvals() == before
+
+
+def terms_of(name: str) -> RunTerms:
+    return RunTerms(
+        name=name, pool_digest=POOL, task_digest=bytes(32), classes=2,
+        weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", vote_threshold=None,
+        sigma1=None, sigma2=4.0, confidence=None, test_delta=None, noise_place="coordinator",
+        unit="record", pricing="gdp", orders=(), max_asks=12, max_answers=12, max_refusals=0,
+        budgets=(5.0,) * 3, delta=1e-5,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""What a person approves of a run, and can compare with what its coordinator says it asks."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from protocols.messages import RunRecord
+from protocols.wire import digest_of_values
+
+_RUN_LABEL: Final = "approved run"
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """What a person approves of a run: all that stays the same when it is offered again.
+
+    Its terms have its name, so an approval is of one run, with one budget and one set of caps.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
+        terms: As they came, canonical CBOR.
+        seats: Fingerprints of all parties, in seat order.
+        form: The secure sum.
+        ring_bits: Width of its words.
+        suite: Sealing suite.
+        threshold: Parties needed to open the sum.
+        colluders: Parties that may collude with the coordinator.
+        dropouts: Parties that may be lost.
+    """
+
+    coordinator: bytes
+    terms: bytes
+    seats: tuple[bytes, ...]
+    form: str
+    ring_bits: int
+    suite: str
+    threshold: int
+    colluders: int
+    dropouts: int
+
+    @classmethod
+    def of(cls, record: RunRecord, *, seats: tuple[bytes, ...]) -> RunScope:
+        """Return the scope of a run.
+
+        Args:
+            record: Its record.
+            seats: Fingerprints of all parties, in seat order.
+        """
+        return cls(
+            record.coordinator,
+            record.terms,
+            seats,
+            record.form,
+            record.ring_bits,
+            record.suite,
+            record.threshold,
+            record.colluders,
+            record.dropouts,
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """What an approval is kept by, 32 bytes."""
+        return digest_of_values(_RUN_LABEL, list(astuple(self)))
