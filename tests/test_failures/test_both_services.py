@@ -101,7 +101,7 @@ def require_mended(federation: WholeFederation, name: str, hospital: Hospital) -
     """The run came to its end; what is void is so for this hospital, which knows why."""
     run = ended(federation, name)
     assert run.state is RunState.DONE
-    assert run.progress["answered"] + run.progress["void"] == QUERIES
+    assert run.progress["answered"] >= QUERIES - run.progress["void"]
     if run.progress["void"]:
         assert "PF-411" in run.reason
         assert hospital.name in run.reason
@@ -167,9 +167,9 @@ def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFedera
 def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_run(
     federation: WholeFederation,
 ) -> None:
-    """The coordinator's deaths cost nothing; a hospital that died has no keys of the run."""
+    """The coordinator's deaths cost nothing; after a hospital's the run is set up anew."""
     queries = 5
-    begun(federation, "killed", queries=queries)
+    before = begun(federation, "killed", queries=queries)
     os.kill(federation.service.child, signal.SIGKILL)
     federation.wait_for(lambda: federation.answered("killed") >= 2)
     assert "pate_fed_superlink_restarts_total 1.0" in federation.metrics()
@@ -182,14 +182,11 @@ def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_
     node.kill()
     federation.start_hospitals(SOUTH)
     run = ended(federation, "killed")
-    assert run.state is RunState.DONE
-    assert "PF-411" in run.reason
-    assert f"from {SOUTH} [PF-242]" in run.reason
-    assert run.progress["answered"] + run.progress["void"] == queries
-    assert run.progress["answered"] >= 3
-    # What is void is paid; the hospital that died learns that when it is asked again.
-    for name in set(NAMES) - {SOUTH}:
-        assert "reserved" not in federation.hospitals[name].charges
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, queries)
+    for name in NAMES:
+        charges = federation.hospitals[name].charges[before[name] :]
+        assert charges.count("committed") == queries, name
+        assert set(charges) <= {"committed", "cancelled"}, name
 
 
 def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(

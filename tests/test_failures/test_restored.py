@@ -78,9 +78,8 @@ def test_a_run_that_ended_since_the_backup_does_not_go_on_from_it(
         seen = replace(federation.look(), forgotten=frozenset(made - known))
         require_sound(seen)
         run = federation.run("first")
-        assert run.state is RunState.DONE
-        assert "PF-411" in run.reason  # the batches that it asked again are void
-        assert "PF-223" in run.reason  # since its history is not the hospitals'
+        assert run.state is RunState.INCOMPLETE
+        assert "PF-317" in run.reason  # hospitals know what they gave, and that nothing is left
         assert plans(federation) == made  # no teacher was asked for anything else
         assert len(federation_labels(seen, "first")) == 2
         for one in seen.hospitals:
