@@ -35,7 +35,7 @@ from party.guard import Guard
 from party.journal import Journal, SketchedQueries
 from party.ledger_store import LedgerStore
 from party.run_account import RunAccount
-from pate_fed.accounting import EntryState, PrivacyLedger
+from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import noise_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
 from pate_fed.federation import NO_TASK, RunTerms
@@ -366,17 +366,7 @@ class PartyNode:
             return ()
         self._asked = _Asked(plan_digest, plan.words // run.terms.classes)
         try:
-            self._guard.review_consent(run.terms, scope=run.scope)
-            batch, worst = self._guard.review_batch(
-                plan.terms,
-                words=plan.words,
-                seat=run.seat,
-                void_batches=run.void_batches,
-                pool=run.task.pool,
-                queries=self._journal,
-                ledger=self._ledger.load(),
-                run_ledger=run.account.ledger,
-            )
+            batch, worst = self._review_batch(run, plan.terms, words=plan.words)
             self._require_new(self._asked.plan_digest)
             sketched, bound = self._review_queries(run, batch)
         except Exception as error:
@@ -404,16 +394,7 @@ class PartyNode:
         run = self._agreed_run
         try:
             self._journal.require_whole()
-            self._guard.review_consent(run.terms, scope=run.scope)
-            batch, _ = self._guard.review_batch(
-                inquiry.terms,
-                seat=run.seat,
-                void_batches=run.void_batches,
-                pool=run.task.pool,
-                queries=self._journal,
-                ledger=self._ledger.load(),
-                run_ledger=run.account.ledger,
-            )
+            batch, _ = self._review_batch(run, inquiry.terms)
             self._journal.require_room(4 * len(batch) * run.terms.classes)
             return self._round.state_readiness(self._refused_alone(run, batch))
         except Exception as error:
@@ -442,6 +423,22 @@ class PartyNode:
 
         divide(list(range(len(batch))))
         return refused
+
+    def _review_batch(
+        self, run: _Run, terms: bytes, *, words: int | None = None
+    ) -> tuple[QueryBatch, Outcomes]:
+        """Hold a batch against the policy, the run's terms and all budgets; see the guard's."""
+        self._guard.review_consent(run.terms, scope=run.scope)
+        return self._guard.review_batch(
+            terms,
+            words=words,
+            seat=run.seat,
+            void_batches=run.void_batches,
+            pool=run.task.pool,
+            queries=self._journal,
+            ledger=self._ledger.load(),
+            run_ledger=run.account.ledger,
+        )
 
     def _review_queries(
         self, run: _Run, batch: QueryBatch, *, after: bytes = b""
