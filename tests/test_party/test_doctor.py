@@ -92,6 +92,7 @@ def says(state: str, *, teachers: int = 4) -> Callable[[SiteMembership], Members
         peer_names=(),
         peer_keys=(),
         audit_head=b"",
+        open_runs=(),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.errors import PartyRefusedError, RunEndedError, VoidBatchError
 from party.decisions import BatchAccepted, Decision, RunRefused, record_of
 from party.errors import ApprovalError, Reason, RefusalError
 from party.guard import Consent
@@ -180,6 +180,9 @@ class TestInquiry:
     def test_a_run_that_has_expired_is_not_ready(self) -> None:
         federation = ready(lifetime_s=10)
         federation.now += 11
+        with pytest.raises(RunEndedError):
+            federation.run.ask_ready((0,))
+        federation.run._clock = lambda: 0.0  # one that is slow, or lies
         assert set(federation.run.ask_ready((0,)).unready) == set(federation.names)
 
     def test_one_of_other_terms_than_the_runs_is_refused(self) -> None:

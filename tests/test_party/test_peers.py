@@ -29,6 +29,7 @@ def membership(**peers: PublicIdentity) -> Membership:
         peer_names=tuple(peers),
         peer_keys=tuple(one.key for one in peers.values()),
         audit_head=b"",
+        open_runs=(),
     )
 
 

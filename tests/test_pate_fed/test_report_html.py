@@ -676,8 +676,8 @@ def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:
     ]
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert "30 were lost in void batches." in text
-    assert "3 forfeited 15 0 void: no label released; a share had left a hospital" in text
-    assert "4 cancelled 15 0 void: no label released; no share had left a hospital" in text
+    assert "3 forfeited 15 0 void: no label released; its sum may open yet" in text
+    assert "4 cancelled 15 0 void: no label released; its sum can never open" in text
 
 
 @pytest.mark.parametrize("classes", [1, 2, 35, 100, MAX_CLASSES, MAX_CLASSES + 80])
