@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protocols.additive import AdditiveSum
 from protocols.errors import InvalidVectorError, TooFewPartiesError, TooFewSharesError
+from protocols.forms import FORMS, usual_form
 from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.prg import expand, gcm_keystream
@@ -293,3 +294,10 @@ class TestMaskedSum(SecureSumContract):
         streams = [(1, self_key_of(seat)) for seat in range(4)]
         # 64 words of 32 bits: that even one is right by chance happens once in 2^26.
         assert not (form.unshard(total, streams=streams) == 5 * np.arange(64)).any()
+
+
+def test_a_deployment_survives_drop_outs_as_soon_as_it_can() -> None:
+    forms = [usual_form(parties) for parties in (3, 4, 5, 10, 100)]
+    assert forms == ["additive", "additive", "masked", "masked", "masked"]
+    for parties, form in zip((3, 4, 5, 10, 100), forms, strict=True):
+        FORMS[form]().require_enough(parties)
