@@ -144,6 +144,11 @@ class OpenRun:
         return self._is_given_up or not self.journal.steps()
 
     @property
+    def voids(self) -> int:
+        """Batches that were void, in whatever attempt."""
+        return sum(each.state in _VOID for each in self.store.asked().values())
+
+    @property
     def has_asked(self) -> bool:
         """Whether hospitals were asked anything, in whatever attempt."""
         return bool(self.store.asked())
@@ -243,7 +248,7 @@ class OpenRun:
             "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
             "from_store": len(self.drawn_in),
             "batches": len(ledger.states),
-            "void": sum(each.state in _VOID for each in self.store.asked().values()),
+            "void": self.voids,
             "exchanges": transport.traffic.exchanges,
             "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
         }
@@ -274,7 +279,11 @@ class OpenRun:
         self.warnings += [
             *results.slack_warnings(privacy),
             *results.end_warnings(
-                labeling, ledger=privacy["ledger"], queries=len(self.left), void=void
+                labeling,
+                ledger=privacy["ledger"],
+                queries=len(request.queries) - len(self.earlier),
+                void=void,
+                voids=self.voids,
             ),
             *(f"{said}." for said in self.skipped_words),
             *results.setup_warnings(setups),

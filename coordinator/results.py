@@ -457,7 +457,12 @@ def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
 
 
 def end_warnings(
-    run: LabelingRun, *, ledger: Sequence[Mapping[str, Any]], queries: int, void: int
+    run: LabelingRun,
+    *,
+    ledger: Sequence[Mapping[str, Any]],
+    queries: int,
+    void: int,
+    voids: int,
 ) -> list[str]:
     """Say what ended the run where that was no choice, or that nothing is protected.
 
@@ -466,6 +471,7 @@ def end_warnings(
         ledger: What each of its batches gave, as `privacy.json` says.
         queries: How many it was to ask.
         void: How many of them void batches took with them.
+        voids: How many batches were void, in whatever setup.
     """
     terms = run.terms
     if terms.pricing == "none":
@@ -478,9 +484,9 @@ def end_warnings(
         or answered >= terms.max_answers
         or 0 < terms.max_refusals <= asked - answered
     )
-    if run.voids and not is_at_cap:
+    if voids and not is_at_cap:
         return [
-            f"The run ended after {asked} of {queries} queries because {run.voids} of its batches "
+            f"The run ended after {asked} of {queries} queries because {voids} of its batches "
             "were void: what a void batch might have given counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]

@@ -191,12 +191,13 @@ class RunWorker:
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             skipped = run.skipped_words
-            flaws = [*skipped, *_flaws(labeling, last_void=run.last_void)]
-            self._queue.enter(name, _end_of(run) if skipped else RunState.DONE, "; ".join(flaws))
+            flaws = [*skipped, *_flaws(run, labeling)]
+            is_short = skipped or (run.voids and run.left)  # voids used up the caps
+            self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
         elif isinstance(stopped_by, _HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
-            reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(labeling)))
+            reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(run, labeling)))
             self._queue.enter(name, _end_of(run), reason)
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
@@ -300,7 +301,11 @@ class RunWorker:
             return None
         except (SetupError, PartyFailedError) as error:
             run.give_up(said(error))
-            if isinstance(error, PartyFailedError) and not error.is_silent:
+            # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
+            is_for_good = isinstance(error, PartyFailedError) and not (
+                error.is_silent or error.cause == UnexpectedMessageError.code
+            )
+            if is_for_good:
                 self._end_unoffered(run, error)
                 return None
             self._wait_for_hospitals(run, said(error))
@@ -348,6 +353,8 @@ class RunWorker:
             batch = tuple(left[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
+            if labeling.round.closing_frame:  # an earlier life was about to set it up anew
+                return stopped_by or _lost("a hospital")
             try:
                 ready = labeling.ask_ready(batch)
                 if (error := _not_to_be_waited_for(ready.unready)) is not None:
@@ -586,12 +593,16 @@ def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | Non
     """Return why no batch of a run will be answered any more, if that is so."""
     for name, code in unready.items():
         if code in (KeysGoneError.code, UnexpectedMessageError.code):
-            must = "a hospital must not have been restarted since the run was set up"
-            return PartyRefusedError(must, "a lost run", party=name, cause=KeysGoneError.code)
+            return _lost(name)
         if code and code not in _UP_TO_PEOPLE:
             must = "every hospital must agree to the next batch"
             return PartyRefusedError(must, "a refusal", party=name, cause=code)
     return None
+
+
+def _lost(name: str) -> PartyRefusedError:
+    must = "a hospital must not have been restarted since the run was set up"
+    return PartyRefusedError(must, "a lost run", party=name, cause=KeysGoneError.code)
 
 
 def _end_of(run: OpenRun) -> RunState:
@@ -604,12 +615,12 @@ def _has_lost_keys(error: Exception | None) -> bool:
     return isinstance(error, PartyRefusedError) and error.cause == KeysGoneError.code
 
 
-def _flaws(labeling: LabelingRun, *, last_void: str = "") -> list[str]:
+def _flaws(run: OpenRun, labeling: LabelingRun) -> list[str]:
     """Say what did not go well in a run that is done."""
     flaws = []
-    if labeling.voids:  # of a batch that an earlier life gave up nothing else tells
-        why = f", the last one by {last_void}" if last_void else ""
-        flaws.append(f"{labeling.voids} of its batches are void{why}")
+    if run.voids:  # of a batch that an earlier life gave up nothing else tells
+        why = f", the last one by {run.last_void}" if run.last_void else ""
+        flaws.append(f"{run.voids} of its batches are void{why}")
     heard = labeling.round.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:

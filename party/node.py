@@ -334,6 +334,7 @@ class PartyNode:
             self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
             self._guard.review_consent(terms, scope=scope)
             self._tell(RunAccepted(run_id, terms, scope))
+            account.enter()
         except Exception as error:
             reason = self._reason_of(error)
             return self._refuse(RunRefused(run_id, reason, scope))
@@ -421,8 +422,16 @@ class PartyNode:
             else:
                 served.extend(places)
 
-        divide(list(range(len(batch))))
-        return refused
+        # What was answered is found at once; only what lies close to it has to be tried.
+        burnt = {
+            place
+            for place, digest in enumerate(batch.digests)
+            if any(not claim.is_free for claim in self._journal.claims_of([digest]))
+        }
+        rest = [place for place in range(len(batch)) if place not in burnt]
+        if rest:
+            divide(rest)
+        return sorted({*burnt, *refused})
 
     def _review_batch(
         self, run: _Run, terms: bytes, *, words: int | None = None
@@ -594,7 +603,10 @@ class PartyNode:
         for dealer in self._round.wrong_dealers:
             name = dealer.hex()[:16]
             _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
-        asked = asked or _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+        if asked is None:  # its plan never came, so an entry of its name is of an earlier setup
+            asked = _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+            if run.account.state_of(asked.entry_id) is not None:
+                return
         if not released:
             self._end_unfinished(run, asked, proven)
         elif run.terms.phases == 2 and asked.first is None:
@@ -609,8 +621,12 @@ class PartyNode:
         What was in two phases stays charged, unless its first one provably never opens.
         """
         account = RunAccount.find(self._ledger, run_id=settlement.run_id)
-        if account is None:
-            return
+        known = self._journal.run_of(settlement.plan_digest)
+        is_open_here = self._asked is not None and (
+            self._asked.plan_digest == settlement.plan_digest
+        )
+        if account is None or is_open_here or known not in (b"", settlement.run_id):
+            return  # the plan is of another setup
         try:
             self._settle_account(account, settlement, proven)
         except PateFedError as error:  # no complaint about a run that is lost: another may follow
@@ -623,7 +639,9 @@ class PartyNode:
         asked = _Asked(settlement.plan_digest, settlement.words // account.terms.classes)
         is_open = account.state_of(asked.entry_id) is EntryState.RESERVED
         two_phases = account.terms.phases == 2
-        if not is_open and (two_phases or account.state_of(asked.entry_id) is not None):
+        if not is_open and account.state_of(asked.entry_id) is not None:
+            return
+        if not is_open and two_phases and account.has_open:  # it may be the second phase of that
             return
         if settlement.state == "released" and not two_phases:
             release = NoisyRelease.from_record(wire.decode_value(settlement.result))

@@ -67,7 +67,16 @@ class RunAccount:
         entries = self.ledger.outcomes.entries
         return next((one.state for one in entries if one.entry_id == entry_id), None)
 
+    @property
+    def has_open(self) -> bool:
+        """Whether some batch of it, of whatever setup, is not settled."""
+        return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
+
     # Steps ------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Note that the run is set up under its id, so that a late settlement finds its account."""
+        self._save(self.ledger)
 
     def reserve(self, entry_id: str, worst: Outcomes) -> None:
         """Charge the worst case of a batch, before anything is sent (rule R13).

@@ -184,7 +184,13 @@ def expect(signed: Signed, message_type: type[M]) -> M:
 
 
 def pack(frames: list[bytes]) -> bytes:
-    """Join the frames of one exchange, fewer than 24, into a packet: a CBOR list of bytes."""
+    """Join the frames of one exchange into a packet: a CBOR list of bytes.
+
+    Raises:
+        ValueError: 24 frames or more: their number would not fit where it is written.
+    """
+    if len(frames) >= 24:
+        raise ValueError("a packet must have fewer than 24 frames")
     pieces = [bytes((0x80 | len(frames),))]
     for frame in frames:
         pieces += [_bytes_head(len(frame)), frame]

@@ -1137,3 +1137,55 @@ def test_a_node_that_is_down_is_waited_for_like_a_silent_one() -> None:
 
     federation.on_vectors_of(CULPRIT, on_answer)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
+
+
+# Settlements of another setup --------------------------------------------------------------------
+
+
+def test_a_settlement_of_an_earlier_setup_settles_no_plan_of_this_one() -> None:
+    """With an ally's refusal it would give a charge back, and the labels came out for nothing."""
+    federation = ready()
+    earlier = federation.run.round.run_id
+    federation.ask(8)
+    federation.set_up_anew()
+    federation.ask(0, 1)
+    plan = settled(federation).plan_digest
+    false = dataclasses.replace(
+        settled(federation),
+        run_id=earlier,
+        state="void",
+        result=b"",
+        refusals=(refusal_by(federation.identities[2], plan),),
+        contributions=(b"",) * 4,
+    )
+    tell(federation, 0, wire.sign(false, federation.identity).frame)
+    assert federation.party_states(0) == ["committed", "reserved"]
+    assert tell(federation, 0, federation.settlement) == []
+    assert federation.party_states(0) == ["committed", "committed"]
+
+
+@FORMS
+def test_who_was_restarted_is_told_how_its_last_batch_ended(form: str, parties: int) -> None:
+    federation = ready(form=form, parties=parties)
+    federation.ask(0, 1)
+    federation.restart(CULPRIT)
+    assert federation.party_states(CULPRIT) == ["reserved"]
+    federation.set_up_anew()
+    assert federation.party_states(CULPRIT) == ["committed"]
+    left = federation.store.ledger().left
+    assert {federation.run_ledger(place).left for place in range(parties)} == {left}
+    assert federation.ask(2, 3).labels.tolist() == labels_of(2, 3)
+
+
+def test_who_never_saw_a_void_batch_counts_it_as_the_others_do_after_a_new_setup() -> None:
+    """It was charged nothing in that setup, and has the run's account all the same."""
+    federation = ready(terms={"max_asks": 6, "max_answers": 6, "max_refusals": 6})
+    federation.transport.on_query = lambda node, packet: (
+        None if node == CULPRIT and "Plan" in kinds(packet) else packet
+    )
+    void(federation, 0, 1, 2)
+    heal(federation)
+    federation.restart(CULPRIT)
+    federation.set_up_anew()
+    left = federation.store.ledger().left
+    assert {federation.run_ledger(place).left for place in range(4)} == {left}

@@ -490,3 +490,33 @@ def test_terms_of_a_phase_that_contradict_themselves_are_refused(changed: dict[s
     good = PhaseTerms(bytes(32), (0, 3), bytes(32)).as_record()
     with pytest.raises(InvalidTermsError):
         PhaseTerms.from_record({**good, **changed})
+
+
+def test_a_later_setup_does_not_settle_what_an_earlier_one_left_open() -> None:
+    """A coordinator leaves a hospital out of the first sum, opens its rows in the second, and says
+    in a later setup that nothing had passed: the rows of the second would cost nothing."""
+    federation = ready("masked")
+    victim = 0
+
+    def lose_first(node: int, answer: bytes) -> bytes | None:
+        is_first = federation.steps[victim].count("keep") == 1
+        return None if node == victim and is_first and holds_vector(answer) else answer
+
+    federation.transport.on_answer = lose_first
+    federation.ask(0, 4, 6)
+    first, second = federation.run.round.settled
+    seat = federation.run.round.seats.index(federation.identities[victim].fingerprint)
+    assert second.settlement.contributions[seat]  # its fresh rows were opened
+    federation.set_up_anew(owed={})
+    node = federation.nodes[victim]
+    before = node.ledger
+    decided = FirstPhase.from_record(wire.decode_value(first.settlement.result))
+    refused = replace(decided, outcomes=np.full_like(decided.outcomes, int(Outcome.REFUSED)))
+    lie = replace(
+        first.settlement,
+        run_id=federation.run.round.run_id,
+        result=wire.encode_value(refused.as_record()),
+    )
+    node.receive(wire.pack([wire.sign(lie, federation.identity).frame]))
+    assert federation.party_states(victim) == ["reserved"]
+    assert node.ledger == before

@@ -6,7 +6,7 @@ Who misses a settlement hears of it with the next message: its history has to be
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from coordinator.errors import PartyFailedError, PartyRefusedError
@@ -104,6 +104,15 @@ class Messenger:
                 del self._unheard[seat][: len(sent)]
         return failures
 
+    def hand_over(self, settlements: Mapping[bytes, Sequence[bytes]]) -> None:
+        """Send settlements of an earlier setup by party, in parts; nobody has to answer them."""
+        nodes = self._roster.nodes
+        rest = {seat: list(frames) for seat, frames in settlements.items() if seat in nodes}
+        while rest := {seat: frames for seat, frames in rest.items() if frames}:
+            parts = {nodes[seat]: frames[:_MOST_TOLD] for seat, frames in rest.items()}
+            self._transport.exchange({node: wire.pack(part) for node, part in parts.items()})
+            rest = {seat: frames[_MOST_TOLD:] for seat, frames in rest.items()}
+
     def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
         """Ask all parties whether they would serve a plan, behind the settlements they missed.
 
@@ -193,4 +202,9 @@ def require_no(failures: Failures) -> None:
 
 def cause_of(error: RefusedError) -> str:
     """Code of a refusal. The text is the party's: only a code may go on to screens and reports."""
-    return error.reason if _CODE.fullmatch(error.reason) else error.code
+    return code_of(error.reason) or error.code
+
+
+def code_of(reason: str) -> str:
+    """Return a reason that is a code; any other text is the party's, and is left out."""
+    return reason if _CODE.fullmatch(reason) else ""

@@ -15,7 +15,7 @@ from coordinator.labeling.batches import Batches
 from coordinator.labeling.collecting import SumCollector
 from coordinator.labeling.deciding import Decider, Rule
 from coordinator.labeling.finding import NodeFinder
-from coordinator.labeling.messenger import Failures, Messenger, require_no
+from coordinator.labeling.messenger import Failures, Messenger, code_of, require_no
 from coordinator.labeling.roster import Member, Roster, in_seat_order
 from coordinator.stages import OnStage, Stage, pass_by
 from coordinator.store import RunStore
@@ -372,11 +372,9 @@ class LabelingRun:
             terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
         self._store.save_run_id(self._round.run_id)
+        self._messenger.hand_over(self._owed)
         # Each first sees what it signed last: a journal that is older stops it (rule R4).
-        offered = {
-            seat: [*self._roster.said_by(seat), *self._owed.get(seat, ()), record]
-            for seat in self._round.seats
-        }
+        offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
         require_no(self._messenger.exchange(offered))
         for frames in (self._round.deliver, self._round.close_setup):
             step = {seat: [frame] for seat, frame in frames().items()}
@@ -438,7 +436,7 @@ class LabelingRun:
                     if place < len(indices):
                         refused[indices[place]] = (*refused.get(indices[place], ()), name)
             else:
-                unready[name] = "" if answer is None else answer.reason
+                unready[name] = "" if answer is None else code_of(answer.reason)
         seats = self._round.seats
         is_needed = len(seats) - len(unready) < self._form.threshold(len(seats))
         return Standing(unready if is_needed else {}, refused)

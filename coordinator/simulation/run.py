@@ -233,6 +233,7 @@ class _Rehearsal:
                 ledger=privacy["ledger"],
                 queries=len(self._queries),
                 void=labels.void,
+                voids=labels.run.voids,
             )
         )
         metrics = results.metrics_table(

@@ -320,6 +320,37 @@ class Federation:
             sleep=self._pass_time,
         )
 
+    def set_up_anew(self, *, owed: Mapping[bytes, Sequence[bytes]] | None = None) -> LabelingRun:
+        """Set the same run up once more, with what it has, as after a hospital's restart.
+
+        Args:
+            owed: Settlements that hospitals are told; None for all that they may have missed.
+        """
+        before, store = self.run, self.store
+        self.run = LabelingRun(
+            transport=self.transport,
+            identity=self.identity,
+            form=FORMS[self.form](),
+            members=[
+                Member(name, identity.public, weights)
+                for name, identity, weights in zip(
+                    self.names, self.identities, self.weights, strict=True
+                )
+            ],
+            pool=self.pool,
+            settings=LabelingSettings(self.run_terms, simulated=True, lifetime_s=3600),
+            store=lambda _: store,
+            random_bytes=secrets.token_bytes,
+            noise_bytes=secrets.token_bytes,
+            clock=lambda: self.now,
+            sleep=self._pass_time,
+            owed={seat: before.round.unheard(seat) for seat in before.round.seats}
+            if owed is None
+            else owed,
+        )
+        self.run.set_up()
+        return self.run
+
     def _pass_time(self, seconds: float) -> None:
         assert seconds > 0
         self.now += seconds

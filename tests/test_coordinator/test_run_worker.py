@@ -1233,3 +1233,79 @@ def test_what_a_void_batch_lost_is_listed(federation: Worked) -> None:
     _, found = federation.coordinator.queries("first")
     states = Counter(one.state for one in found)
     assert states == {QueryState.LOST: 4, QueryState.ANSWERED: QUERIES - 4}
+
+
+# A hospital and the coordinator die in one run -------------------------------------------------
+
+
+def restart_hospital(federation: Worked, place: int) -> None:
+    others = list(federation.hospitals.values())
+    others.pop(place).open(others, federation.task, approved=True)
+
+
+@pytest.mark.parametrize("stage", [Stage.CLOSING, Stage.COMPARING, Stage.FINISHED])
+def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
+    tmp_path: Path, stage: Stage
+) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East"))  # enough are left to close it
+    federation.ask()
+    passed: Counter[Stage] = Counter()
+
+    def on_stage(now: Stage) -> None:
+        passed[now] += 1
+        if now is Stage.STORED and passed[now] == 1:
+            restart_hospital(federation, 1)
+        if now is stage and passed[now] == 1:
+            raise KilledError
+
+    federation.on_stage = on_stage
+    with pytest.raises(KilledError):
+        federation.work()
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+    for states in charges(federation):
+        assert states == [EntryState.COMMITTED] * 3
+    federation.coordinator.close()
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the first setup", "a setup anew"])
+@pytest.mark.parametrize("exchange", [1, 2, 3])
+def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
+    federation: Worked, exchange: int, anew: bool
+) -> None:
+    federation.ask()
+    stored, done = Counter[Stage](), []
+
+    def on_stage(stage: Stage) -> None:
+        stored[stage] += 1
+        if anew and stage is Stage.STORED and stored[stage] == 1:
+            restart_hospital(federation, 1)
+
+    def on_exchange(number: int) -> None:
+        if number == exchange and not done and (stored[Stage.STORED] or not anew):
+            done.append(number)
+            restart_hospital(federation, 2)
+
+    federation.on_stage, federation.on_exchange = on_stage, on_exchange
+    run = federation.work()
+    while run.state is RunState.WAITING:
+        run = federation.work()
+    assert done
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+
+
+def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Path) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
+    federation.ask(form="masked", queries=32, batch_size=1)
+    stored = 0
+
+    def on_stage(stage: Stage) -> None:
+        nonlocal stored
+        stored += stage is Stage.STORED
+        if stage is Stage.STORED and stored in (2, 30):
+            restart_hospital(federation, 0 if stored == 2 else 1)
+
+    federation.on_stage = on_stage
+    run = federation.work()
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, 32)
+    federation.coordinator.close()
