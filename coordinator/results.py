@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -516,8 +517,8 @@ def setup_warnings(earlier: Sequence[EarlierSetup]) -> list[str]:
 def run_warnings(run: LabelingRun) -> list[str]:
     """Say which hospitals were lost, in a batch or at the closing, and whose shares were wrong."""
     found = [
-        f"Batch {batch} went on without {', '.join(names)}."
-        for batch, names in enumerate(run.lost)
+        f"{count} of its batches went on without {', '.join(names)}."
+        for names, count in Counter(run.lost).items()
         if names
     ]
     found += [
