@@ -222,13 +222,13 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
         with pytest.raises(VoidBatchError):
             run.ask((2, 3))
         assert killed == [0, 1]
-        assert deployed.charged(0) == ["reserved"]  # it never heard how the first batch ended
+        assert deployed.charged(0) == ["committed"]  # it was told how the first batch ended
 
         # Killed after it shared, its y lost on the way: the same bytes come again.
         transport.before = lambda packets: None
         again = hospitals.run(transport, clock=time.time, patience_s=PATIENCE_S)
         again.set_up()
-        assert deployed.charged(0) == ["reserved"]
+        assert deployed.charged(0) == ["committed"]
         vectors: list[bytes] = []
         me = hospitals.sites[0].identity.public.fingerprint
 
@@ -246,7 +246,7 @@ def test_hospitals_answer_and_one_that_is_killed_gives_up_or_sends_the_same_agai
         assert len(release.labels) == 2
         assert vectors[0] == vectors[1]
         assert len(vectors) == 2
-        assert deployed.charged(0) == ["reserved", "reserved"]
+        assert deployed.charged(0) == ["committed", "reserved"]
     for site in hospitals.sites:
         assert audit_of(site)
         status = read_status(site.path(STATUS_FILE))
