@@ -191,7 +191,7 @@ class RunWorker:
             self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             skipped = run.skipped_words
-            flaws = [*skipped, *_flaws(run, labeling)]
+            flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
             is_short = skipped or (run.voids and run.left)  # voids used up the caps
             self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
         elif isinstance(stopped_by, _HaltedError):
@@ -615,11 +615,11 @@ def _has_lost_keys(error: Exception | None) -> bool:
     return isinstance(error, PartyRefusedError) and error.cause == KeysGoneError.code
 
 
-def _flaws(run: OpenRun, labeling: LabelingRun) -> list[str]:
+def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
     """Say what did not go well in a run that is done."""
     flaws = []
     if run.voids:  # of a batch that an earlier life gave up nothing else tells
-        why = f", the last one by {run.last_void}" if run.last_void else ""
+        why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
     heard = labeling.round.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
