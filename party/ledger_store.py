@@ -17,7 +17,7 @@ class RunCharges:
     """What one run was charged here, over all times that it was set up.
 
     Attributes:
-        scope: `party.guard.RunScope.digest` of the run, 32 bytes.
+        scope: `protocols.run_scope.RunScope.digest` of the run, 32 bytes.
         seat: Place of this party among all, from 0.
         ledger: Its budget for this party, its caps, and what was used of both.
     """
@@ -48,7 +48,7 @@ class LedgerStore(ABC):
 
     @abstractmethod
     def charges(self, scope: bytes) -> RunCharges | None:
-        """Return what a run was charged; None if nothing ever was."""
+        """Return what a run was charged; None if it was never set up."""
 
     @abstractmethod
     def charges_of(self, run_id: bytes) -> RunCharges | None:

@@ -40,7 +40,7 @@ class RunAccount:
         Args:
             store: Where the ledgers are.
             terms: Of the run.
-            scope: `party.guard.RunScope.digest`.
+            scope: `protocols.run_scope.RunScope.digest`.
             seat: Place of this party among all, from 0.
             run_id: The run's id.
         """
@@ -48,7 +48,7 @@ class RunAccount:
 
     @classmethod
     def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
-        """Return the account of a run that was set up before; None if it was charged nothing."""
+        """Return the account of a run that was set up before; None if none was."""
         charges = store.charges_of(run_id)
         return None if charges is None else cls(store, charges, run_id=run_id)
 

@@ -56,7 +56,7 @@ class Approval:
 
     Attributes:
         subject: A pool or a run.
-        digest: Of the pool, or of the run's `party.guard.RunScope`; 32 bytes.
+        digest: Of the pool, or of the run's `protocols.run_scope.RunScope`; 32 bytes.
         coordinator: Fingerprint of the coordinator that asked: it holds for no other.
         state: Where it stands.
         asked_at: When it was first asked, Unix time in seconds.

@@ -183,7 +183,7 @@ class RunChargesRow(Base):
     """What one run was charged here, over all times that it was set up.
 
     Attributes:
-        scope: `party.guard.RunScope.digest`.
+        scope: `protocols.run_scope.RunScope.digest`.
         seat: Place of this party among all, from 0.
         terms: Of the run, canonical CBOR.
         record: `RunLedger.to_record`, JSON.
