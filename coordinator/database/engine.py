@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    ExceptionContext,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -110,6 +120,7 @@ def _open(url: str, *, is_new: bool) -> Engine:
     if is_sqlite:
         event.listen(engine, "connect", _make_durable)
         event.listen(engine, "begin", _lock_at_once)
+        event.listen(engine, "handle_error", _open_anew)
     else:
         event.listen(engine, "begin", _wait_for_the_disk)
         event.listen(engine, "begin", _lock_for_others)
@@ -156,6 +167,12 @@ def _make_durable(connection: Any, _: object) -> None:
 def _lock_at_once(connection: Connection) -> None:
     # Else two that read and then write would meet in the middle, and one of them fail.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _open_anew(context: ExceptionContext) -> None:
+    # SQLite opens a file that it may not write for reading, and stays so after the file is mended.
+    if isinstance(context.original_exception, sqlite3.OperationalError):
+        context.is_disconnect = True
 
 
 def _wait_for_the_disk(connection: Connection) -> None:

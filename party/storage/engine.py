@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -241,6 +241,7 @@ def _engine(url: str) -> Engine:
     engine = create_engine(make_url(url))
     event.listen(engine, "connect", _make_durable)
     event.listen(engine, "begin", _lock_at_once)
+    event.listen(engine, "handle_error", _open_anew)
     return engine
 
 
@@ -256,6 +257,12 @@ def _make_durable(connection: Any, _: object) -> None:
 def _lock_at_once(connection: Connection) -> None:
     # Else two that read and then write would meet in the middle, and one of them fail.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _open_anew(context: ExceptionContext) -> None:
+    # SQLite opens a file that it may not write for reading, and stays so after the file is mended.
+    if isinstance(context.original_exception, sqlite3.OperationalError):
+        context.is_disconnect = True
 
 
 def _bring_up_to_date(connection: Connection, *, is_new: bool) -> None:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -139,6 +139,15 @@ class TestOpening:
                 open_database(database_url)
             assert caught.value.code == "PF-441"
             assert "version 0000" in caught.value.got
+
+    def test_a_file_that_could_not_be_written_is_opened_anew(self, tmp_path: Path) -> None:
+        """A connection that was opened meanwhile only reads, for as long as it is kept."""
+        with closing(Database(f"sqlite:///{tmp_path / 'one.db'}", is_new=True)) as database:
+            with database.transaction() as session:
+                session.execute(text("PRAGMA query_only = ON"))
+            with pytest.raises(DatabaseError):
+                database.try_to_write()
+            database.try_to_write()
 
     def test_that_it_can_be_written_is_tried_without_a_trace(
         self, database: Database, database_url: str

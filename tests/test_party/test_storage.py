@@ -92,6 +92,14 @@ class TestOpening:
         expected = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
         assert found == expected
 
+    def test_a_file_that_could_not_be_written_is_opened_anew(self, database: PartyDatabase) -> None:
+        """A connection that was opened meanwhile only reads, for as long as it is kept."""
+        with database.transaction() as session:
+            session.execute(text("PRAGMA query_only = ON"))
+        with pytest.raises(StorageError):
+            database.require_room()
+        database.require_room()
+
     @pytest.mark.parametrize(
         "url",
         [
