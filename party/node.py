@@ -197,6 +197,7 @@ class PartyNode:
         self._round = self._new_round()
         self._run: _Run | None = None
         self._asked: _Asked | None = None
+        self._unsettled: list[tuple[Settlement, PlanClaim | None]] = []
         self._offers: set[bytes] = set()
         self._fault = ""
         journal.sweep(now=clock())
@@ -250,6 +251,7 @@ class PartyNode:
         frame = b""
         self._fault = ""
         try:
+            self._settle_all()
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
@@ -591,29 +593,59 @@ class PartyNode:
         return self._round.refuse(reason.value)
 
     def _settle(self, settlement: Settlement, proven: PlanClaim | None) -> None:
-        """Charge what was released, or all that was reserved; free nothing on a mere claim."""
+        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+
+        One that cannot be stored is settled before anything else is answered: it comes only once.
+        """
+        self._unsettled.append((settlement, proven))
+        self._settle_all()
+
+    def _settle_all(self) -> None:
+        while self._unsettled:
+            try:
+                self._settle_one(*self._unsettled[0])
+            except StorageError:
+                raise
+            except Exception:
+                self._unsettled.pop(0)
+                raise
+            self._unsettled.pop(0)
+
+    def _settle_one(self, settlement: Settlement, proven: PlanClaim | None) -> None:
         if settlement.run_id != self._round.run_id:
             self._settle_late(settlement, proven)
             return
-        run, asked, self._asked = self._agreed_run, self._asked, None
+        run, asked = self._agreed_run, self._asked
         released = settlement.state == "released"
+        is_ours = True
+        if asked is None:  # its plan never came, so an entry of its name is of an earlier setup
+            asked = _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+            is_ours = run.account.state_of(asked.entry_id) is None
+        before, self._asked = self._asked, None
+        try:
+            self._asked = self._charge(run, asked, settlement, proven) if is_ours else None
+        except StorageError:
+            self._asked = before
+            raise
         run.void_batches += not released
         if self._round.reveal_was_lost:
             _log.warning("the coordinator says that our shares of a batch did not come")
         for dealer in self._round.wrong_dealers:
             name = dealer.hex()[:16]
             _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
-        if asked is None:  # its plan never came, so an entry of its name is of an earlier setup
-            asked = _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
-            if run.account.state_of(asked.entry_id) is not None:
-                return
-        if not released:
+
+    def _charge(
+        self, run: _Run, asked: _Asked, settlement: Settlement, proven: PlanClaim | None
+    ) -> _Asked | None:
+        """Settle a batch's charge; return the batch where its second phase follows."""
+        if settlement.state != "released":
             self._end_unfinished(run, asked, proven)
-        elif run.terms.phases == 2 and asked.first is None:
-            self._settle_first(run, settlement, asked)
-        else:
-            release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-            self._release(run.account, asked, release)
+            return None
+        if run.terms.phases == 2 and asked.first is None:
+            return self._settle_first(run, settlement, asked)
+        release = NoisyRelease.from_record(wire.decode_value(settlement.result))
+        self._release(run.account, asked, release)
+        return None
 
     def _settle_late(self, settlement: Settlement, proven: PlanClaim | None) -> None:
         """Charge a batch of a run that we lost as its settlement says, if it is open still.
@@ -650,16 +682,16 @@ class PartyNode:
             comes_back = _comes_back(account.terms, proven)
             account.end_void(asked.entry_id, queries=asked.queries, comes_back=comes_back)
 
-    def _settle_first(self, run: _Run, settlement: Settlement, asked: _Asked) -> None:
+    def _settle_first(self, run: _Run, settlement: Settlement, asked: _Asked) -> _Asked | None:
         """Remember what a first phase decided; if nothing passed, the batch is over."""
         first = FirstPhase.from_record(wire.decode_value(settlement.result))
         release = first.as_release()
         if asked.charged:
             run.account.require_possible(asked.entry_id, release, queries=asked.queries)
         if len(first.passed):
-            self._asked = replace(asked, first=first)
-        else:
-            self._release(run.account, asked, release)
+            return replace(asked, first=first)
+        self._release(run.account, asked, release)
+        return None
 
     def _end_unfinished(self, run: _Run, asked: _Asked, proven: PlanClaim | None = None) -> None:
         """Settle a void batch: all that was reserved for it, unless its sum never opens."""

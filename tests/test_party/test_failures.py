@@ -112,6 +112,31 @@ class TestDisk:
         again.close()
         assert charged(running, 0) == [*before, "committed"]
 
+    def test_a_settlement_that_could_not_be_stored_is_settled_before_anything_else(
+        self, running: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It comes once: the charge would stay reserved at its worst case, for life."""
+        run = running.run()
+        run.set_up()
+        run.ask((0,))
+        before = charged(running, 0)
+        assert before == ["reserved"]
+
+        def no_room(*_: object, **__: object) -> None:
+            raise StorageError("the disk must have room", "none")
+
+        since = len(running.transport.answers)
+        with monkeypatch.context() as patch:
+            patch.setattr(running.services[0]._ledger, "save", no_room)
+            with pytest.raises((CoordinatorError, StorageError)):
+                run.ask((1,))
+        assert vectors_of(running, 0, since=since) == 0
+        assert charged(running, 0) == ["reserved"]
+        run.ask((2,))
+        assert charged(running, 0)[0] == "committed"
+        run.close()
+        assert charged(running, 0) == ["committed", "committed"]
+
     def test_while_nothing_can_be_stored_node_status_and_doctor_say_so(
         self, running: Running, pate_party: PateParty
     ) -> None:
