@@ -35,6 +35,8 @@ _LEAST_IDLE_S: Final = 0.1
 _LOCAL_S: Final = 0.05
 """How often to look whether our own process has answered: nothing leaves the machine for it."""
 
+_END_S: Final = 15.0
+
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 """A part of a message that is not there yet is under way; Flower would wait for 1 s at least."""
 
@@ -126,6 +128,8 @@ def end_with_thread(ended: threading.ExceptHookArgs) -> None:
     """
     threading.__excepthook__(ended)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_S)  # Flower's main thread says good-bye, unless it is stuck itself
+    os._exit(1)
 
 
 def _follow_parent() -> None:

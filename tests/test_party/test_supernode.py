@@ -260,26 +260,37 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_it_ends_with_a_thread_of_flowers_that_fails_so_that_another_is_started() -> None:
+@pytest.mark.parametrize(
+    ("handler", "code"),
+    [
+        pytest.param("SIG_DFL", -signal.SIGTERM, id="at once"),
+        pytest.param("SIG_IGN", 1, id="its main thread does not hear of it"),
+    ],
+)
+def test_it_ends_with_a_thread_of_flowers_that_fails_so_that_another_is_started(
+    handler: str, code: int
+) -> None:
     """Flower's heartbeat ends for ever at a 500: the node would be there, and never be seen."""
-    code = (
-        "import threading, time\n"
+    script = (
+        "import signal, threading, time\n"
         "from party import supernode\n"
+        f"signal.signal(signal.SIGTERM, signal.{handler})\n"
+        "supernode._END_S = 0.1\n"
         "def flowers():\n"
         "    threading.Thread(target=lambda: 1 / 0).start()\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "supernode.flower_supernode = flowers\n"
         "supernode.main()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", script],
         stdin=subprocess.PIPE,  # held open: its parent is there
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     ) as process:
         assert process.stderr is not None
         said = process.stderr.read()  # until it ends
-        assert process.wait() == -signal.SIGTERM
+        assert process.wait() == code
     assert b"ZeroDivisionError" in said
 
 
