@@ -100,11 +100,12 @@ class NodeFinder:
             )
 
     def find_again(self, *, least: int) -> None:
-        """Look for the parties of a run that goes on.
+        """Wait for the parties of a run that goes on, and find out which node is which.
 
         Raises:
             SetupError: fewer were found than are needed.
         """
+        self._transport.nodes()
         self.look_for_missing()
         if len(self._roster.nodes) < least:
             missing = [seat for seat in self._round.seats if seat not in self._roster.nodes]
@@ -117,11 +118,14 @@ class NodeFinder:
     def look_for_missing(self) -> None:
         """Find out which node is which party of the run, by what it signs; changes nothing there.
 
-        A party that cannot be reached is silent until it can.
+        Nobody is waited for: who said that it is ready may be gone by then. A party that cannot be
+        reached is silent until it can.
         """
         known = set(self._roster.nodes.values())
-        waiting = [node for node in self._transport.nodes() if node not in known]
-        if len(known) == len(self._round.seats) or not waiting:
+        if len(known) == len(self._round.seats):
+            return
+        waiting = [node for node in self._transport.nodes_now() if node not in known]
+        if not waiting:
             return
         packet = wire.pack([self._round.record_frame])
         for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
