@@ -61,8 +61,6 @@ _UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-32
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
 or the run, end a pause, decide on what waits already, make room on a disk."""
 
-_APPROVAL: Final = "PF-322"
-
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
 

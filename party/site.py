@@ -332,12 +332,6 @@ class Site:
         """Whether it can still speak for the hospital: it is the identity that `leave` ends."""
         return self.path(IDENTITY_KEY).exists()
 
-    @property
-    def key_files(self) -> tuple[Path, ...]:
-        """Where all its keys lie, or should."""
-        nodes = (one.path(name) for one in self.memberships for name in NODE_KEYS)
-        return (self.path(IDENTITY_KEY), *nodes)
-
     def leave(self, name: str) -> None:
         """Remove the keys of a membership's node for good, and with the last one the identity.
 

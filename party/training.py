@@ -47,10 +47,22 @@ def ready_teachers(
 ) -> TeacherEnsemble:
     """Return the teachers of a task: those that are kept, or new ones if there are none.
 
-    While another process trains in this site it waits: teachers that are not kept may not vote.
+    New ones are trained and kept. All records of a patient go to one teacher, so that a patient
+    moves one vote. While another process trains in this site it waits: teachers that are not kept
+    may not vote.
+
+    Args:
+        site: The hospital's folder.
+        task: What is learned.
+        random_bytes: Cryptographic random numbers.
+        tell: Told after each new teacher.
 
     Raises:
-        See `load_teachers` and `train_teachers`.
+        TeachersError: kept ones do not fit (see `load_teachers`), or new ones cannot be written.
+        DataError: no table is registered, or its label is another column than the task's.
+        DataChangedError: the table is another one than was registered.
+        InvalidDataError: the table cannot be read as the task says; the line names the column.
+        TooFewRecordsError: fewer patients than teachers.
     """
     folder = folder_of(site, task)
     if not folder.exists():
@@ -58,37 +70,6 @@ def ready_teachers(
             if not folder.exists():
                 return _train(site, task, random_bytes=random_bytes, tell=tell)
     return load_teachers(site, task)
-
-
-def train_teachers(
-    site: Site,
-    task: LearningTask,
-    *,
-    random_bytes: Callable[[int], bytes],
-    tell: Tell | None = None,
-) -> TeacherEnsemble:
-    """Train the teachers of a task and keep them.
-
-    All records of a patient go to one teacher, so that a patient moves one vote.
-
-    Args:
-        site: The hospital's folder.
-        task: What is learned.
-        random_bytes: Cryptographic random numbers.
-        tell: Told after each teacher.
-
-    Raises:
-        TeachersError: there are teachers of this task, or they cannot be written.
-        DataError: no table is registered, or its label is another column than the task's.
-        DataChangedError: the table is another one than was registered.
-        InvalidDataError: the table cannot be read as the task says; the line names the column.
-        TooFewRecordsError: fewer patients than teachers.
-    """
-    folder = folder_of(site, task)
-    with _alone(folder.parent):
-        if folder.exists():
-            raise TeachersError("teachers of a task must be trained once", "some that are kept")
-        return _train(site, task, random_bytes=random_bytes, tell=tell)
 
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:

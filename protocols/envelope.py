@@ -34,7 +34,6 @@ SUITE_X25519 = "x25519-hkdf-sha256-aes-256-gcm"
 DEFAULT_SUITE = SUITE_MLKEM768_X25519
 _PrivateKey = X25519PrivateKey | MLKEM768X25519PrivateKey
 _PublicKey = X25519PublicKey | MLKEM768X25519PublicKey
-_TAG_BYTES = 16
 _MLKEM_KEY_BYTES = 1184
 _DOMAIN = b"pate-fed/1/envelope\0"
 
@@ -110,7 +109,7 @@ def seal(
         receiver: Fingerprint of the party that may open.
 
     Returns:
-        Encapsulated key and ciphertext, `sealed_bytes` long.
+        Encapsulated key and ciphertext.
 
     Raises:
         SuiteError: no such suite, or a key of another one.
@@ -150,11 +149,6 @@ def require_key_of(suite: str, key: bytes) -> None:
 def sealing_key_bytes(suite: str) -> int:
     """Length of a raw public key of a suite."""
     return _suite_named(suite).key_bytes
-
-
-def sealed_bytes(suite: str, plaintext_bytes: int) -> int:
-    """Length of an envelope of a suite around so many bytes."""
-    return _suite_named(suite).kem.enc_length() + plaintext_bytes + _TAG_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from protocols.errors import KeyReuseError
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-KEY_BYTES = 32
 MAX_SKIPPED_EPOCHS = 64
 _DOMAIN = b"pate-fed/1/pair\0"
 _HASH_BLOCK_BYTES = 64
@@ -59,12 +58,6 @@ def confirmation(root: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) 
     """Prove to the other end that this end holds the same root, 32 bytes."""
     key = _derive(root, salt=run_id, label=b"confirm\0")
     return hmac.new(key, _DOMAIN + sender + receiver, hashlib.sha256).digest()
-
-
-def pair_key(root: bytes, *, phase_digest: bytes, pair: Pair) -> bytes:
-    """Derive the key of one attempt and phase, 32 bytes."""
-    label = _stream_label(pair.lower, pair.higher)
-    return _derive(root, salt=phase_digest, label=label)
 
 
 def envelope_key(
@@ -115,7 +108,7 @@ class PairRoots:
         """Derive this epoch's key with each peer, by the peer's fingerprint."""
         derive, me = _Extractor(phase_digest).derive, self._me
         return {
-            peer: derive(root, _stream_label(min(me, peer), max(me, peer)))
+            peer: derive(root, b"stream\0" + min(me, peer) + max(me, peer))
             for peer, root in self._roots.items()
         }
 
@@ -145,10 +138,6 @@ class PairRoots:
 
     def __repr__(self) -> str:
         return f"PairRoots(peers={len(self._roots)}, epoch={self._epoch})"
-
-
-def _stream_label(lower: bytes, higher: bytes) -> bytes:
-    return b"stream\0" + lower + higher
 
 
 class _Extractor:

@@ -147,26 +147,13 @@ def elements_to_secrets(elements: Elements) -> list[bytes]:
     return [row.astype(_WORD).tobytes() for row in elements]
 
 
-def encode_shares(shares: Elements) -> list[bytes]:
-    """Write shares as 34 bytes each: the 16 words, then which of them stand for 65536.
+def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
+    """Write shares: the 16 words of each, then a word of which of them stand for 65536.
 
     Args:
-        shares: Shape (shares, 16).
+        shares: Shape (..., 16).
+        out: Shape (..., 17).
     """
-    size = shares.shape[0] * SHARE_BYTES
-    joined = join_shares(shares)
-    return [joined[start : start + SHARE_BYTES] for start in range(0, size, SHARE_BYTES)]
-
-
-def join_shares(shares: Elements) -> bytes:
-    """Write shares as `encode_shares` does, one behind the other; shape (shares, 16)."""
-    words = np.empty((len(shares), SECRET_WORDS + 1), dtype=_WORD)
-    write_shares(shares, out=words)
-    return words.tobytes()
-
-
-def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
-    """Write shares as `encode_shares` does; shape (..., 16), and (..., 17) of `out`."""
     # 65536, the one element that is no word, is written as zero with its bit set.
     np.copyto(out[..., :SECRET_WORDS], shares, casting="unsafe")
     out[..., SECRET_WORDS] = 0
@@ -174,19 +161,8 @@ def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
         out[..., SECRET_WORDS] = (shares >> SECRET_WORDS) @ (1 << _PLACES)
 
 
-def decode_shares(encoded: Sequence[bytes]) -> Elements:
-    """Read shares, strictly; the inverse of `encode_shares`.
-
-    Raises:
-        WrongShareError: another length, or bytes that no share has.
-    """
-    if set(map(len, encoded)) - {SHARE_BYTES}:
-        raise WrongShareError(f"a share must have {SHARE_BYTES} bytes", "another length")
-    return split_shares(b"".join(encoded))
-
-
 def split_shares(joined: bytes) -> Elements:
-    """Read shares that stand one behind the other, strictly; the inverse of `join_shares`.
+    """Read shares that stand one behind the other, strictly; the inverse of `write_shares`.
 
     Raises:
         WrongShareError: no whole shares, or bytes that no share has.

@@ -74,15 +74,6 @@ class Transcript:
         entry = Entry(kind, digest, _link(self.head, kind, digest), signatures, survivors)
         return Transcript((*self.entries, entry))
 
-    def first_broken_entry(self) -> int | None:
-        """Return the index of the first entry whose head does not follow, or None."""
-        head = EMPTY_HEAD
-        for index, entry in enumerate(self.entries):
-            head = _link(head, entry.kind, entry.digest)
-            if head != entry.head:
-                return index
-        return None
-
 
 def _link(head: bytes, kind: str, digest: bytes) -> bytes:
     name = kind.encode()

@@ -1,6 +1,6 @@
-"""What a release costs: events, exact Gaussian and Renyi accountants, ledger, statement."""
+"""What a release costs: events, accountant, ledger, statement."""
 
-from pate_fed.accounting.accountant import Accountant, GaussianAccountant, RenyiAccountant
+from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import (
     DENSE_ORDERS,
     ConvertedEpsilon,
@@ -37,7 +37,6 @@ from pate_fed.accounting.events import (
     event_from_record,
 )
 from pate_fed.accounting.exact import (
-    argmax_log_law,
     exact_epsilon,
     exact_label_rdp,
     exact_threshold_rdp,
@@ -61,7 +60,6 @@ from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_lif
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
 from pate_fed.accounting.pate_bounds import (
     gnmax_log_q,
-    gnmax_rdp,
     gnmax_total_rdp,
     rdp_from_log_q,
     threshold_log_q,
@@ -73,13 +71,11 @@ from pate_fed.accounting.per_instance import PerInstanceCost, PerInstanceMeter
 from pate_fed.accounting.reservations import Entry, EntryState
 from pate_fed.accounting.sanitized import (
     InstanceCost,
-    SanitizedCost,
     SanitizingPlan,
     choose_plan,
     expected_epsilon,
     gnss_rdp,
     instance_cost,
-    sanitize,
 )
 from pate_fed.accounting.smooth_conditions import (
     SmoothConditions,
@@ -113,7 +109,6 @@ __all__ = [
     "NO_OUTCOMES",
     "ROW_SUMS_KEPT",
     "VALID_VOTES",
-    "Accountant",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
     "DistributedConfidentMaxEvent",
@@ -122,7 +117,6 @@ __all__ = [
     "Entry",
     "EntryState",
     "FormalCost",
-    "GaussianAccountant",
     "GaussianMaxEvent",
     "ImmutableMaxEvent",
     "InstanceCost",
@@ -138,13 +132,11 @@ __all__ = [
     "PrivacyEvent",
     "PrivacyLedger",
     "RenyiAccountant",
-    "SanitizedCost",
     "SanitizingPlan",
     "SmoothConditions",
     "SmoothSetting",
     "StableGaussianMaxEvent",
     "StableLaplaceMaxEvent",
-    "argmax_log_law",
     "capped_rdp",
     "choose_plan",
     "convert_at_orders",
@@ -172,7 +164,6 @@ __all__ = [
     "gdp_mu_squared",
     "gnmax_local_sensitivities",
     "gnmax_log_q",
-    "gnmax_rdp",
     "gnmax_total_rdp",
     "gnss_rdp",
     "guarantee_sentence",
@@ -190,7 +181,6 @@ __all__ = [
     "rdp_from_log_q",
     "require_conditions",
     "rows_cost",
-    "sanitize",
     "threshold_bit_rdp",
     "threshold_local_sensitivities",
     "threshold_log_q",

@@ -43,35 +43,6 @@ _BLOCK = 1 << 21
 """Most values held at a time."""
 
 
-def argmax_log_law(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
-    """Return the log of the chance that each class wins GNMax.
-
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes), at least 2 classes.
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-
-    Returns:
-        Shape (queries, classes); exact to 1e-13.
-
-    Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
-        InvalidParameterError: `sigma` is not above 0.
-    """
-    votes = vote_counts(counts)
-    log_law = np.empty(votes.shape)
-    for rows in _by_spread(votes, sigma=positive("sigma", sigma), values_per_row=votes.shape[1]):
-        shifted = _below_top(votes[rows]) / sigma
-        log_law[rows] = _integrate(shifted, np.ones_like(shifted))[1]
-    # A likely winner's chance is known best from what it leaves to the others.
-    winners = log_law.argmax(axis=1)[:, np.newaxis]
-    others = np.exp(log_law)
-    np.put_along_axis(others, winners, 0.0, axis=1)
-    rest = others.sum(axis=1, keepdims=True)
-    is_likely = (rest < 0.5)[:, 0]
-    log_law[np.flatnonzero(is_likely), winners[is_likely, 0]] = np.log1p(-rest[is_likely, 0])
-    return log_law
-
-
 def exact_label_rdp(
     counts: ArrayLike, orders: ArrayLike, *, sigma: float, weight: int = 1
 ) -> NDArray[np.float64]:
@@ -321,7 +292,7 @@ def _log_mean(log_weights: NDArray[np.float64], logs: NDArray[np.float64]) -> ND
 
 def _integrate(
     shifted: NDArray[np.float64],
-    sizes: NDArray[np.int64] | NDArray[np.float64],
+    sizes: NDArray[np.int64],
     *,
     reach: float = _REACH,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

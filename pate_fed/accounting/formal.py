@@ -84,14 +84,12 @@ class FormalCosts:
         gdp: Exact Gaussian composition.
         label: Label level.
         joint: Joint price; None where it is not known for these parameters.
-        joint_details: The price behind it.
         votes_are_valid: Whether the run's parties are trusted to send valid vote rows.
     """
 
     gdp: FormalCost
     label: FormalCost
     joint: FormalCost | None
-    joint_details: JointPrice | None
     votes_are_valid: bool
 
     @property
@@ -119,7 +117,6 @@ def formal_costs(caps: RunCaps, *, votes_are_valid: bool) -> FormalCosts:
         gdp=gdp_cost(caps),
         label=label_cost(caps),
         joint=None if joint is None else _joint_cost(joint),
-        joint_details=joint,
         votes_are_valid=votes_are_valid,
     )
 

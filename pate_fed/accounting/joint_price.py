@@ -48,7 +48,7 @@ from pate_fed.accounting.label_divergence import (
     many_class_divergence,
     two_class_divergence,
 )
-from pate_fed.accounting.ranges import positive, probability, renyi_orders, whole
+from pate_fed.accounting.ranges import positive, probability, whole
 from pate_fed.errors import InvalidParameterError
 
 Noise = Literal["gaussian", "discrete-gaussian"]
@@ -305,22 +305,6 @@ def largest_charge(refusals: float, answers: float, asks: float, *, prices: Pric
 def flat_prices(setting: JointSetting, orders: Sequence[float]) -> list[float]:
     """Return, for each order, the RDP of one ask, whatever comes of it: refusal or label."""
     return [_states(setting, order).flat for order in orders]
-
-
-def least_answer_price(setting: JointSetting, order: float, refusal_price: float) -> float:
-    """Return the least price of a label that is valid beside this price of a refusal.
-
-    Infinite where the price of a refusal is too small for any, or where e^((order-1) cost)
-    overflows: at orders that are of no use.
-
-    Raises:
-        InvalidParameterError: the order is not above 1, or the price is below 0.
-    """
-    renyi_orders([order])
-    if not (math.isfinite(refusal_price) and refusal_price >= 0):
-        raise InvalidParameterError("refusal_price must be at least 0", refusal_price)
-    scaled = _least_answer(_states(setting, order), np.array([(order - 1) * refusal_price]))
-    return float(scaled[0]) / (order - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -122,28 +122,6 @@ def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> 
     return np.asarray((votes - shares.astype(np.int64)).max(axis=1))
 
 
-def gnmax_rdp(
-    counts: ArrayLike, orders: ArrayLike, *, sigma: float, weight: float = 1.0
-) -> NDArray[np.float64]:
-    """Bound the RDP of the GNMax label of each query, given its votes.
-
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes).
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move.
-
-    Returns:
-        RDP in nats, at most order weight^2 / sigma^2; shape (queries, orders).
-
-    Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
-        InvalidParameterError: another argument is out of its range.
-    """
-    log_q = gnmax_log_q(counts, sigma=sigma)
-    return rdp_from_log_q(log_q, orders, sigma=sigma / positive("weight", weight))
-
-
 def threshold_rdp(
     maxima: ArrayLike,
     orders: ArrayLike,
@@ -176,13 +154,13 @@ def gnmax_total_rdp(
     weight: float = 1.0,
     shares: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Sum `gnmax_rdp` over the queries, without holding it.
+    """Bound the RDP of the GNMax labels of queries together, given their votes.
 
     Args:
-        counts: As for `gnmax_rdp`.
-        orders: As there.
-        sigma: As there.
-        weight: As there.
+        counts: Votes; whole numbers, shape (queries, classes).
+        orders: Renyi orders, each above 1; shape (orders,).
+        sigma: Standard deviation of the total noise in each count, in votes; above 0.
+        weight: Votes that one neighboring change can move.
         shares: What each query counts for, at least 0: the chance that it is answered, for the
             papers' analysis before a run; shape (queries,). None for 1 each.
 

@@ -1,4 +1,4 @@
-"""A private release of the per-instance cost: an upper estimate that may be shown.
+"""What a private release of the per-instance cost would come to: an upper estimate.
 
 The cost f(D) of a run on its votes is private. With S = SS_beta(D), its smooth sensitivity, and
 one fresh Gaussian draw Z,
@@ -25,15 +25,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.pate_bounds import checked_tops, gnmax_log_q, threshold_rdp
-from pate_fed.accounting.ranges import positive, probability, renyi_orders
+from pate_fed.accounting.ranges import positive, renyi_orders
 from pate_fed.accounting.smooth_conditions import (
     SmoothSetting,
     capped_rdp,
@@ -96,36 +95,12 @@ class InstanceCost:
         local_sensitivities: A(0), A(1), ... of `rdp`; shape (distances,).
     """
 
-    releasable: ClassVar[bool] = False
-
     order: float
     rdp: float
     local_sensitivities: NDArray[np.float64]
 
     def __repr__(self) -> str:
         return f"InstanceCost(distances={len(self.local_sensitivities)})"
-
-
-@dataclass(frozen=True, slots=True)
-class SanitizedCost:
-    """A released estimate of what a run cost on its votes. It may be published.
-
-    Attributes:
-        epsilon: At `delta`, with the price of the release; rounded up.
-        delta: In (0, 1).
-        plan: The public parameters.
-        confidence: Chance that the estimate is not below the per-instance cost.
-        method: How it was computed, in words.
-    """
-
-    releasable: ClassVar[bool] = True
-    is_guarantee: ClassVar[bool] = False
-
-    epsilon: float
-    delta: float
-    plan: SanitizingPlan
-    confidence: float
-    method: str = SANITIZED_METHOD
 
 
 def gnss_rdp(order: float, *, beta: float, sigma_ss: float, margin: float = 0.0) -> float:
@@ -169,7 +144,7 @@ def instance_cost(
     sigma1: float | None = None,
     offsets: ArrayLike | None = None,
 ) -> InstanceCost:
-    """Compute what GNMax, Confident- or Interactive-GNMax cost on its votes, for `sanitize`.
+    """Compute what GNMax, Confident- or Interactive-GNMax cost on its votes, at one order.
 
     For two classes the cost of a label is its largest Renyi divergence and every vote is looked
     at; for more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
@@ -218,40 +193,11 @@ def instance_cost(
     return InstanceCost(setting.order, rdp, listed)
 
 
-def sanitize(
-    cost: InstanceCost, plan: SanitizingPlan, *, delta: float, gaussian_draw: float
-) -> SanitizedCost:
-    """Release an upper estimate of what a run cost on its votes. Once: each release costs.
-
-    Args:
-        cost: From `instance_cost`, at the plan's order.
-        plan: Public parameters, fixed before.
-        delta: In (0, 1), of the conversion to epsilon.
-        gaussian_draw: One fresh draw of a standard Gaussian, never used for anything else.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
-    """
-    probability("delta", delta)
-    if not math.isfinite(gaussian_draw):
-        raise InvalidParameterError("the draw must be finite", gaussian_draw)
-    released = cost.rdp + _noise_sigma(cost, plan) * (plan.margin + gaussian_draw)
-    # What follows looks at the released number only.
-    total = max(released, 0.0) + plan.rdp
-    converted = convert_at_orders([total], [plan.order], delta=delta, method="cks")
-    return SanitizedCost(
-        epsilon=math.ceil(converted.epsilon * 1e4) / 1e4,
-        delta=delta,
-        plan=plan,
-        confidence=float(ndtr(plan.margin)),
-    )
-
-
 def expected_epsilon(cost: InstanceCost, plan: SanitizingPlan, *, delta: float) -> float:
-    """Return what `sanitize` would release on average. Private, unless the votes are simulated.
+    """Return what a release would come to on average. Private, unless the votes are simulated.
 
     Raises:
-        InvalidParameterError: as `sanitize`.
+        InvalidParameterError: `delta` is out of its range, or the cost is at another order.
     """
     total = cost.rdp + plan.margin * _noise_sigma(cost, plan) + plan.rdp
     return convert_at_orders([total], [plan.order], delta=delta, method="cks").epsilon

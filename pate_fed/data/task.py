@@ -461,13 +461,6 @@ def _useful(text: CsvTable, names: set[str]) -> bool:
     return True
 
 
-def width_of(encoder: TableEncoder) -> int:
-    """Return how many features an encoder gives."""
-    return sum(
-        1 if isinstance(one, NumberEncoder) else len(one.categories) for one in encoder.encoders
-    )
-
-
 # Checks -----------------------------------------------------------------------------------------
 
 

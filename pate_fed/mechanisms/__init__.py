@@ -5,7 +5,6 @@ from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
     largest_draw,
     sample_discrete_gaussian,
-    sample_discrete_laplace,
 )
 from pate_fed.mechanisms.distributed_max import (
     DistributedConfidentMax,
@@ -77,7 +76,6 @@ __all__ = [
     "preview_two_phases",
     "row_of_top",
     "sample_discrete_gaussian",
-    "sample_discrete_laplace",
     "sample_gaussian",
     "sample_laplace",
     "usual_vote_threshold",

@@ -55,12 +55,6 @@ class AlwaysAnsweringMechanism(Mechanism):
             max_refusals=1,  # none ever happens, so none has to be allowed for
         )
 
-    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
-        """Return min(queries, max_answers) twice: every query asked is answered."""
-        whole("max_refusals", max_refusals)
-        answers = min(whole("queries", queries), whole("max_answers", max_answers))
-        return answers, answers
-
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
         """Say what so many answers cost; `asked` must be as many."""
         if asked != answered:

@@ -1,4 +1,4 @@
-"""Whole-number noise from random bytes, exact to 2^-128: discrete Gaussian, discrete Laplace.
+"""Whole-number Gaussian noise from random bytes, exact to 2^-128.
 
 A draw is the inverse of the distribution function, held as a table of thresholds
 c_k = floor(2^128 Pr[X <= k]), at a uniform number u of 128 bits: the smallest k with u < c_k. The
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.sampling import RandomBytes, exactly
 
 LARGEST_VALUE: Final = 1 << 19
-"""Most values on one side of a table: sigma up to about 37,000, Laplace scale up to 5,400."""
+"""Most values on one side of a table: sigma up to about 37,000."""
 
 _BITS: Final = 128
 _WORD_BITS: Final = 64
@@ -49,8 +49,6 @@ _GUIDE_BITS: Final = 16
 _DIGITS: Final = 130
 _BLOCK: Final = 1 << 15
 """Draws at a time: what is needed beside the result stays in the cache and below 1 MiB."""
-
-Law = Literal["gaussian", "laplace"]
 
 
 def sample_discrete_gaussian(
@@ -70,52 +68,31 @@ def sample_discrete_gaussian(
     Raises:
         InvalidParameterError: `sigma` is out of its range, or the source gives too few bytes.
     """
-    return _draw(_table("gaussian", positive("sigma", sigma)), shape, random_bytes)
+    return _draw(_table(positive("sigma", sigma)), shape, random_bytes)
 
 
-def sample_discrete_laplace(
-    shape: int | tuple[int, ...], *, scale: float, random_bytes: RandomBytes
-) -> NDArray[np.int64]:
-    """Draw independent whole numbers k with chances proportional to exp(-|k| / scale).
-
-    Args:
-        shape: Shape of the result.
-        scale: In votes, above 0: 1 / gamma.
-        random_bytes: As for `sample_discrete_gaussian`.
-
-    Returns:
-        Noise in votes; int64 of this shape.
-
-    Raises:
-        InvalidParameterError: `scale` is out of its range, or the source gives too few bytes.
-    """
-    return _draw(_table("laplace", positive("scale", scale)), shape, random_bytes)
-
-
-def largest_draw(law: Law, scale: float) -> int:
+def largest_draw(sigma: float) -> int:
     """Return the largest value that a draw can have, on either side of 0.
 
     Args:
-        law: "gaussian" or "laplace".
-        scale: The sigma or the scale, in votes; above 0.
+        sigma: In votes; above 0.
 
     Raises:
-        InvalidParameterError: an argument is out of its range.
+        InvalidParameterError: `sigma` is out of its range.
     """
-    return _table(law, positive("scale", scale)).largest
+    return _table(positive("sigma", sigma)).largest
 
 
-def discrete_variation_bound(law: Law, scale: float) -> float:
+def discrete_variation_bound(sigma: float) -> float:
     """Bound the total variation distance between a draw and its ideal law.
 
     Args:
-        law: "gaussian" or "laplace".
-        scale: The sigma or the scale, in votes; above 0.
+        sigma: In votes; above 0.
 
     Raises:
-        InvalidParameterError: an argument is out of its range.
+        InvalidParameterError: `sigma` is out of its range.
     """
-    return (2 * _table(law, positive("scale", scale)).largest + 2) * 2.0**-_BITS
+    return (2 * _table(positive("sigma", sigma)).largest + 2) * 2.0**-_BITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,18 +143,13 @@ def _draw_block(table: _Table, noise: NDArray[np.int64], random_bytes: RandomByt
 
 
 @lru_cache(maxsize=32)
-def _table(law: Law, scale: float) -> _Table:
+def _table(sigma: float) -> _Table:
     # Beyond T lies less than 2^-128: a tail is below 2^-140 times T, and T is below 2^20.
     nats = 140 * math.log(2)
-    if law == "gaussian":
-        largest = math.ceil(scale * math.sqrt(2 * nats)) + 1
-    elif law == "laplace":
-        largest = math.ceil((scale + 1) * nats) + 1
-    else:
-        raise InvalidParameterError('law must be "gaussian" or "laplace"', law)
+    largest = math.ceil(sigma * math.sqrt(2 * nats)) + 1
     if largest > LARGEST_VALUE:
-        raise InvalidParameterError(f"noise must stay within {LARGEST_VALUE} votes", scale)
-    weights = list(_weights(law, scale, largest))
+        raise InvalidParameterError(f"noise must stay within {LARGEST_VALUE} votes", sigma)
+    weights = list(_weights(sigma, largest))
     total = 2 * sum(weights) - weights[0]
     ascending = [*weights[:0:-1], *weights[:-1]]
     # At small scales the last weights vanish, and the sum is reached before the end.
@@ -187,16 +159,12 @@ def _table(law: Law, scale: float) -> _Table:
     return _Table(largest, thresholds, words, _guide(words, largest))
 
 
-def _weights(law: Law, scale: float, largest: int) -> Iterator[int]:
+def _weights(sigma: float, largest: int) -> Iterator[int]:
     """Yield the weights of 0, 1, ..., T, relative to that of 0, as multiples of 2^-384."""
-    one = 1 << _GUARD_BITS
-    weight = one
-    if law == "laplace":
-        factor, shrink = _fixed_exp(scale, 1), one
-    else:
-        # e^(-(k+1)^2 / 2s^2) = e^(-k^2 / 2s^2) e^(-1 / 2s^2) (e^(-1 / s^2))^k
-        squared = _context().multiply(Decimal(scale), Decimal(scale))  # exact
-        factor, shrink = _fixed_exp(squared, 2), _fixed_exp(squared, 1)
+    weight = 1 << _GUARD_BITS
+    # e^(-(k+1)^2 / 2s^2) = e^(-k^2 / 2s^2) e^(-1 / 2s^2) (e^(-1 / s^2))^k
+    squared = _context().multiply(Decimal(sigma), Decimal(sigma))  # exact
+    factor, shrink = _fixed_exp(squared, 2), _fixed_exp(squared, 1)
     yield weight
     for _ in range(largest):
         weight = (weight * factor) >> _GUARD_BITS
@@ -204,10 +172,10 @@ def _weights(law: Law, scale: float, largest: int) -> Iterator[int]:
         yield weight
 
 
-def _fixed_exp(divisor: float | Decimal, halves: int) -> int:
+def _fixed_exp(divisor: Decimal, halves: int) -> int:
     """Return e^(-1 / (halves divisor)) as a multiple of 2^-384."""
     context = _context()
-    exponent = context.divide(Decimal(-1), context.multiply(Decimal(halves), Decimal(divisor)))
+    exponent = context.divide(Decimal(-1), context.multiply(Decimal(halves), divisor))
     scaled = context.multiply(exponent.exp(context), Decimal(1 << _GUARD_BITS))
     return int(scaled.to_integral_value(rounding=ROUND_FLOOR))
 

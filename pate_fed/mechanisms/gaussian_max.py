@@ -139,18 +139,6 @@ class ConfidentGaussianMax(Mechanism):
             max_refusals=max_refusals,
         )
 
-    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
-        """Return the most asks and answers.
-
-        A run that ends with its last allowed answer or refusal has, before it, at most
-        max_answers - 1 answers and max_refusals - 1 refusals.
-        """
-        whole("queries", queries)
-        if not (whole("max_answers", max_answers) and whole("max_refusals", max_refusals)):
-            return 0, 0
-        asks = min(queries, max_answers + max_refusals - 1)
-        return asks, min(asks, max_answers)
-
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
         """Say what so many asks with so many answers cost."""
         return ConfidentGaussianMaxEvent(

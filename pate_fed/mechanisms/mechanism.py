@@ -1,8 +1,7 @@
 """The contract of a mechanism: the rule from summed votes to labels, and what it costs.
 
 mechanism = make_mechanism("confident", vote_threshold=30, sigma1=15, sigma2=8)
-asks, answers = mechanism.caps(queries, max_answers=20, max_refusals=15)
-reserved = mechanism.worst_case_event(asks, answers)          # before any noise is drawn
+reserved = mechanism.worst_case_event(34, 20)                 # before any noise is drawn
 release = mechanism.release(summed, noise=NoisePlan(), random_bytes=secrets.token_bytes,
                             max_answers=20, max_refusals=15)
 spent = mechanism.event(release.asked, release.answered)      # covered by `reserved`
@@ -59,19 +58,6 @@ class Mechanism(ABC):
 
         Raises:
             InvalidParameterError: a cap is not a whole number of at least 0.
-        """
-
-    @abstractmethod
-    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
-        """Return the most (asks, answers) that `release` can come to.
-
-        Args:
-            queries: Queries that may be asked, at least 0.
-            max_answers: As for `release`.
-            max_refusals: As for `release`.
-
-        Raises:
-            InvalidParameterError: a number is not a whole number of at least 0.
         """
 
     @abstractmethod

@@ -101,7 +101,7 @@ class DistributedNoise:
     @property
     def variation(self) -> float:
         """Bound on the total variation distance between an entry of a share and its ideal law."""
-        return discrete_variation_bound("gaussian", self.share_sigma)
+        return discrete_variation_bound(self.share_sigma)
 
     def sum_sigma(self, senders: int) -> float:
         """Return the standard deviation of the noise in every entry of an opened sum, in votes.
@@ -161,6 +161,6 @@ class DistributedNoise:
             InvalidParameterError: votes and the largest possible noise reach 2^31.
         """
         most = whole("total_votes", total_votes)
-        most += self.parties * largest_draw("gaussian", self.share_sigma)
+        most += self.parties * largest_draw(self.share_sigma)
         if most >= 2**31:
             raise InvalidParameterError("votes and noise must stay below 2^31", most)

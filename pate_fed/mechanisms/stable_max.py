@@ -127,14 +127,6 @@ class StableMax(Mechanism):
         stable_for = stable_distance(vote_counts(counts), unit_votes=self.unit_votes)
         return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))
 
-    def caps(self, queries: int, *, max_answers: int, max_refusals: int) -> tuple[int, int]:
-        """Return the most asks and answers, counted as for Confident-GNMax."""
-        whole("queries", queries)
-        if not (whole("max_answers", max_answers) and whole("max_refusals", max_refusals)):
-            return 0, 0
-        asks = min(queries, max_answers + max_refusals - 1)
-        return asks, min(asks, max_answers)
-
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
         """Say what so many asks cost; answers cost nothing more.
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from coordinator.certificates import make_ca
-from party.site import Site
+from party.membership import NODE_KEYS
+from party.site import IDENTITY_KEY, Site
 from party.status_file import FederationStatus, Status
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
@@ -34,6 +35,12 @@ def invitation(*, address: str = "coordinator.example.org:8443", ca: bytes = b""
         token=bytes(16),
         expires_at=int(NOW.timestamp()) + 3600,
     )
+
+
+def key_files(site: Site) -> list[Path]:
+    """Where all keys of a site lie, or should."""
+    nodes = [one.path(name) for one in site.memberships for name in NODE_KEYS]
+    return [site.path(IDENTITY_KEY), *nodes]
 
 
 def make_site(folder: Path, *, teachers: int = 4, address: str = "", ca: bytes = b"") -> Site:

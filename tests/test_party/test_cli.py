@@ -31,7 +31,7 @@ from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.command import Ended, logs_as_they_were
 from tests.support.hospital_services import audit_of, records_of
-from tests.support.hospital_site import LABEL, PATIENT, with_membership, write_own_table
+from tests.support.hospital_site import LABEL, PATIENT, key_files, with_membership, write_own_table
 from tests.support.loopback_tls import proxy_server, tls_server
 from tests.support.served_federation import ServedFederation, served_federation
 
@@ -198,7 +198,7 @@ class TestJoin:
         assert spoken(site.identity.public.fingerprint) in ended.out
         (asked,) = [one for one in federation.enrollment.parties() if one.name == name]
         assert (asked.state, asked.identity) == ("requested", site.identity.public)
-        for key in site.key_files:
+        for key in key_files(site):
             assert stat.S_IMODE(key.stat().st_mode) == 0o600
             assert key.read_bytes().hex() not in ended.out + ended.err
 
@@ -825,7 +825,7 @@ class TestLeaving:
     def test_keys_go_and_memory_stays(self, pate_party: PateParty, member: Path) -> None:
         ended = pate_party("leave", "--site", member, typed="y\n")
         assert ended.code == 0
-        assert not any(key.exists() for key in Site.open(member).key_files)
+        assert not any(key.exists() for key in key_files(Site.open(member)))
         told = [record.kind for record in audit_of(Site.open(member))]
         assert told == [AuditKind.JOINED, AuditKind.LEFT]
         status = the_only(pate_party, member)
@@ -841,7 +841,7 @@ class TestLeaving:
             ended = pate_party("leave", "--site", member, "--yes")
         assert (ended.code, error_code(ended)) == (5, "PF-331")
         assert "the node runs already" in ended.err
-        assert all(key.exists() for key in Site.open(member).key_files)
+        assert all(key.exists() for key in key_files(Site.open(member)))
 
     def test_whoever_must_leave_can_though_the_database_is_damaged(
         self, pate_party: PateParty, joined: Path
@@ -850,7 +850,7 @@ class TestLeaving:
         ended = pate_party("leave", "--site", joined, "--yes")
         assert ended.code == 0
         assert "PF-352" in ended.err
-        assert not any(key.exists() for key in Site.open(joined).key_files)
+        assert not any(key.exists() for key in key_files(Site.open(joined)))
         shown = pate_party("status", "--site", joined, "--format", "json").json
         found = {one["name"]: one["said"] for one in shown["troubles"]}
         assert "PF-352" in found["database"]
@@ -860,7 +860,7 @@ class TestLeaving:
     def test_a_person_must_agree(self, pate_party: PateParty, joined: Path, typed: str) -> None:
         ended = pate_party("leave", "--site", joined, typed=typed)
         assert (ended.code, error_code(ended)) == (3, "PF-348")
-        assert all(key.exists() for key in Site.open(joined).key_files)
+        assert all(key.exists() for key in key_files(Site.open(joined)))
 
     def test_renew_reads_membership_and_certificates(
         self, pate_party: PateParty, member: Path

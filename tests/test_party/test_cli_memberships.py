@@ -15,6 +15,7 @@ from party.status_file import Status, write_status
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of
+from tests.support.hospital_site import key_files
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import (
     PateParty,
@@ -210,7 +211,7 @@ class TestLeaving:
         ended = pate_party("leave", "--site", both, typed="y\n")
         assert ended.code == 0
         assert "identity with it: this is its last federation" in ended.err
-        assert not any(path.exists() for path in Site.open(both).key_files)
+        assert not any(path.exists() for path in key_files(Site.open(both)))
         kinds = [one.kind for one in audit_of(Site.open(both))]
         assert kinds == [AuditKind.JOINED] * 2 + [AuditKind.LEFT] * 2
 

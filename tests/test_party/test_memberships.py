@@ -40,7 +40,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import LABEL, make_site
+from tests.support.hospital_site import LABEL, key_files, make_site
 from tests.test_party.test_service import MARKER, membership_of, votes
 
 LUNG, HEART = "lung-study", "heart-study"
@@ -474,7 +474,7 @@ class TestLeaving:
     def test_the_last_one_takes_the_identity_along(self, site: Site) -> None:
         for name in (LUNG, HEART):
             site.leave(name)
-        assert not any(path.exists() for path in site.key_files)
+        assert not any(path.exists() for path in key_files(site))
         assert site.path("party.db").exists()
         with pytest.raises(SiteError, match="left before"):
             site.leave(HEART)
@@ -521,4 +521,4 @@ class TestLeaving:
         with pytest.raises(SiteError, match="must be there"):  # half gone is no new beginning
             site.add(invitation_of(SigningIdentity.generate(), "North"))
         site.leave(HEART)
-        assert not any(path.exists() for path in site.key_files)
+        assert not any(path.exists() for path in key_files(site))

@@ -17,7 +17,7 @@ import pytest
 from party.dataset import add
 from party.errors import DataChangedError, DataError, TeachersError
 from party.site import Site
-from party.training import folder_of, load_teachers, ready_teachers, teachers_digest, train_teachers
+from party.training import folder_of, load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
@@ -47,7 +47,7 @@ class TestTraining:
     def test_teachers_learn_and_are_kept(self, site: Site, task: LearningTask) -> None:
         told: list[tuple[int, int]] = []
         fixed = iter([bytes(range(32)), bytes(32)])  # ten patients a teacher: chance counts
-        trained = train_teachers(
+        trained = ready_teachers(
             site,
             task,
             random_bytes=lambda _: next(fixed),
@@ -65,7 +65,7 @@ class TestTraining:
         self, site: Site, task: LearningTask, table: Path, tmp_path: Path
     ) -> None:
         fixed = iter([bytes(range(32)), bytes(32)] * 2)
-        votes = [train_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)]
+        votes = [ready_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)]
         other_table = tmp_path / "other.csv"
         rows = [
             row.replace("no", "yes") if row.startswith("p0,") else row
@@ -74,12 +74,12 @@ class TestTraining:
         other_table.write_text("\n".join(rows) + "\n", encoding="utf-8")
         other, _ = add(make_site(tmp_path / "other"), other_table, label=LABEL, patient_id=PATIENT)
         votes.append(
-            train_teachers(other, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)
+            ready_teachers(other, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)
         )
         assert (votes[0] != votes[1]).any(axis=1).sum() <= 1
 
     def test_files_are_for_the_owner_alone(self, site: Site, task: LearningTask) -> None:
-        train_teachers(site, task, random_bytes=secrets.token_bytes)
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
         folder = folder_of(site, task)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
@@ -92,7 +92,7 @@ class TestTraining:
             drawn.append(secrets.token_bytes(count))
             return drawn[-1]
 
-        train_teachers(site, task, random_bytes=draw)
+        ready_teachers(site, task, random_bytes=draw)
         content = b"".join(path.read_bytes() for path in folder_of(site, task).iterdir())
         assert drawn
         for seed in drawn:
@@ -109,9 +109,9 @@ class TestTraining:
         with monkeypatch.context() as broken:
             broken.setattr(Path, "rename", no_room)
             with pytest.raises(TeachersError, match="No space"):
-                train_teachers(site, task, random_bytes=secrets.token_bytes)
+                ready_teachers(site, task, random_bytes=secrets.token_bytes)
         assert not folder_of(site, task).exists()
-        train_teachers(site, task, random_bytes=secrets.token_bytes)
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
         assert load_teachers(site, task).teachers == 4
 
     def test_two_at_once_train_one_and_the_same(self, site: Site, task: LearningTask) -> None:
@@ -130,20 +130,18 @@ class TestTraining:
                     begun.append(second.submit(ready_teachers, site, task, random_bytes=draw))
                     assert not drawn.wait(0.2)
 
-            first = train_teachers(
+            first = ready_teachers(
                 site, task, random_bytes=secrets.token_bytes, tell=begin_second
             ).vote(task.inputs)
             np.testing.assert_array_equal(begun[0].result().vote(task.inputs), first)
         assert not drawn.is_set()
-        with pytest.raises(TeachersError, match="trained once"):
-            train_teachers(site, task, random_bytes=never)
 
     def test_what_killed_trainings_left_is_removed(self, site: Site, task: LearningTask) -> None:
         for name in (folder_of(site, task).name, "another"):
             left = site.path("teachers", f".{name}.partial")
             left.mkdir()
             (left / "0.bin").write_bytes(b"half of")
-        train_teachers(site, task, random_bytes=secrets.token_bytes)
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
         assert [path.name for path in site.path("teachers").iterdir()] == [task.digest.hex()]
         assert load_teachers(site, task).teachers == 4
 
@@ -151,30 +149,30 @@ class TestTraining:
         self, tmp_path: Path, task: LearningTask
     ) -> None:
         with pytest.raises(DataError):
-            train_teachers(make_site(tmp_path / "new"), task, random_bytes=never)
+            ready_teachers(make_site(tmp_path / "new"), task, random_bytes=never)
 
     def test_a_table_that_changed_since_trains_nobody(
         self, site: Site, task: LearningTask, table: Path
     ) -> None:
         table.write_text(table.read_text("utf-8").replace("p1,", "p2,"), encoding="utf-8")
         with pytest.raises(DataChangedError):
-            train_teachers(site, task, random_bytes=never)
+            ready_teachers(site, task, random_bytes=never)
 
     def test_another_tasks_classes_are_named(self, site: Site, tmp_path: Path) -> None:
         with pytest.raises(InvalidCellError, match="'sick'"):
-            train_teachers(
+            ready_teachers(
                 site, public_task(tmp_path, classes=("benign", "malignant")), random_bytes=never
             )
 
     def test_another_label_is_named(self, site: Site, task: LearningTask, table: Path) -> None:
         site, _ = add(site, table, label="sex", patient_id=PATIENT)
         with pytest.raises(DataError, match="'sick'"):
-            train_teachers(site, task, random_bytes=never)
+            ready_teachers(site, task, random_bytes=never)
 
     def test_every_teacher_has_a_patient(self, site: Site, task: LearningTask) -> None:
         site = site.save(replace(site.settings, teachers=41))
         with pytest.raises(TooFewRecordsError):
-            train_teachers(site, task, random_bytes=secrets.token_bytes)
+            ready_teachers(site, task, random_bytes=secrets.token_bytes)
 
 
 def other_data(site: Site, table: Path) -> Site:
@@ -245,14 +243,14 @@ def test_kept_teachers_are_refused_after_a_change(
     change: Callable[[Site, Path], Site],
     error: type[Exception],
 ) -> None:
-    train_teachers(site, task, random_bytes=secrets.token_bytes)
+    ready_teachers(site, task, random_bytes=secrets.token_bytes)
     site = change(site, table)
     with pytest.raises(error):
         ready_teachers(site, task, random_bytes=never)
 
 
 def test_teachers_serve_every_pool_of_their_task(site: Site, task: LearningTask) -> None:
-    trained = train_teachers(site, task, random_bytes=secrets.token_bytes)
+    trained = ready_teachers(site, task, random_bytes=secrets.token_bytes)
     later = replace(task, rows=task.rows.pick(range(20, 60)))
     assert later.pool.digest != task.pool.digest
     kept = ready_teachers(site, later, random_bytes=never)
@@ -261,7 +259,7 @@ def test_teachers_serve_every_pool_of_their_task(site: Site, task: LearningTask)
 
 
 def test_teachers_of_one_task_do_not_serve_another(site: Site, task: LearningTask) -> None:
-    train_teachers(site, task, random_bytes=secrets.token_bytes)
+    ready_teachers(site, task, random_bytes=secrets.token_bytes)
     other = replace(task, schema=replace(task.schema, name="another"))
     with pytest.raises(TeachersError):
         load_teachers(site, other)

@@ -16,15 +16,15 @@ from pate_fed.accounting.conversion import convert_at_orders, convert_curve
 from pate_fed.accounting.exact import (
     EXACT_METHOD,
     EXPECTED_METHOD,
-    argmax_log_law,
     exact_epsilon,
     exact_label_rdp,
     exact_threshold_rdp,
 )
-from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_rdp
+from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support import exact_argmax
 from tests.support.pate_vectors import SETS, load_vectors
+from tests.support.query_costs import gnmax_rdp
 from tests.support.real_data import real_data
 from tests.support.vectors import read_vectors
 
@@ -33,14 +33,6 @@ ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
 
 def exact_vectors(which: str) -> dict[str, Any]:
     return read_vectors("exact_rdp") if which == "extract" else load_vectors(which)
-
-
-@pytest.mark.parametrize("which", SETS)
-def test_laws_agree_with_the_reference(which: str) -> None:
-    for case in exact_vectors(which)["q_exact"]:
-        log_law = argmax_log_law([case["counts"]], sigma=case["sigma"])[0]
-        # 1e-15 absolute: the reference took log Q of a Q near 1 from Q itself.
-        assert log_law == pytest.approx(case["logQ"], rel=1e-12, abs=1e-15)
 
 
 CORRECTED = {((250, 0), 2.0): 1.3174269236255038e-07}
@@ -208,14 +200,6 @@ def test_queries_together_cost_what_they_cost_alone(rows: list[list[int]]) -> No
     assert together == pytest.approx(alone, rel=1e-9, abs=1e-300)
 
 
-def test_laws_sum_to_one() -> None:
-    numbers = np.random.default_rng(8)
-    counts = numbers.multinomial(250, np.full(10, 0.1), size=50)
-    for sigma in (1.0, 20.0, 100.0):
-        chances = np.exp(argmax_log_law(counts, sigma=sigma)).sum(axis=1)
-        assert chances == pytest.approx(1, abs=1e-12)
-
-
 def test_a_class_that_never_wins_does_not_spoil_the_rest() -> None:
     """Chances far below the smallest double, at noise of one vote."""
     rdp = exact_label_rdp([[1000, 0, 0], [500, 500, 0]], ORDERS, sigma=1.0)
@@ -302,7 +286,6 @@ def test_a_check_against_a_student_is_priced_on_what_the_student_leaves() -> Non
 def test_nothing_asked_costs_nothing() -> None:
     nothing = np.zeros((0, 3), dtype=np.int64)
     assert exact_label_rdp(nothing, ORDERS, sigma=2.0).shape == (0, len(ORDERS))
-    assert argmax_log_law(nothing, sigma=2.0).shape == (0, 3)
     assert exact_epsilon(nothing, sigma2=2.0, delta=1e-5).epsilon == 0.0
 
 
@@ -323,9 +306,8 @@ def test_counts_that_no_teachers_cast_are_refused(counts: list[Any]) -> None:
 
 
 def test_noise_too_small_for_a_grid_is_refused() -> None:
-    for compute in (exact_label_rdp, lambda counts, _, sigma: argmax_log_law(counts, sigma=sigma)):
-        with pytest.raises(InvalidParameterError):
-            compute([[2_000_000_000, 0]], ORDERS, sigma=1.0)
+    with pytest.raises(InvalidParameterError):
+        exact_label_rdp([[2_000_000_000, 0]], ORDERS, sigma=1.0)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class TestNeverLessThanWhatIsReallyLost:
         rows = [event for event in self.CHARGES if not isinstance(event, GaussianMaxEvent)]
         accountant = RenyiAccountant()
         accountant.compose(*rows)
-        best = accountant.get_epsilon(DELTA)
+        best = accountant.get_converted(DELTA).epsilon
         assert best <= self.charged(rows, 5.0)
         # Where the budget is nearly spent, its order is nearly the best.
         assert best <= self.charged(rows, 1.05 * best) <= 1.01 * best

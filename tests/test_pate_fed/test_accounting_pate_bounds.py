@@ -17,7 +17,6 @@ from benchmarks.baselines import loop
 from pate_fed.accounting.conversion import ConversionMethod, convert_at_orders
 from pate_fed.accounting.pate_bounds import (
     gnmax_log_q,
-    gnmax_rdp,
     gnmax_total_rdp,
     rdp_from_log_q,
     threshold_log_q,
@@ -34,6 +33,7 @@ from tests.support.exact_argmax import (
     renyi_divergence,
 )
 from tests.support.pate_vectors import SETS, composition_counts, load_vectors, number
+from tests.support.query_costs import gnmax_rdp
 
 METHODS: tuple[ConversionMethod, ...] = ("mironov", "cks")
 ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
@@ -284,7 +284,7 @@ def test_parameters_out_of_range_are_refused(
     orders: list[float], sigma: float, weight: float
 ) -> None:
     with pytest.raises(InvalidParameterError):
-        gnmax_rdp([[3, 1]], orders, sigma=sigma, weight=weight)
+        gnmax_total_rdp([[3, 1]], orders, sigma=sigma, weight=weight)
     with pytest.raises(InvalidParameterError):
         threshold_rdp([3], orders, vote_threshold=2, sigma1=sigma, weight=weight)
 

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_margin, threshold_rdp
+from pate_fed.accounting.pate_bounds import threshold_margin, threshold_rdp
 from pate_fed.accounting.per_instance import InstanceBound, PerInstanceCost, PerInstanceMeter
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.pate_vectors import composition_counts, load_vectors
+from tests.support.query_costs import gnmax_rdp
 from tests.support.real_data import real_data
 
 CONFIDENT = ConfidentGaussianMax(vote_threshold=200.0, sigma1=150.0, sigma2=40.0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_rdp
+from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.accounting.sanitized import (
     InstanceCost,
     SanitizingPlan,
@@ -20,7 +20,6 @@ from pate_fed.accounting.sanitized import (
     expected_epsilon,
     gnss_rdp,
     instance_cost,
-    sanitize,
 )
 from pate_fed.accounting.smooth_conditions import SmoothSetting
 from pate_fed.accounting.smooth_sensitivity import (
@@ -32,6 +31,7 @@ from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support.exact_argmax import histograms
 from tests.support.local_sensitivity import Votes, definition
 from tests.support.pate_vectors import SETS
+from tests.support.query_costs import gnmax_rdp
 from tests.support.smooth_vectors import smooth_vectors
 
 SETTING = SmoothSetting(40.0, 3, 8.0, 250)
@@ -131,32 +131,16 @@ def test_two_classes_need_no_condition() -> None:
     assert checked.local_sensitivities.max() > cost.local_sensitivities.max()
 
 
-def test_the_release_is_cost_margin_and_noise_with_its_price_added() -> None:
+def test_the_expected_release_is_cost_and_margin_with_its_price_added() -> None:
     cost = instance_cost(COUNTS, SETTING, answered=[1, 0, 1, 0])
     smooth = smooth_sensitivity(cost.local_sensitivities, beta=0.02)
-    released = sanitize(cost, PLAN, delta=1e-5, gaussian_draw=0.7)
-    total = cost.rdp + 5.0 * smooth * 2.7 + gnss_rdp(8.0, beta=0.02, sigma_ss=5.0, margin=2.0)
+    total = cost.rdp + 5.0 * smooth * 2.0 + gnss_rdp(8.0, beta=0.02, sigma_ss=5.0, margin=2.0)
     epsilon = convert_at_orders([total], [8.0], delta=1e-5, method="cks").epsilon
-    assert epsilon <= released.epsilon <= epsilon + 1e-4  # rounded up
-    assert expected_epsilon(cost, PLAN, delta=1e-5) == pytest.approx(
-        sanitize(cost, PLAN, delta=1e-5, gaussian_draw=0.0).epsilon, abs=1e-4
-    )
+    assert expected_epsilon(cost, PLAN, delta=1e-5) == pytest.approx(epsilon, rel=1e-12)
 
 
-def test_a_draw_below_zero_never_shows_less_than_the_price_of_the_release() -> None:
+def test_a_cost_shows_no_number() -> None:
     cost = instance_cost(COUNTS, SETTING, answered=[1, 0, 1, 0])
-    low = sanitize(cost, PLAN, delta=1e-5, gaussian_draw=-1e9)
-    assert low.epsilon >= convert_at_orders([PLAN.rdp], [8.0], delta=1e-5, method="cks").epsilon
-
-
-def test_an_estimate_says_that_it_is_one() -> None:
-    cost = instance_cost(COUNTS, SETTING, answered=[1, 0, 1, 0])
-    released = sanitize(cost, PLAN, delta=1e-5, gaussian_draw=0.0)
-    assert released.releasable
-    assert not released.is_guarantee
-    assert released.confidence == pytest.approx(0.97725, abs=1e-5)
-    assert "not a guarantee" in released.method
-    assert not cost.releasable
     assert str(cost.rdp) not in repr(cost)
 
 
@@ -199,11 +183,11 @@ def test_other_arguments_out_of_range_are_refused() -> None:
     with pytest.raises(InvalidParameterError):
         SanitizingPlan(8.0, 0.01, 5.0, "the run's own votes")  # type: ignore[arg-type]
     cost = InstanceCost(8.0, 1.0, np.zeros(3))
-    for delta, draw in ((1.0, 0.0), (0.0, 0.0), (1e-5, math.nan), (1e-5, math.inf)):
+    for delta in (1.0, 0.0):
         with pytest.raises(InvalidParameterError):
-            sanitize(cost, PLAN, delta=delta, gaussian_draw=draw)
+            expected_epsilon(cost, PLAN, delta=delta)
     with pytest.raises(InvalidParameterError, match="order"):
-        sanitize(InstanceCost(9.0, 1.0, np.zeros(3)), PLAN, delta=1e-5, gaussian_draw=0.0)
+        expected_epsilon(InstanceCost(9.0, 1.0, np.zeros(3)), PLAN, delta=1e-5)
     with pytest.raises(InvalidParameterError):
         choose_plan([], delta=1e-5, chosen_from="public")
     with pytest.raises(InvalidParameterError):

@@ -502,7 +502,7 @@ class TestFormalCost:
         accountant = RenyiAccountant()
         accountant.compose(charge_of(run, caps_of(run), weight=1))
         assert formal_cost_at(run, 0).epsilon == pytest.approx(
-            accountant.get_epsilon(DELTA), rel=1e-9
+            accountant.get_converted(DELTA).epsilon, rel=1e-9
         )
 
     def test_tests_whose_own_delta_is_too_large_cost_everything(self) -> None:

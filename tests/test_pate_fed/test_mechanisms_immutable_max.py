@@ -36,7 +36,7 @@ def test_its_event_is_priced_at_infinity() -> None:
     assert np.isinf(event_rdp(MECHANISM.event(1, 1), [2.0, 8.0])).all()
     accountant = RenyiAccountant()
     accountant.compose(MECHANISM.event(1, 1))
-    assert accountant.get_epsilon(1e-5) == math.inf
+    assert accountant.get_converted(1e-5).epsilon == math.inf
     votes = np.array([[100, 0]])
     assert np.isinf(
         MECHANISM.instance_rdp(votes, np.zeros(1, dtype=np.int8), np.array([2.0]), weight=1.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent
-from pate_fed.accounting.pate_bounds import gnmax_rdp, threshold_rdp
+from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
@@ -16,6 +16,7 @@ from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.exact_argmax import one_vote_neighbors
 from tests.support.noise_sources import scripted
+from tests.support.query_costs import gnmax_rdp
 from tests.test_pate_fed.test_mechanisms_contract import released
 
 MECHANISM = InteractiveGaussianMax(vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.8)

@@ -216,7 +216,7 @@ def test_only_so_many_can_have_sent(senders: int) -> None:
 
 def test_no_sum_can_leave_the_ring() -> None:
     NOISE.require_room(2**30)
-    most = 9 * largest_draw("gaussian", NOISE.share_sigma)
+    most = 9 * largest_draw(NOISE.share_sigma)
     NOISE.require_room(2**31 - 1 - most)
     with pytest.raises(InvalidParameterError):
         NOISE.require_room(2**31 - most)

@@ -9,13 +9,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2, laplace, norm
 
-from pate_fed.accounting.accountant import GaussianAccountant, RenyiAccountant
+from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.curves import event_additive_delta, event_approximate_rdp
 from pate_fed.accounting.events import (
     GaussianMaxEvent,
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
 )
+from pate_fed.accounting.gaussian_dp import gdp_mu_squared
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, UnsupportedEventError
 from pate_fed.mechanisms.sampling import keyed_stream
@@ -155,15 +156,17 @@ def test_an_accountant_takes_the_tests_deltas_off_its_own() -> None:
     plain = RenyiAccountant()
     # GNMax with sigma = sqrt(2) 15 has the same RDP, without an additive delta.
     plain.compose(GaussianMaxEvent(20, math.sqrt(2) * 15.0))
-    assert accountant.get_epsilon(1e-5) == pytest.approx(plain.get_epsilon(8e-6), rel=1e-9)
-    assert accountant.get_epsilon(1e-5) > plain.get_epsilon(1e-5)
+    assert accountant.get_converted(1e-5).epsilon == pytest.approx(
+        plain.get_converted(8e-6).epsilon, rel=1e-9
+    )
+    assert accountant.get_converted(1e-5).epsilon > plain.get_converted(1e-5).epsilon
     with pytest.raises(InvalidParameterError):
-        accountant.get_epsilon(2e-6)
+        accountant.get_converted(2e-6)
 
 
-def test_who_cannot_count_an_additive_delta_refuses_the_event() -> None:
+def test_exact_composition_cannot_count_an_additive_delta() -> None:
     with pytest.raises(UnsupportedEventError):
-        GaussianAccountant().compose(GAUSSIAN.event(1, 1))
+        gdp_mu_squared(GAUSSIAN.event(1, 1))
 
 
 def test_a_unit_must_be_known_to_the_test() -> None:

@@ -22,8 +22,8 @@ from protocols.pair_keys import PairRoots, envelope_key
 from protocols.shamir import (
     SHARE_BYTES,
     Shamir,
-    decode_shares,
     elements_to_secrets,
+    split_shares,
 )
 from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from tests.support import reference_sharing as sharing
@@ -285,7 +285,7 @@ def test_a_dealer_that_signs_bytes_that_are_no_share_is_found_out_by_the_holder(
     one = dealt()
     bad = b"\x01\x00" + bytes(30) + b"\x01\x00"
     with pytest.raises(WrongShareError):
-        decode_shares([bad])
+        split_shares(bad)
     shares = [one.columns[3][start:][:34] for start in range(32, 32 + 34 * PARTIES, 34)]
     for place, dropped in ((DEALER, []), (DEALER, [0]), (0, [0]), (4, [0, 4])):
         joined = b"".join((*shares[:place], bad, *shares[place + 1 :]))

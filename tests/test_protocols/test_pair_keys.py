@@ -16,7 +16,6 @@ from protocols.pair_keys import (
     PairRoots,
     confirmation,
     make_root,
-    pair_key,
 )
 from tests.support.vectors import read_vectors
 
@@ -26,6 +25,10 @@ LOWER, HIGHER = bytes.fromhex(VECTORS["lower"]), bytes.fromhex(VECTORS["higher"]
 HALVES = bytes.fromhex(VECTORS["lower_half"]), bytes.fromhex(VECTORS["higher_half"])
 PAIR = Pair(LOWER, HIGHER)
 ROOTS = [bytes.fromhex(root) for root in VECTORS["roots_by_epoch"]]
+
+
+def key_of(root: bytes, *, phase_digest: bytes = PLAN, pair: Pair = PAIR) -> bytes:
+    return PairRoots(pair.lower, {pair.higher: root}).keys_for(phase_digest)[pair.higher]
 
 
 def root() -> bytes:
@@ -41,7 +44,7 @@ def test_keys_of_an_epoch_are_known(epoch: int) -> None:
     roots = PairRoots(LOWER, {HIGHER: root()})
     roots.advance(epoch)
     assert roots.keys_for(PLAN)[HIGHER].hex() == VECTORS["stream_keys_by_epoch"][epoch]
-    assert pair_key(ROOTS[epoch], phase_digest=PLAN, pair=PAIR) == roots.keys_for(PLAN)[HIGHER]
+    assert roots.keys_for(PLAN)[HIGHER] == key_of(ROOTS[epoch])
 
 
 def test_confirmations_are_known_and_differ_by_direction() -> None:
@@ -125,10 +128,10 @@ def test_keys_differ_by_plan_pair_epoch_and_purpose() -> None:
     third = bytes(32)
     values = [
         *ROOTS,
-        *(pair_key(value, phase_digest=PLAN, pair=PAIR) for value in ROOTS),
-        pair_key(ROOTS[0], phase_digest=RUN, pair=PAIR),
-        pair_key(ROOTS[0], phase_digest=PLAN, pair=Pair.of(LOWER, third)),
-        pair_key(ROOTS[0], phase_digest=PLAN, pair=Pair.of(HIGHER, third)),
+        *(key_of(value) for value in ROOTS),
+        key_of(ROOTS[0], phase_digest=RUN),
+        key_of(ROOTS[0], pair=Pair.of(LOWER, third)),
+        key_of(ROOTS[0], pair=Pair.of(HIGHER, third)),
         confirmation(ROOTS[0], run_id=RUN, sender=LOWER, receiver=HIGHER),
         confirmation(ROOTS[0], run_id=PLAN, sender=LOWER, receiver=HIGHER),
         confirmation(ROOTS[1], run_id=RUN, sender=LOWER, receiver=HIGHER),
@@ -150,7 +153,7 @@ def test_both_ends_order_a_pair_alike(one: bytes, other: bytes) -> None:
 def test_a_hundred_parties_have_as_many_keys_as_pairs() -> None:
     parties = [bytes([i]) * 32 for i in range(100)]
     pairs = [Pair.of(a, b) for a, b in itertools.combinations(parties, 2)]
-    keys = {pair_key(ROOTS[0], phase_digest=PLAN, pair=pair) for pair in pairs}
+    keys = {key_of(ROOTS[0], pair=pair) for pair in pairs}
     assert len(keys) == 4950
 
 
