@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
+from pate_fed.accounting.statement import Pricing
 from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
-from pate_fed.federation import NO_TASK, Pricing, RunTerms
-from pate_fed.mechanisms import DistributedNoise, usual_vote_threshold
+from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.mechanisms import (
+    SPECS,
+    USUAL_AT_PARTIES,
+    DistributedNoise,
+    Size,
+    Spec,
+    specs_with,
+    usual_vote_threshold,
+)
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.queries import QueryPool
@@ -29,59 +38,13 @@ from protocols.forms import FORMS
 
 LEAST_PARTIES: Final = FORMS["additive"].smallest
 
-VOTE_THRESHOLD_SHARE: Final = 0.6
-SIGMA1_SHARE: Final = 0.3
-SIGMA2_SHARE: Final = 0.16
-"""Parameters per vote where no better ones are known."""
-STABLE_SIGMA_SHARE: Final = 0.04
-"""Noise of a test of stability, for each unit that votes."""
-TEST_DELTA_SHARE: Final = 1e-3
-"""Share of delta that one test of stability may cost."""
-CONFIDENCE: Final = 0.8
-INTERACTIVE_THRESHOLD_SHARE: Final = 0.4
-INTERACTIVE_BATCHES: Final = 5
-"""Batches of an Interactive-GNMax run: the student learns between them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What a mechanism needs to be told, and how it can be charged.
-
-    Attributes:
-        parameters: Settings that it has; all others are refused.
-        may_refuse: Whether it says "no answer".
-        pricings: Prices that are known for it.
-    """
-
-    parameters: tuple[str, ...]
-    may_refuse: bool
-    pricings: tuple[Pricing, ...]
-
-
-RULES: Final[Mapping[str, Rule]] = {
-    "confident": Rule(("vote_threshold", "sigma1", "sigma2"), True, ("gdp", "label", "joint")),
-    "gnmax": Rule(("sigma2",), False, ("gdp", "label")),
-    "lnmax": Rule(("sigma2",), False, ("renyi",)),
-    "interactive": Rule(
-        ("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("gdp", "label")
-    ),
-    "stable-gaussian": Rule(("sigma1", "test_delta"), True, ("renyi",)),
-    "stable-laplace": Rule(("sigma1", "test_delta"), True, ("renyi",)),
-    "immutable": Rule(("sigma2",), False, ("none",)),
-}
-"""Every mechanism with noise at the coordinator."""
-
-DISTRIBUTED_RULES: Final[Mapping[str, Rule]] = {
-    "gnmax": Rule(("sigma2",), False, ("renyi",)),
-    "confident": Rule(("vote_threshold", "sigma1", "sigma2"), True, ("renyi",)),
-    "interactive": Rule(("vote_threshold", "sigma1", "sigma2", "confidence"), True, ("renyi",)),
-}
-"""Every mechanism with noise at the parties."""
+LEARNING_BATCHES: Final = 5
+"""Batches of a run whose student learns between them."""
 
 
 def usual_mechanism(noise: str) -> str:
     """Return the mechanism of a run that names none: with noise at the parties one exchange."""
-    return "gnmax" if noise == "parties" else "confident"
+    return USUAL_AT_PARTIES if noise == "parties" else next(iter(SPECS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +58,26 @@ class Defaults:
         parties: Number of parties where the data name no hospitals.
         teachers: Teachers per party; None for `TEACHERS_IN_ALL` shared out.
         queries: Most queries asked; fewer where the budget affords fewer.
-        confident: Vote threshold, sigma1 and sigma2 for this many teachers, in votes; None for
-            shares of their number.
-        gnmax: Sigma of GNMax, likewise.
-        gnmax_at_parties: The same where the parties add the noise.
+        parameters: Of mechanisms, by name, for this many teachers.
+        at_parties: The same where the parties add the noise.
     """
 
     parties: int
     teachers: int | None
     queries: int
-    confident: tuple[float, float, float] | None = None
-    gnmax: float | None = None
-    gnmax_at_parties: float | None = None
+    parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    at_parties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def _for_fifty(check: Mapping[str, float]) -> Defaults:
+    """Return the defaults of a bundled data set, with parameters of Confident-GNMax of its own."""
+    parameters = {"confident": check, "interactive": check, "gnmax": {"sigma2": 6.95}}
+    return Defaults(50, 1, 30, parameters, at_parties={"gnmax": {"sigma2": 7.4}})
 
 
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": Defaults(50, 1, 30, confident=(20.0, 10.0, 7.95), gnmax=6.95, gnmax_at_parties=7.4),
-    "breast-cancer": Defaults(
-        50, 1, 30, confident=(30.0, 8.0, 8.75), gnmax=6.95, gnmax_at_parties=7.4
-    ),
+    "digits": _for_fifty({"vote_threshold": 20.0, "sigma1": 10.0, "sigma2": 7.95}),
+    "breast-cancer": _for_fifty({"vote_threshold": 30.0, "sigma1": 8.0, "sigma2": 8.75}),
     "mnist": Defaults(10, 25, 100),
     "csv": Defaults(10, None, 100),
 }
@@ -133,12 +97,12 @@ class RunSettings:
         partition: How records are dealt to parties.
         queries: Queries to ask.
         select: How queries are chosen from the pool.
-        mechanism: One of `RULES`.
+        mechanism: One of `SPECS`.
         vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
         sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
             in units.
         sigma2: Standard deviation of the noise of each count, in votes.
-        confidence: Chance from which Interactive-GNMax keeps the student's own label.
+        confidence: Chance from which the student's own label is kept.
         test_delta: Of one test of stability.
         noise: Who adds it: "coordinator" or "parties".
         colluders: With noise at the parties, hospitals whose noise an attacker may know.
@@ -233,17 +197,17 @@ class RunSettings:
     def _check_parts(self) -> None:
         """Refuse options that another mechanism has, and lists that do not fit."""
         self._check_noise()
-        rule = self._rule
+        spec, prices = self._spec, self._prices
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
-            if getattr(self, name) is not None and name not in rule.parameters:
+            if getattr(self, name) is not None and name not in spec.parameters:
                 has = " and ".join(
                     f"--mechanism {other}"
-                    for other, each in self._rules.items()
+                    for other, each in specs_with(self.noise).items()
                     if name in each.parameters
                 )
                 must = f"is for {has}" if has else f"is not for --noise {self.noise}"
                 raise InvalidSettingError(f"{_option(name)} {must}", self.mechanism)
-        if self.max_refusals is not None and not rule.may_refuse:
+        if self.max_refusals is not None and not spec.may_refuse:
             raise InvalidSettingError("--max-refusals is for what refuses", self.mechanism)
         if self.confidence is not None and not 0 <= self.confidence <= 1:
             raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
@@ -260,11 +224,10 @@ class RunSettings:
             0 < budget < float("inf") for budget in self.party_epsilons
         ):
             raise InvalidSettingError("--party-epsilons must be above 0 and finite", "others")
-        if self.pricing != "auto" and self.pricing not in rule.pricings:
+        if self.pricing != "auto" and self.pricing not in prices:
             where = " with --noise parties" if self.noise == "parties" else ""
             raise InvalidSettingError(
-                f"--pricing of {self.mechanism}{where} must be auto or "
-                f"{' or '.join(rule.pricings)}",
+                f"--pricing of {self.mechanism}{where} must be auto or {' or '.join(prices)}",
                 self.pricing,
             )
         if self.pricing == "joint" and not self.valid_votes:
@@ -273,12 +236,12 @@ class RunSettings:
             )
 
     @property
-    def _rules(self) -> Mapping[str, Rule]:
-        return DISTRIBUTED_RULES if self.noise == "parties" else RULES
+    def _spec(self) -> Spec:
+        return SPECS[self.mechanism]
 
     @property
-    def _rule(self) -> Rule:
-        return self._rules[self.mechanism]
+    def _prices(self) -> tuple[Pricing, ...]:
+        return self._spec.prices_with(self.noise)
 
     def _check_noise(self) -> None:
         """Refuse what cannot be with noise at the parties, or is for it alone."""
@@ -288,9 +251,9 @@ class RunSettings:
             if self.colluders is not None:
                 raise InvalidSettingError("--colluders is for --noise parties", self.noise)
             return
-        if self.mechanism not in DISTRIBUTED_RULES:
+        if self.mechanism not in specs_with(self.noise):
             raise InvalidSettingError(
-                f"--mechanism with --noise parties must be {' or '.join(DISTRIBUTED_RULES)}",
+                f"--mechanism with --noise parties must be {' or '.join(specs_with(self.noise))}",
                 self.mechanism,
             )
         if not FORMS[self.form].hides_vectors:
@@ -481,26 +444,14 @@ class RunSettings:
             known.teachers,
             known.parties * (known.teachers or 0),
         )
-        usual = {
-            "vote_threshold": VOTE_THRESHOLD_SHARE * votes,
-            "sigma1": SIGMA1_SHARE * votes,
-            "sigma2": SIGMA2_SHARE * votes,
-            "confidence": CONFIDENCE,
-            "test_delta": self.delta * TEST_DELTA_SHARE,
-        }
-        if self.mechanism == "interactive":  # the student's share is taken off first
-            usual["vote_threshold"] = INTERACTIVE_THRESHOLD_SHARE * votes
-        if self.mechanism.startswith("stable-"):
-            usual["sigma1"] = max(1.0, STABLE_SIGMA_SHARE * votes / self._most_unit_votes)
-        elif self.noise == "parties":
+        usual = dict(self._spec.usual(Size(votes, self._most_unit_votes, self.delta)))
+        if self.noise == "parties":
             usual |= self._usual_at_parties(usual, classes=classes)
-            if self.mechanism == "gnmax" and is_known_size:
-                usual["sigma2"] = known.gnmax_at_parties or usual["sigma2"]
-        elif self.mechanism in ("confident", "interactive") and is_known_size and known.confident:
-            usual.update(zip(("vote_threshold", "sigma1", "sigma2"), known.confident, strict=True))
-        elif self.mechanism == "gnmax" and is_known_size and known.gnmax:
-            usual["sigma2"] = known.gnmax
-        needed = self._rule.parameters
+            if is_known_size:
+                usual |= known.at_parties.get(self.mechanism, {})
+        elif is_known_size:
+            usual |= known.parameters.get(self.mechanism, {})
+        needed = self._spec.parameters
         chosen: dict[str, Any] = {name: _first(getattr(self, name), usual[name]) for name in needed}
         return replace(self, **chosen)
 
@@ -510,13 +461,13 @@ class RunSettings:
         found = {"sigma2": max(usual["sigma2"], least)}
         # Rows of both kinds cost alike here.
         found["sigma1"] = _first(self.sigma1, self.sigma2, found["sigma2"])
-        if self.mechanism == "gnmax":
+        if not self._spec.may_refuse:
             return found
         noise = DistributedNoise(
             found["sigma1"], self.parties or 0, self.colluders or 0, self._dropouts
         )
-        # A student's share is taken off the rows of "interactive".
-        votes = self.votes if self.mechanism == "confident" else 0
+        # What a student expects is taken off the rows.
+        votes = 0 if self._spec.learns else self.votes
         threshold = usual_vote_threshold(votes=votes, classes=classes, noise=noise)
         found["vote_threshold"] = float(threshold)
         return found
@@ -553,11 +504,11 @@ class RunSettings:
 
     def _usual_batch(self, queries: int) -> int:
         """Ask all at once, unless the student is to learn in between."""
-        return -(-queries // INTERACTIVE_BATCHES) if self.mechanism == "interactive" else queries
+        return -(-queries // LEARNING_BATCHES) if self._spec.learns else queries
 
     def _preview(self, classes: int) -> Preview | None:
         """Look at simulated votes where a cap on refusals makes a run cheaper."""
-        joint = self.mechanism == "confident" and self.valid_votes and self.noise != "parties"
+        joint = "joint" in self._prices and self.valid_votes
         if not joint or "joint" not in self.wanted_pricings or self.max_refusals is not None:
             return None
         return preview_confident(
@@ -570,7 +521,7 @@ class RunSettings:
     def _caps(self, queries: int, preview: Preview | None) -> Outcomes:
         """Return the caps of a run of so many queries."""
         answers = min(self.max_answers or queries, queries)
-        if not self._rule.may_refuse:
+        if not self._spec.may_refuse:
             return Outcomes(0, answers)
         usual = queries if preview is None else preview.refusals(queries)
         refusals = min(self.max_refusals or usual, queries)
@@ -579,7 +530,7 @@ class RunSettings:
 
     def _draft(self, classes: int, caps: Outcomes) -> RunTerms:
         """Return terms whose pool, task and pricing are still open."""
-        unpriced: Pricing = self._rule.pricings[0]
+        unpriced = self._prices[0]
         orders = [2.0] * (self.parties or 0) if unpriced == "renyi" else []
         try:
             return RunTerms.from_record(
@@ -619,7 +570,7 @@ class RunSettings:
 
     def _affordable(self, most: int, classes: int, preview: Preview | None) -> int:
         """Return how many queries the budgets afford at the worst, at most `most`."""
-        if self.mechanism == "immutable":
+        if not self._spec.is_private:
             return most
 
         def terms_of(queries: int) -> RunTerms:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from coordinator.errors import InvalidSettingError, UnfitSumError
 from pate_fed.accounting import neighbors
+from pate_fed.accounting.statement import Pricing
 from pate_fed.charging import (
     PRICINGS,
     affordable_queries,
@@ -25,7 +26,7 @@ from pate_fed.charging import (
     tightest_cost,
 )
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
-from pate_fed.federation import NO_TASK, Pricing, RunTerms
+from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms.preview import (
     ASSUMED_ACCURACY,
     Preview,

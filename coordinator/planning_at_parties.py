@@ -278,7 +278,7 @@ def _terms(
             task_digest=NO_TASK,
             classes=request.classes,
             weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
-            mechanism=offer.mechanism,  # type: ignore[arg-type]  # one of two
+            mechanism=offer.mechanism,
             vote_threshold=offer.vote_threshold,
             sigma1=offer.sigma1,
             sigma2=offer.sigma2,

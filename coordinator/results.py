@@ -598,7 +598,7 @@ def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
 
 
 def _variation(terms: RunTerms, sigma: float) -> float:
-    if terms.mechanism in ("lnmax", "stable-laplace"):
+    if terms.spec.laplace:
         return laplace_variation_bound(math.sqrt(2) / sigma)
     return total_variation_bound(sigma)
 

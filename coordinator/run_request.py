@@ -22,11 +22,9 @@ from pate_fed.charging import RunLedger
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
+from pate_fed.mechanisms import DEPLOYED
 
 SCHEMA_VERSION = 1
-MECHANISMS = ("confident", "gnmax")
-"""Mechanisms of a deployment: what hospitals allow unless their owners say otherwise."""
-
 _NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
@@ -107,8 +105,8 @@ class RunRequest:
         """
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
-        if settings.mechanism not in MECHANISMS:
-            raise RunRequestError(f"the mechanism must be {' or '.join(MECHANISMS)}", "another")
+        if settings.mechanism not in DEPLOYED:
+            raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
         settings.check()
         pool = task.pool
         distinct = pool.distinct

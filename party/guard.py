@@ -14,6 +14,7 @@ from typing import TypeVar
 from party.errors import Reason, RefusalError
 from party.journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.accounting.statement import NoisePlace
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
@@ -22,7 +23,7 @@ from pate_fed.errors import (
     OutcomeCapError,
     UnsupportedEventError,
 )
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, NoisePlace, PhaseTerms, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch

@@ -39,20 +39,14 @@ from pate_fed.accounting.statement import (
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
     RENYI_METHOD,
+    Pricing,
 )
 from pate_fed.errors import InvalidParameterError, LedgerError
-from pate_fed.federation import Pricing, RunTerms
-from pate_fed.mechanisms import (
-    DistributedMechanism,
-    DistributedNoise,
-    Mechanism,
-    make_distributed_mechanism,
-    make_mechanism,
-)
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
 from pate_fed.releases import NoisyRelease
 
 _QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
-_GAUSSIAN = frozenset({"confident", "gnmax", "interactive"})
 _ROUNDING = 1 + 1e-9
 
 PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
@@ -62,46 +56,21 @@ Bounds = Mapping[Pricing, FormalCost]
 
 
 def mechanism_of(terms: RunTerms) -> Mechanism:
-    """Build the mechanism that the terms name, for noise at the coordinator.
+    """Build the mechanism that the terms name, wherever the noise is added.
 
     Raises:
-        InvalidParameterError: the parties add the noise.
+        InvalidParameterError: the parties add the noise, and shares of it are too narrow.
     """
-    if terms.at_parties:
-        raise InvalidParameterError("noise must be the coordinator's to add", terms.noise_place)
-    return make_mechanism(
-        terms.mechanism,
+    options = Options(
         vote_threshold=terms.vote_threshold,
         sigma1=terms.sigma1,
         sigma2=terms.sigma2,
         confidence=terms.confidence,
         test_delta=terms.test_delta,
         unit_votes=terms.unit_votes,
-        simulated=terms.pricing == "none",
+        shares=terms.shares if terms.at_parties else None,
     )
-
-
-def distributed_mechanism_of(terms: RunTerms) -> DistributedMechanism:
-    """Build the mechanism that the terms name, for noise at the parties.
-
-    Raises:
-        InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
-    """
-    _require_at_parties(terms)
-    assert terms.sigma2 is not None
-    return make_distributed_mechanism(
-        terms.mechanism,
-        shares=terms.shares,
-        sigma2=terms.sigma2,
-        vote_threshold=terms.vote_threshold,
-        sigma1=terms.sigma1,
-        confidence=terms.confidence,
-    )
-
-
-def rule_of(terms: RunTerms) -> Mechanism | DistributedMechanism:
-    """Build the mechanism that the terms name, whoever adds the noise."""
-    return distributed_mechanism_of(terms) if terms.at_parties else mechanism_of(terms)
+    return make_mechanism(terms.mechanism, options, simulated=terms.pricing == "none")
 
 
 def noise_of(terms: RunTerms, *, phase: int = 0) -> DistributedNoise:
@@ -115,17 +84,14 @@ def noise_of(terms: RunTerms, *, phase: int = 0) -> DistributedNoise:
         InvalidParameterError: the coordinator adds the noise, shares of it are too narrow, or no
             such phase exists.
     """
-    sigmas = distributed_mechanism_of(terms).phase_sigmas
+    if not terms.at_parties:
+        raise InvalidParameterError("noise must be the parties' to add", terms.noise_place)
+    sigmas = mechanism_of(terms).phase_sigmas
     if not 0 <= phase < len(sigmas):
         raise InvalidParameterError(f"a phase must be one of {len(sigmas)}", phase)
     assert terms.colluders is not None
     assert terms.dropouts is not None
     return DistributedNoise(sigmas[phase], len(terms.weights), terms.colluders, terms.dropouts)
-
-
-def _require_at_parties(terms: RunTerms) -> None:
-    if not terms.at_parties:
-        raise InvalidParameterError("noise must be the parties' to add", terms.noise_place)
 
 
 def caps_of(terms: RunTerms) -> Outcomes:
@@ -147,8 +113,8 @@ def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEve
         weight: Votes that one neighboring change can move.
     """
     if terms.pricing != "joint":
-        rule = rule_of(terms)
-        return rule.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
+        mechanism = mechanism_of(terms)
+        return mechanism.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
     assert terms.vote_threshold is not None
     assert terms.sigma1 is not None
     assert terms.sigma2 is not None
@@ -187,11 +153,12 @@ def formal_bounds(
         By pricing; without those that are not known for these parameters. "none" alone, with an
         infinite epsilon, where nothing holds.
     """
-    if terms.mechanism == "immutable":
+    prices = terms.spec.prices_with(terms.noise_place)
+    if prices == ("none",):
         return {"none": FormalCost(math.inf, NO_BOUND_METHOD)}
     if terms.at_parties:
         return {"renyi": rows_cost(_whole_run(terms, weight), delta=terms.delta)}
-    if terms.mechanism not in _GAUSSIAN:
+    if prices == ("renyi",):
         return {"renyi": _by_curve(terms, weight)}
     assert terms.sigma2 is not None
     caps = RunCaps(
@@ -268,13 +235,8 @@ def tightest_cost(
 
 def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
     """Return the pricings that a mechanism can have; the joint one may still be out of reach."""
-    if terms.mechanism == "immutable":
-        return frozenset({"none"})
-    if terms.at_parties or terms.mechanism not in _GAUSSIAN:
-        return frozenset({"renyi"})
-    if terms.mechanism == "confident" and votes_are_valid:
-        return frozenset({"gdp", "label", "joint"})
-    return frozenset({"gdp", "label"})
+    prices = frozenset(terms.spec.prices_with(terms.noise_place))
+    return prices if votes_are_valid else prices - {"joint"}
 
 
 def _needs(
@@ -610,11 +572,13 @@ def lifelong_charge(
     charge = charge_of(terms, outcomes, weight=weight)
     if ledger.supports(charge):
         return charge
-    return rule_of(terms).worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
+    return mechanism_of(terms).worst_case_event(
+        outcomes.asks, outcomes.answers, weight=float(weight)
+    )
 
 
 def _additive_delta(terms: RunTerms) -> float:
-    worst = rule_of(terms).worst_case_event(
+    worst = mechanism_of(terms).worst_case_event(
         terms.max_asks, terms.max_answers, weight=float(terms.unit_votes)
     )
     own = event_additive_delta(worst)
@@ -624,7 +588,7 @@ def _additive_delta(terms: RunTerms) -> float:
 
 def _whole_run(terms: RunTerms, weight: int) -> DistributedEvent:
     """Return the event of a run at its caps, with noise at the parties."""
-    event = distributed_mechanism_of(terms).worst_case_event(
+    event = mechanism_of(terms).worst_case_event(
         terms.max_asks, terms.max_answers, weight=float(weight)
     )
     assert isinstance(event, DistributedEvent)

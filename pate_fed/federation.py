@@ -11,32 +11,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
+from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
+from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
-
-MechanismName = Literal[
-    "confident", "gnmax", "lnmax", "interactive", "stable-gaussian", "stable-laplace", "immutable"
-]
-NoisePlace = Literal["coordinator", "parties"]
-PrivacyUnit = Literal["record", "party"]
-Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
-"""How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
-at all, for what protects nobody and is for simulations only."""
-
-_PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
-    "confident": frozenset({"vote_threshold", "sigma1", "sigma2"}),
-    "gnmax": frozenset({"sigma2"}),
-    "lnmax": frozenset({"sigma2"}),
-    "interactive": frozenset({"vote_threshold", "sigma1", "sigma2", "confidence"}),
-    "stable-gaussian": frozenset({"sigma1", "test_delta"}),
-    "stable-laplace": frozenset({"sigma1", "test_delta"}),
-    "immutable": frozenset({"sigma2"}),
-}
-_GAUSSIAN: Final = frozenset({"confident", "gnmax", "interactive"})
-_NEVER_REFUSE: Final = frozenset({"gnmax", "lnmax", "immutable"})
-_PHASES_AT_PARTIES: Final[Mapping[str, int]] = {"gnmax": 1, "confident": 2, "interactive": 2}
 
 NO_TASK: Final = bytes(32)
 """Stands where there is no task document. No document has this digest."""
@@ -68,7 +48,7 @@ class RunTerms:
         classes: Number of classes, at least 2.
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
-        mechanism: Rule from summed votes to labels.
+        mechanism: Rule from summed votes to labels, one of `SPECS`.
         vote_threshold: Noisy top count from which a query is answered, in votes; like all that
             follow up to `test_delta`, None where the mechanism has none.
         sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
@@ -98,7 +78,7 @@ class RunTerms:
     task_digest: bytes
     classes: int
     weights: tuple[TeacherWeights, ...]
-    mechanism: MechanismName
+    mechanism: str
     vote_threshold: float | None
     sigma1: float | None
     sigma2: float | None
@@ -128,9 +108,9 @@ class RunTerms:
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
         self._check_pricing()
         _require("caps", min(self.max_asks, self.max_answers) >= 1, "be at least 1")
-        never = self.mechanism in _NEVER_REFUSE
-        _require("max_refusals", self.max_refusals >= (not never), "be at least 1")
-        _require("max_refusals", not (never and self.max_refusals), "be 0 without refusals")
+        may_refuse = self.spec.may_refuse
+        _require("max_refusals", self.max_refusals >= may_refuse, "be at least 1")
+        _require("max_refusals", may_refuse or not self.max_refusals, "be 0 without refusals")
         both = self.max_answers + self.max_refusals
         fits = max(self.max_answers, self.max_refusals) <= self.max_asks <= both
         _require("max_asks", fits, "fit the other caps")
@@ -139,10 +119,10 @@ class RunTerms:
         _require("delta", 0 < self.delta < 1, "be in (0, 1)")
 
     def _check_mechanism(self) -> None:
-        _require("mechanism", self.mechanism in _PARAMETERS, "be known")
+        _require("mechanism", self.mechanism in SPECS, "be known")
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             given = getattr(self, name) is not None
-            needed = name in _PARAMETERS[self.mechanism]
+            needed = name in self.spec.parameters
             _require(name, given is needed, "be given exactly where the mechanism has it")
         if self.vote_threshold is not None:
             _require("vote_threshold", math.isfinite(self.vote_threshold), "be finite")
@@ -162,27 +142,22 @@ class RunTerms:
             _require(name, (value is not None) is self.at_parties, "be given with noise at parties")
             _require(name, value is None or value >= least, f"be at least {least}")
         if self.at_parties:
-            possible = self.mechanism in _PHASES_AT_PARTIES
+            possible = self.mechanism in specs_with("parties")
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
-            # Whoever opens the sums sees every noisy row, and is charged for: no other price holds.
-            _require("pricing", self.pricing == "renyi", "be 'renyi' with noise at the parties")
             _require("shares", self.shares >= 1, "leave an honest party that is present")
 
     def _check_pricing(self) -> None:
-        _require("pricing", self.pricing in ("gdp", "label", "joint", "renyi", "none"), "be known")
+        prices = self.spec.prices_with(self.noise_place)
+        possible = f"be {' or '.join(prices)} for {self.mechanism} with noise at {self.noise_place}"
+        _require("pricing", self.pricing in prices, possible)
         by_order = self.pricing in ("label", "joint", "renyi")
         _require("orders", len(self.orders) == by_order * len(self.weights), "be one per party")
         _require("orders", all(1 < order < math.inf for order in self.orders), "be above 1")
-        immutable = self.mechanism == "immutable"
-        _require("pricing", (self.pricing == "none") is immutable, "be 'none' for 'immutable' only")
-        joint = self.pricing != "joint" or self.mechanism == "confident"
-        _require("pricing", joint, "be 'joint' for 'confident' only")
-        # What the parties add is discrete, and is read by who opens the sums.
-        is_gaussian = self.mechanism in _GAUSSIAN and not self.at_parties
-        gaussian = self.pricing not in ("gdp", "label") or is_gaussian
-        _require("pricing", gaussian, "be 'gdp' or 'label' for Gaussian noise on votes only")
-        other = self.pricing != "renyi" or not is_gaussian
-        _require("pricing", other, "be 'renyi' for what has no other price only")
+
+    @property
+    def spec(self) -> Spec:
+        """What there is to know of the mechanism."""
+        return SPECS[self.mechanism]
 
     @property
     def at_parties(self) -> bool:
@@ -197,7 +172,7 @@ class RunTerms:
     @property
     def phases(self) -> int:
         """Vectors of a batch: two where a check with noise at the parties opens rows of its own."""
-        return _PHASES_AT_PARTIES[self.mechanism] if self.at_parties else 1
+        return self.spec.phases if self.at_parties else 1
 
     @property
     def quotas(self) -> tuple[int, ...]:
@@ -277,8 +252,8 @@ class BatchTerms:
     Attributes:
         run: Terms of the run, repeated so that one signature covers them all.
         indices: Positions in the query pool, none twice, in the order asked.
-        predictions_digest: SHA-256 of the student's predictions that Interactive-GNMax takes
-            off, 32 bytes; empty otherwise, and while there is no student.
+        predictions_digest: SHA-256 of the student's predictions that the mechanism takes, 32
+            bytes; empty for one that takes none, and while there is no student.
     """
 
     run: RunTerms
@@ -288,7 +263,7 @@ class BatchTerms:
     def __post_init__(self) -> None:
         _require("indices", bool(self.indices) and min(self.indices) >= 0, "be at least 0")
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
-        predicted = self.run.mechanism == "interactive" and len(self.predictions_digest) == 32
+        predicted = self.run.spec.learns and len(self.predictions_digest) == 32
         _require("predictions_digest", predicted or not self.predictions_digest, "be a digest")
 
     @property

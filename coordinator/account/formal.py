@@ -64,7 +64,8 @@ def formal_rows(case: VoteCase) -> dict[str, MethodCost]:
         case ImmutableMax():
             rows = dict.fromkeys(FORMAL_METHODS, no_finite_epsilon())
             return {**rows, "formal_joint": no_finite_epsilon(_caps_of_joint(case))}
-    raise InvalidParameterError("the mechanism must be one that is priced", case.mechanism.name)
+    why = MethodCost(None, _GAUSSIAN_ONLY, not case.caps.real)
+    return {**dict.fromkeys(FORMAL_METHODS, why), "formal_renyi": _renyi(case, case.caps.asks)}
 
 
 def _gaussian(case: VoteCase) -> dict[str, MethodCost]:

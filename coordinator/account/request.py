@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,24 +20,15 @@ from pate_fed.mechanisms import (
     ConfidentGaussianMax,
     InteractiveGaussianMax,
     Mechanism,
-    StableMax,
+    Options,
     make_mechanism,
+    spec_of,
 )
 
-_CHECK = ("vote_threshold", "sigma1", "sigma2")
-_TEST = ("sigma1", "test_delta")
-_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "confident": _CHECK,
-    "interactive": (*_CHECK, "predictions"),
-    "gnmax": ("sigma2",),
-    "lnmax": ("sigma2",),
-    "immutable": ("sigma2",),
-    "stable-gaussian": _TEST,
-    "stable-laplace": _TEST,
-}
-"""Options that a mechanism cannot do without; it takes no others but `confidence`."""
-
-_OPTIONS: Final = (*_CHECK, "predictions", "confidence", "test_delta")
+_OPTIONS: Final = (
+    *("vote_threshold", "sigma1", "sigma2"),
+    *("predictions", "confidence", "test_delta"),
+)
 _DEFAULT_CONFIDENCE: Final = 0.9
 
 
@@ -48,7 +39,7 @@ class AccountRequest:
     Attributes:
         votes: A `.npy` file of counts; shape (queries, classes).
         rows: First row and the one after the last; None for all.
-        mechanism: One of `pate_fed.mechanisms.MECHANISM_NAMES`.
+        mechanism: One of `pate_fed.mechanisms.SPECS`.
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query is answered, in votes.
         sigma1: Noise of that check in votes, or of a test of stability in units.
@@ -92,16 +83,16 @@ def read_case(request: AccountRequest) -> VoteCase:
     """
     _check_options(request)
     probability("delta", request.delta)
-    mechanism = make_mechanism(
-        request.mechanism,
+    options = Options(
         vote_threshold=request.vote_threshold,
         sigma1=request.sigma1,
         sigma2=request.sigma2,
         confidence=_DEFAULT_CONFIDENCE if request.confidence is None else request.confidence,
         test_delta=request.test_delta,
         unit_votes=request.unit_votes,
-        simulated=True,  # nobody's records are at stake in a calculation
     )
+    # Nobody's records are at stake in a calculation.
+    mechanism = make_mechanism(request.mechanism, options, simulated=True)
     votes = load_vote_counts(request.votes, rows=request.rows)
     if isinstance(mechanism, InteractiveGaussianMax):
         mechanism = _with_predictions(mechanism, votes, request)
@@ -109,7 +100,9 @@ def read_case(request: AccountRequest) -> VoteCase:
 
 
 def _check_options(request: AccountRequest) -> None:
-    needed = _NEEDED[request.mechanism]
+    spec = spec_of(request.mechanism)
+    needed = [name for name in spec.parameters if name != "confidence"]
+    needed += ["predictions"] * spec.learns
     given = {name for name in _OPTIONS if getattr(request, name) is not None}
     missing = [name for name in needed if name not in given]
     if missing:
@@ -117,7 +110,7 @@ def _check_options(request: AccountRequest) -> None:
             f"--mechanism {request.mechanism} must come with {_flags(needed)}",
             f"no {_flags(missing)}",
         )
-    optional = {"confidence"} if request.mechanism == "interactive" else set()
+    optional = {"confidence"} & set(spec.parameters)
     if given - {*needed, *optional}:
         extra = [name for name in _OPTIONS if name in given - {*needed, *optional}]
         raise InvalidSettingError(
@@ -127,7 +120,7 @@ def _check_options(request: AccountRequest) -> None:
         )
 
 
-def _flags(names: list[str] | tuple[str, ...]) -> str:
+def _flags(names: Sequence[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
@@ -148,7 +141,7 @@ def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountReques
     queries = float(len(votes))
     answers = queries if request.max_answers is None else min(request.max_answers, queries)
     refusals = queries if request.max_refusals is None else min(request.max_refusals, queries)
-    can_refuse = isinstance(mechanism, ConfidentGaussianMax | StableMax)
+    can_refuse = spec_of(mechanism.name).may_refuse
     real = any(value != np.floor(value) for value in (answers, refusals))
     # The last ask ends a run by an answer or a refusal, not by both. Expected numbers just add up.
     both = answers + refusals if real else max(answers, refusals, answers + refusals - 1)

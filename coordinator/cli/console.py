@@ -99,6 +99,29 @@ def choice(*names: str) -> Any:
     return click.Choice(names)
 
 
+class MechanismChoice(click.Choice[str]):
+    """The type of an option that is a mechanism: their list is loaded where it is looked at.
+
+    Args:
+        is_deployed: Leave out those for simulations alone.
+    """
+
+    def __init__(self, *, is_deployed: bool = False) -> None:
+        self._is_deployed = is_deployed
+        super().__init__(())
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Their names."""
+        from pate_fed.mechanisms import DEPLOYED, SPECS  # noqa: PLC0415 - fast --help
+
+        return DEPLOYED if self._is_deployed else tuple(SPECS)
+
+    @choices.setter
+    def choices(self, _: object) -> None:
+        """Leave them: the base class would fix them when the command line is built."""
+
+
 def fail(
     error: PateFedError | ProtocolError | CoordinatorError, exit_code: int | None = None
 ) -> NoReturn:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import choice, numbers, print_json, single_threaded_kernels
+from coordinator.cli.console import (
+    MechanismChoice,
+    choice,
+    numbers,
+    print_json,
+    single_threaded_kernels,
+)
 from coordinator.errors import InvalidSettingError, UsageError
 from pate_fed.nodes import Format
 
@@ -17,10 +23,7 @@ def account(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=choice(
-                *("confident", "gnmax", "interactive", "lnmax"),
-                *("stable-gaussian", "stable-laplace", "immutable"),
-            ),
+            click_type=MechanismChoice(),
             help="How they are asked.",
         ),
     ] = "confident",

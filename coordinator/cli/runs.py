@@ -14,6 +14,7 @@ from coordinator.cli.console import (
     DEFAULT_HOME,
     FormatOption,
     HomeOption,
+    MechanismChoice,
     choice,
     one_line_at_a_time,
     open_coordinator,
@@ -102,8 +103,10 @@ def run(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str | None,
         typer.Option(
-            click_type=choice("confident", "gnmax"),
-            help="Refuse where teachers disagree, or answer always. "
+            click_type=MechanismChoice(is_deployed=True),
+            help="From votes to labels: refuse where teachers disagree (confident), answer always "
+            "(gnmax, lnmax), test for a stable winner (stable-*). Hospitals allow confident and "
+            "gnmax unless their owners say otherwise. "
             "[default: confident; with --noise parties gnmax]",
             rich_help_panel=_MECHANISM,
         ),
@@ -116,11 +119,21 @@ def run(  # noqa: PLR0917 - one argument per option
     ] = None,
     sigma1: Annotated[
         float | None,
-        typer.Option(help="Noise of that check, in votes.", rich_help_panel=_MECHANISM),
+        typer.Option(
+            help="Noise of that check, in votes; of a test of stability, in units.",
+            rich_help_panel=_MECHANISM,
+        ),
     ] = None,
     sigma2: Annotated[
         float | None,
         typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
+    ] = None,
+    test_delta: Annotated[
+        float | None,
+        typer.Option(
+            help="stable-*: chance that one test answers though nothing is stable.",
+            rich_help_panel=_MECHANISM,
+        ),
     ] = None,
     form: Annotated[
         str | None,
@@ -222,6 +235,7 @@ def run(  # noqa: PLR0917 - one argument per option
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
+        test_delta=test_delta,
         noise=noise,
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite,

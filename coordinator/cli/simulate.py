@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import choice, numbers, print_json, progress, single_threaded_kernels
+from coordinator.cli.console import (
+    MechanismChoice,
+    choice,
+    numbers,
+    print_json,
+    progress,
+    single_threaded_kernels,
+)
 from pate_fed.nodes import Format
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
-
-_MECHANISMS: Final = (
-    "confident",
-    "gnmax",
-    "lnmax",
-    "interactive",
-    "stable-gaussian",
-    "stable-laplace",
-    "immutable",
-)
 
 _DATA, _FEDERATION, _MECHANISM, _BUDGET, _RUN = (
     "Data",
@@ -123,7 +120,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str | None,
         typer.Option(
-            click_type=choice(*_MECHANISMS),
+            click_type=MechanismChoice(),
             help="From votes to labels: refuse where teachers disagree (confident), answer always "
             "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
             "stable winner (stable-*); immutable protects nobody and is for comparison. "

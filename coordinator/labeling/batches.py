@@ -24,7 +24,7 @@ from coordinator.errors import (
 )
 from coordinator.labeling.blame import who_spoiled
 from coordinator.labeling.collecting import SumCollector
-from coordinator.labeling.deciding import Decider, Rule, digest_of_predictions
+from coordinator.labeling.deciding import Decider, digest_of_predictions
 from coordinator.labeling.messenger import Messenger
 from coordinator.labeling.roster import Roster
 from coordinator.stages import OnStage, Stage
@@ -32,7 +32,7 @@ from coordinator.store import AskedBatch, BatchState, RunStore
 from pate_fed.charging import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
 from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
-from pate_fed.mechanisms import DistributedConfidentMax, FirstPhase
+from pate_fed.mechanisms import ConfidentGaussianMax, FirstPhase, Mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols import wire
@@ -55,7 +55,7 @@ class _Asked:
 
     batch: AskedBatch
     terms: BatchTerms = field(repr=False)
-    rule: Rule = field(repr=False)
+    rule: Mechanism = field(repr=False)
 
 
 class Batches:
@@ -193,7 +193,8 @@ class Batches:
         rule = self._decider.rule_for(batch.indices, batch.predictions)
         asked = _Asked(batch, self._terms_of(batch), rule)
         try:
-            if isinstance(asked.rule, DistributedConfidentMax):
+            if self._terms.phases == 2:
+                assert isinstance(asked.rule, ConfidentGaussianMax)
                 release = self._ask_in_two_phases(asked, asked.rule)
             else:
                 release = self._decider.decide(
@@ -227,7 +228,7 @@ class Batches:
         words = self._collector.collect()
         return self._decider.open(words, queries=len(terms.indices), places=self._collector.places)
 
-    def _ask_in_two_phases(self, asked: _Asked, rule: DistributedConfidentMax) -> NoisyRelease:
+    def _ask_in_two_phases(self, asked: _Asked, rule: ConfidentGaussianMax) -> NoisyRelease:
         """Open the check's rows, say which passed, and open fresh rows of these: two sums.
 
         A cap cuts rows off before they are opened: every opened row is paid for.

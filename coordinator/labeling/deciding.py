@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting import Outcomes, PerInstanceCost, PerInstanceMeter
-from pate_fed.charging import noise_of, rule_of
+from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
-    DistributedGaussianMax,
-    DistributedInteractiveMax,
-    DistributedMechanism,
+    GaussianMax,
     InteractiveGaussianMax,
     Mechanism,
     NoisePlan,
@@ -26,8 +24,6 @@ from pate_fed.mechanisms import (
 )
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram, open_noisy_sum, open_sum
-
-Rule = Mechanism | DistributedMechanism
 
 
 class Decider:
@@ -49,12 +45,12 @@ class Decider:
     def __init__(self, terms: RunTerms, *, noise_bytes: RandomBytes, is_metered: bool) -> None:
         self._terms = terms
         self._noise_bytes = noise_bytes
-        self.mechanism: Rule = rule_of(terms)
+        self.mechanism = mechanism_of(terms)
         if terms.at_parties:
             for phase in range(terms.phases):
                 noise_of(terms, phase=phase).require_room(terms.total_votes)
         self._meter: PerInstanceMeter | None = None
-        if is_metered and isinstance(self.mechanism, Mechanism):
+        if is_metered and not terms.at_parties:
             self._meter = PerInstanceMeter(
                 self.mechanism, delta=terms.delta, weight=float(terms.unit_votes)
             )
@@ -67,7 +63,9 @@ class Decider:
         """
         return None if self._meter is None else self._meter.cost
 
-    def rule_for(self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None) -> Rule:
+    def rule_for(
+        self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
+    ) -> Mechanism:
         """Return the mechanism of one batch; the student's predictions are public.
 
         Raises:
@@ -75,7 +73,7 @@ class Decider:
         """
         if predictions is None:
             return self.mechanism
-        if not isinstance(self.mechanism, InteractiveGaussianMax | DistributedInteractiveMax):
+        if not isinstance(self.mechanism, InteractiveGaussianMax):
             raise InvalidParameterError(
                 "predictions must be for 'interactive'", self._terms.mechanism
             )
@@ -133,7 +131,7 @@ class Decider:
         )
 
     def decide(
-        self, opened: SummedHistogram | NoisyHistogram, *, rule: Rule, left: Outcomes
+        self, opened: SummedHistogram | NoisyHistogram, *, rule: Mechanism, left: Outcomes
     ) -> NoisyRelease:
         """Turn an opened sum into labels; adds noise only where it is the coordinator's to add.
 
@@ -145,9 +143,8 @@ class Decider:
             left: What the caps allow.
         """
         if isinstance(opened, NoisyHistogram):
-            assert isinstance(rule, DistributedGaussianMax)
+            assert isinstance(rule, GaussianMax)
             return rule.label(opened, max_answers=left.answers)
-        assert not isinstance(rule, DistributedMechanism)
         try:
             release = rule.release(
                 opened,

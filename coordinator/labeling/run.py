@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.labeling.batches import Batches
 from coordinator.labeling.collecting import SumCollector
-from coordinator.labeling.deciding import Decider, Rule
+from coordinator.labeling.deciding import Decider
 from coordinator.labeling.finding import NodeFinder
 from coordinator.labeling.messenger import Failures, Messenger, code_of, require_no
 from coordinator.labeling.roster import Member, Roster, in_seat_order
@@ -23,7 +23,7 @@ from coordinator.transport import Transport
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import RandomBytes
+from pate_fed.mechanisms import Mechanism, RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from protocols import wire
@@ -302,7 +302,7 @@ class LabelingRun:
         return self._roster.members
 
     @property
-    def mechanism(self) -> Rule:
+    def mechanism(self) -> Mechanism:
         """The rule of the run, without what a batch adds to it."""
         return self._decider.mechanism
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from coordinator import results
 from coordinator.config import (
-    INTERACTIVE_THRESHOLD_SHARE,
-    VOTE_THRESHOLD_SHARE,
     RunSettings,
 )
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
@@ -40,9 +38,10 @@ from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
-    DistributedInteractiveMax,
+    SPECS,
     InteractiveGaussianMax,
     RandomBytes,
+    Size,
     flat_row,
     keyed_stream,
     pass_chances,
@@ -360,8 +359,7 @@ class _Rehearsal:
         """Ask one batch; under Interactive-GNMax with what the student believes so far."""
         predictions = self._beliefs(batch, labels)
         release = run.ask(batch, predictions=predictions)
-        interactive = InteractiveGaussianMax | DistributedInteractiveMax
-        if predictions is None or not isinstance(run.mechanism, interactive):
+        if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
             return
         asked = run.mechanism.with_predictions(predictions, total_votes=run.terms.total_votes)
         for index, outcome, label in zip(
@@ -371,7 +369,7 @@ class _Rehearsal:
                 labels.reinforced[index] = int(label)
 
     def _beliefs(self, batch: tuple[int, ...], labels: _Labels) -> NDArray[np.float64] | None:
-        if self._settings.mechanism != "interactive":
+        if not SPECS[self._settings.mechanism].learns:
             return None
         known = [
             (index, label)
@@ -499,8 +497,8 @@ def _threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
     threshold = terms.vote_threshold
     if not terms.at_parties or threshold is None:
         return []
-    noise, interactive = noise_of(terms), terms.mechanism == "interactive"
-    votes = 0 if interactive else terms.total_votes
+    noise, spec = noise_of(terms), terms.spec
+    votes = 0 if spec.learns else terms.total_votes
     flat = flat_row(votes, terms.classes)
 
     def passing(at: float) -> str:
@@ -511,8 +509,8 @@ def _threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
     )
     usual = usual_vote_threshold(votes=votes, classes=terms.classes, noise=noise)
     if asked.vote_threshold is None:
-        share = INTERACTIVE_THRESHOLD_SHARE if interactive else VOTE_THRESHOLD_SHARE
-        other = share * terms.total_votes
+        size = Size(terms.total_votes, terms.unit_votes, terms.delta)
+        other = spec.usual(size)["vote_threshold"]
         if threshold == other:
             return []
         return [

@@ -26,8 +26,8 @@ from party.guard import Policy
 from party.membership import MembershipSettings
 from party.site import SETTINGS_FILE, Site, SiteSettings
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.federation import NoisePlace, PrivacyUnit
-from pate_fed.mechanisms import DISTRIBUTED_MECHANISM_NAMES
+from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
+from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import Format
 from protocols.envelope import SUITES
 from protocols.forms import DEPLOYED_FORMS
@@ -59,7 +59,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "operator_body": Rule("body that runs the coordinator: its hospitals count as its allies"),
     "forms": Rule("secure sums that we take part in", choices=tuple(DEPLOYED_FORMS)),
     "suites": Rule("sealing suites that we accept", choices=tuple(sorted(SUITES))),
-    "mechanisms": Rule("ways from votes to labels", choices=tuple(DISTRIBUTED_MECHANISM_NAMES)),
+    "mechanisms": Rule("ways from votes to labels", choices=DEPLOYED),
     "noise_places": Rule("who may add the noise", choices=get_args(NoisePlace)),
     "units": Rule(
         "what a price protects: a patient (record) or a hospital (party)",

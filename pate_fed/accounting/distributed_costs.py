@@ -49,7 +49,7 @@ def distributed_costs(
     """Compute the formal cost in both views.
 
     Args:
-        event: The event at the caps of the whole run: `DistributedMechanism.worst_case_event`.
+        event: The event at the caps of the whole run: `Mechanism.worst_case_event`.
         delta: In (0, 1).
         pricing: "separate". A joint price of check and label is refused: whoever opens the rows
             sees more than refusals and labels, and nobody has verified the vote rows.

@@ -20,6 +20,10 @@ PrivacyUnit = Literal["record", "party"]
 NoisePlace = Literal["coordinator", "parties"]
 """Who adds the noise."""
 
+Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
+"""How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
+at all, for what protects nobody and is for simulations only."""
+
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"

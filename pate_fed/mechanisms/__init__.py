@@ -6,18 +6,12 @@ from pate_fed.mechanisms.discrete_sampling import (
     largest_draw,
     sample_discrete_gaussian,
 )
-from pate_fed.mechanisms.distributed_max import (
-    DistributedConfidentMax,
-    DistributedGaussianMax,
-    DistributedInteractiveMax,
-    DistributedMechanism,
-    FirstPhase,
-)
+from pate_fed.mechanisms.first_phase import FirstPhase
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
-from pate_fed.mechanisms.immutable_max import ImmutableMax
+from pate_fed.mechanisms.immutable_max import NOBODY_IS_PROTECTED, ImmutableMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
-from pate_fed.mechanisms.mechanism import Mechanism
+from pate_fed.mechanisms.mechanism import Mechanism, Options, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
 from pate_fed.mechanisms.pass_chances import (
@@ -30,10 +24,12 @@ from pate_fed.mechanisms.pass_chances import (
     vote_threshold_for,
 )
 from pate_fed.mechanisms.registry import (
-    DISTRIBUTED_MECHANISM_NAMES,
-    MECHANISM_NAMES,
-    make_distributed_mechanism,
+    DEPLOYED,
+    SPECS,
+    USUAL_AT_PARTIES,
     make_mechanism,
+    spec_of,
+    specs_with,
 )
 from pate_fed.mechanisms.sampling import (
     RandomBytes,
@@ -44,16 +40,14 @@ from pate_fed.mechanisms.sampling import (
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 
 __all__ = [
-    "DISTRIBUTED_MECHANISM_NAMES",
+    "DEPLOYED",
     "FLAT_CHANCE",
-    "MECHANISM_NAMES",
+    "NOBODY_IS_PROTECTED",
     "ROW_SUM_FALSE_ALARM",
+    "SPECS",
+    "USUAL_AT_PARTIES",
     "AlwaysAnsweringMechanism",
     "ConfidentGaussianMax",
-    "DistributedConfidentMax",
-    "DistributedGaussianMax",
-    "DistributedInteractiveMax",
-    "DistributedMechanism",
     "DistributedNoise",
     "FirstPhase",
     "GaussianMax",
@@ -62,7 +56,10 @@ __all__ = [
     "LaplaceMax",
     "Mechanism",
     "NoisePlan",
+    "Options",
     "RandomBytes",
+    "Size",
+    "Spec",
     "StableGaussianMax",
     "StableLaplaceMax",
     "StableMax",
@@ -70,7 +67,6 @@ __all__ = [
     "flat_row",
     "keyed_stream",
     "largest_draw",
-    "make_distributed_mechanism",
     "make_mechanism",
     "pass_chances",
     "preview_two_phases",
@@ -78,6 +74,8 @@ __all__ = [
     "sample_discrete_gaussian",
     "sample_gaussian",
     "sample_laplace",
+    "spec_of",
+    "specs_with",
     "usual_vote_threshold",
     "vote_threshold_for",
 ]

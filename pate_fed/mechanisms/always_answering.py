@@ -47,7 +47,12 @@ class AlwaysAnsweringMechanism(Mechanism):
         """Answer queries in order until the last allowed answer; it never refuses."""
         whole("max_answers", max_answers)
         whole("max_refusals", max_refusals)
-        noisy = self.add_noise(summed, noise=noise, random_bytes=random_bytes)
+        return self._winners(
+            self.add_noise(summed, noise=noise, random_bytes=random_bytes), max_answers
+        )
+
+    @staticmethod
+    def _winners(noisy: NoisyHistogram, max_answers: int) -> NoisyRelease:
         return assemble_release(
             noisy_winners(noisy),
             np.ones(len(noisy.counts), dtype=np.bool_),

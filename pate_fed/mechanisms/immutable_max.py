@@ -7,8 +7,9 @@ Source:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,12 @@ from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import positive, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
-from pate_fed.mechanisms.mechanism import Parameters
+from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
+from pate_fed.mechanisms.laplace_max import gamma_of
+from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.mechanisms.words import number
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -41,7 +45,6 @@ class ImmutableMax(AlwaysAnsweringMechanism):
     """
 
     name: ClassVar[str] = "immutable"
-    is_private: ClassVar[bool] = False
 
     gamma: float
     constant: int = 1_000_000
@@ -85,3 +88,38 @@ class ImmutableMax(AlwaysAnsweringMechanism):
             "gamma": self.gamma,
             "constant": float(self.constant),
         }
+
+
+NOBODY_IS_PROTECTED: Final = (
+    "This mechanism protects nobody. Whoever knows the other votes can read the last one off a "
+    "label. It is for comparison only"
+)
+"""What has to be said of it wherever it is met."""
+
+
+def _make(options: Options) -> Mechanism:
+    return ImmutableMax(gamma_of(options.need("sigma2")))
+
+
+def _usual(size: Size) -> Mapping[str, float]:
+    return {"sigma2": SIGMA2_SHARE * size.votes}
+
+
+def _text(mechanism: Mapping[str, Any]) -> str:
+    return (
+        f"{NOBODY_IS_PROTECTED}. The class with most votes is given "
+        f"{number(mechanism, 'constant')} votes more before noise of standard deviation "
+        f"{number(mechanism, 'sigma2')} votes is added to every count: so much that no noise can "
+        "change the label."
+    )
+
+
+SPEC: Final = Spec(
+    name=ImmutableMax.name,
+    title="Immutable argmax",
+    parameters=("sigma2",),
+    prices=("none",),
+    make=_make,
+    usual=_usual,
+    text=_text,
+)

@@ -12,26 +12,27 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
-from pate_fed.mechanisms.mechanism import Parameters, assemble_release, noisy_winners
-from pate_fed.mechanisms.noise import NoisePlan
-from pate_fed.mechanisms.predictions import (
-    checked_predictions,
-    predicted_votes,
-    reinforced_labels,
+from pate_fed.mechanisms.gaussian_max import (
+    CONFIDENT_PARAMETERS,
+    ConfidentGaussianMax,
+    usual_of_check,
 )
+from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.mechanisms.words import number, pick
 from pate_fed.releases import NoisyRelease, Outcome
-from pate_fed.votes import SummedHistogram
+from pate_fed.votes import NoisyHistogram, SummedHistogram
+from pate_fed.wording import percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,10 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         inputs, so the c_j are the same in both worlds and one change moves max_j (n_j - c_j) by
         at most k votes. They are whole numbers taken off before anything is added: n_j - c_j is
         whole in both worlds, and no rounding of a difference (half to even moves it by 2) comes
-        between. A reinforced label is a function of the release and of the predictions; it
-        costs nothing. Trust: as for GNMax; who makes the predictions must use nothing private.
+        between. With noise at the parties they are taken off the opened rows, after the noise was
+        added; parties send the same as without a student. A reinforced label is a function of the
+        release and of the predictions; it costs nothing. Trust: as for GNMax; who makes the
+        predictions must use nothing private.
 
     Attributes:
         confidence: Chance of its likeliest class from which the student's own label is kept where
@@ -89,39 +92,6 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         offsets = predicted_votes(chances, total_votes=total_votes)
         return replace(self, predictions=chances, offsets=offsets, total_votes=total_votes)
 
-    def release(
-        self,
-        summed: SummedHistogram,
-        *,
-        noise: NoisePlan,
-        random_bytes: RandomBytes,
-        max_answers: int,
-        max_refusals: int,
-    ) -> NoisyRelease:
-        """Check against the student, then answer or refuse, in order.
-
-        Raises:
-            InvalidParameterError: a cap is not a whole number of at least 0, or the predictions
-                are for other queries or another number of votes.
-        """
-        whole("max_answers", max_answers)
-        whole("max_refusals", max_refusals)
-        if self.total_votes not in (None, summed.total_votes):
-            raise InvalidParameterError(
-                f"predictions must be for {summed.total_votes} votes", self.total_votes
-            )
-        tops = noise.perturb_maxima(
-            summed, sigma=self.sigma1, random_bytes=random_bytes, offsets=self.offsets
-        )
-        # Fresh noise: reusing that of the check would void the bound.
-        noisy = noise.perturb(summed, sigma=self.sigma2, random_bytes=random_bytes)
-        return assemble_release(
-            noisy_winners(noisy),
-            tops >= self.vote_threshold,
-            max_answers=max_answers,
-            max_refusals=max_refusals,
-        )
-
     def reinforced_labels(self, release: NoisyRelease) -> NDArray[np.int64]:
         """Put a confident student's own labels where the check failed. Looks at no votes.
 
@@ -135,36 +105,141 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         Raises:
             InvalidParameterError: the predictions are for another number of queries.
         """
-        return reinforced_labels(release, self.predictions, confidence=self.confidence)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bounds; the queries looked at are the first of the batch.
-
-        Raises:
-            InvalidParameterError: the predictions are for fewer queries or other classes.
-        """
-        tops = counts.max(axis=1)
-        if self.offsets is not None:
-            if len(self.offsets) < len(counts) or self.offsets.shape[1] != counts.shape[1]:
-                raise InvalidParameterError("predictions must be for these queries", "others")
-            tops = (counts - self.offsets[: len(counts)]).max(axis=1)
-        checks = threshold_total_rdp(
-            tops,
-            orders,
-            vote_threshold=self.vote_threshold,
-            sigma1=self.sigma1,
-            weight=weight,
-        )
-        answered = counts[outcomes == Outcome.ANSWERED]
-        return checks + gnmax_total_rdp(answered, orders, sigma=self.sigma2, weight=weight)
+        labels = release.labels.copy()
+        if self.predictions is None:
+            return labels
+        if len(self.predictions) != len(release):
+            raise InvalidParameterError(
+                f"predictions must be for {len(release)} queries", len(self.predictions)
+            )
+        refused = release.outcomes == Outcome.REFUSED
+        kept = refused & (self.predictions.max(axis=1) >= self.confidence)
+        labels[kept] = self.predictions.argmax(axis=1)[kept]
+        return labels
 
     def parameters(self) -> Parameters:
         """Return the parameters; those of a batch are not among them."""
         return {**ConfidentGaussianMax.parameters(self), "confidence": self.confidence}
+
+    def _noisy_tops(
+        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+    ) -> NDArray[np.float64]:
+        if self.total_votes not in (None, summed.total_votes):
+            raise InvalidParameterError(
+                f"predictions must be for {summed.total_votes} votes", self.total_votes
+            )
+        return noise.perturb_maxima(
+            summed, sigma=self.sigma1, random_bytes=random_bytes, offsets=self.offsets
+        )
+
+    def _largest_entries(self, noisy: NoisyHistogram) -> NDArray[np.float64]:
+        if self.offsets is None:
+            return ConfidentGaussianMax._largest_entries(self, noisy)
+        if self.offsets.shape != noisy.counts.shape:
+            raise InvalidParameterError("predictions must fit the queries", self.offsets.shape)
+        return np.asarray((noisy.counts - self.offsets).max(axis=1))
+
+    def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the check looks at; the queries looked at are the first of the batch.
+
+        Raises:
+            InvalidParameterError: the predictions are for fewer queries or other classes.
+        """
+        if self.offsets is None:
+            return ConfidentGaussianMax._tops(self, counts)
+        if len(self.offsets) < len(counts) or self.offsets.shape[1] != counts.shape[1]:
+            raise InvalidParameterError("predictions must be for these queries", "others")
+        return np.asarray((counts - self.offsets[: len(counts)]).max(axis=1))
+
+
+def checked_predictions(probabilities: ArrayLike) -> NDArray[np.float64]:
+    """Return a student's chances as float64, shape (queries, classes), read-only.
+
+    Args:
+        probabilities: Chance of each class; rows that sum to 1 but for 1e-6.
+
+    Raises:
+        InvalidParameterError: another shape, or no chances.
+    """
+    chances = np.array(probabilities, dtype=np.float64)
+    if chances.ndim != 2 or chances.shape[1] < 2 or not (chances >= 0).all():
+        raise InvalidParameterError("predictions must be chances with 2 axes", chances.shape)
+    # NaN fails here.
+    if not (np.abs(chances.sum(axis=1) - 1) <= 1e-6).all():
+        raise InvalidParameterError("every row of the predictions must sum to 1", "another")
+    chances.flags.writeable = False
+    return chances
+
+
+def predicted_votes(chances: NDArray[np.float64], *, total_votes: int) -> NDArray[np.int64]:
+    """Return c_j = floor(M p_j + 1/2), the student's chances in votes.
+
+    Args:
+        chances: From `checked_predictions`.
+        total_votes: Votes M that all parties together cast per query, at least 1.
+
+    Returns:
+        int64, the same shape, read-only.
+
+    Raises:
+        InvalidParameterError: `total_votes` is out of its range.
+    """
+    if whole("total_votes", total_votes) < 1:
+        raise InvalidParameterError("total_votes must be at least 1", total_votes)
+    # Rounding to even would be as private, as the c_j are public, but not as expected.
+    offsets: NDArray[np.int64] = np.floor(total_votes * chances + 0.5).astype(np.int64)
+    offsets.flags.writeable = False
+    return offsets
+
+
+THRESHOLD_SHARE: Final = 0.4
+"""Threshold per vote where no better one is known: the student's share is taken off first."""
+
+CONFIDENCE: Final = 0.8
+
+
+def _make(options: Options) -> Mechanism:
+    return InteractiveGaussianMax(
+        options.need("vote_threshold"),
+        options.need("sigma1"),
+        options.need("sigma2"),
+        shares=options.shares,
+        confidence=options.need("confidence"),
+    )
+
+
+def _usual(size: Size) -> Mapping[str, float]:
+    return {
+        **usual_of_check(size),
+        "vote_threshold": THRESHOLD_SHARE * size.votes,
+        "confidence": CONFIDENCE,
+    }
+
+
+def _text(mechanism: Mapping[str, Any]) -> str:
+    confidence = mechanism.get("confidence")
+    sure = "enough" if confidence is None else f"at least {percent(confidence)}"
+    return (
+        "A student learns between the batches. Teachers are heard where they contradict it: from "
+        "each count the votes that the student expects are taken off, and a query is answered only "
+        f"if the highest count left, with noise of standard deviation "
+        f"{number(mechanism, 'sigma1')} votes added, reaches "
+        f"{number(mechanism, 'vote_threshold')} votes. Then {pick(mechanism)}. All other queries "
+        "get no answer from the teachers; a student that gives its own label a chance of "
+        f"{sure} keeps it, which costs nothing, because it looks "
+        "at no vote. In the first batch there is no student yet."
+    )
+
+
+SPEC: Final = Spec(
+    name=InteractiveGaussianMax.name,
+    title="Interactive-GNMax",
+    parameters=(*CONFIDENT_PARAMETERS, "confidence"),
+    prices=("gdp", "label"),
+    make=_make,
+    usual=_usual,
+    text=_text,
+    refused_because="the teachers did not contradict the student clearly, or the noise said so",
+    phases=2,
+    learns=True,
+)

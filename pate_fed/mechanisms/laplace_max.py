@@ -8,8 +8,9 @@ Source:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.laplace_bounds import laplace_rdp
 from pate_fed.accounting.ranges import positive
 from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
-from pate_fed.mechanisms.mechanism import Parameters
+from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
+from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.mechanisms.words import pick
 from pate_fed.releases import Outcome
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
@@ -80,3 +83,32 @@ class LaplaceMax(AlwaysAnsweringMechanism):
             "sigma2": math.sqrt(2) / self.gamma,
             "gamma": self.gamma,
         }
+
+
+def gamma_of(sigma: float) -> float:
+    """Return the inverse scale of Laplace noise of this standard deviation."""
+    return math.sqrt(2) / sigma if sigma else math.inf
+
+
+def _make(options: Options) -> Mechanism:
+    return LaplaceMax(gamma_of(options.need("sigma2")))
+
+
+def _usual(size: Size) -> Mapping[str, float]:
+    return {"sigma2": SIGMA2_SHARE * size.votes}
+
+
+def _text(mechanism: Mapping[str, Any]) -> str:
+    return f"For each query {pick(mechanism, kind='Laplace noise')}."
+
+
+SPEC: Final = Spec(
+    name=LaplaceMax.name,
+    title="LNMax",
+    parameters=("sigma2",),
+    prices=("renyi",),
+    make=_make,
+    usual=_usual,
+    text=_text,
+    laplace=True,
+)

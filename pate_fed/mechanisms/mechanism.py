@@ -1,6 +1,6 @@
 """The contract of a mechanism: the rule from summed votes to labels, and what it costs.
 
-mechanism = make_mechanism("confident", vote_threshold=30, sigma1=15, sigma2=8)
+mechanism = make_mechanism("confident", Options(vote_threshold=30, sigma1=15, sigma2=8))
 reserved = mechanism.worst_case_event(34, 20)                 # before any noise is drawn
 release = mechanism.release(summed, noise=NoisePlan(), random_bytes=secrets.token_bytes,
                             max_answers=20, max_refusals=15)
@@ -9,15 +9,20 @@ spent = mechanism.event(release.asked, release.answered)      # covered by `rese
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import whole
+from pate_fed.accounting.statement import Pricing
+from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
@@ -28,12 +33,124 @@ Parameters = dict[str, str | float | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that a mechanism may be made from; each takes what it needs.
+
+    Attributes:
+        vote_threshold: Noisy top count from which a query is answered, in votes.
+        sigma1: Standard deviation of the noise in the check or in the test, in votes or units.
+        sigma2: Standard deviation of the noise in each count, in votes.
+        confidence: Chance from which an Interactive-GNMax student's own label is kept.
+        test_delta: Of one test of stability.
+        unit_votes: Votes that one neighboring change can move, for tests of stability.
+        shares: With noise at the parties, honest shares that have to suffice: n - c - d. None
+            where the coordinator adds the noise.
+    """
+
+    vote_threshold: float | None = None
+    sigma1: float | None = None
+    sigma2: float | None = None
+    confidence: float | None = None
+    test_delta: float | None = None
+    unit_votes: int = 1
+    shares: int | None = None
+
+    def need(self, name: str) -> float:
+        """Return an option that a mechanism cannot do without.
+
+        Raises:
+            InvalidParameterError: it is not given.
+        """
+        value = getattr(self, name)
+        if value is None:
+            raise InvalidParameterError(f"{name} must be given for this mechanism", "none")
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a run is, for parameters that nobody chose.
+
+    Attributes:
+        votes: Votes on a query, of all parties together.
+        unit_votes: Most votes that one neighboring change can move.
+        delta: Of the run.
+    """
+
+    votes: int
+    unit_votes: int
+    delta: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """All that others need to know of a mechanism: it stands in the mechanism's own file.
+
+    Terms, settings, prices, command lines and reports read it and have no list of their own.
+
+    Attributes:
+        name: In settings, terms and records.
+        title: As the papers write it.
+        parameters: Fields of `Options` that it needs; it takes no others.
+        prices: Ways to charge it with noise at the coordinator; the first is that of a draft. With
+            noise at the parties the only one is "renyi".
+        make: Makes it.
+        usual: Parameters where nobody chose any.
+        text: Says how a query becomes a label, from the parameters as `Mechanism.parameters` gives
+            them.
+        refused_because: Why a query gets no answer; empty for a mechanism that always answers.
+        phases: Vectors of a batch with noise at the parties; 0 where they cannot add it.
+        learns: Whether it takes a student's predictions with each batch.
+        laplace: Whether its noise is Laplace noise, not Gaussian.
+    """
+
+    name: str
+    title: str
+    parameters: tuple[str, ...]
+    prices: tuple[Pricing, ...]
+    make: Callable[[Options], Mechanism]
+    usual: Callable[[Size], Mapping[str, float]]
+    text: Callable[[Mapping[str, Any]], str]
+    refused_because: str = ""
+    phases: int = 0
+    learns: bool = False
+    laplace: bool = False
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether it says "no answer"."""
+        return bool(self.refused_because)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it has a finite price; what has none is for simulations only."""
+        return self.prices != ("none",)
+
+    def prices_with(self, noise_place: str) -> tuple[Pricing, ...]:
+        """Return the ways to charge it with the noise added there; none where it cannot be.
+
+        Whoever opens the sums with noise at the parties sees every noisy row and is charged for
+        it, so no other price holds there.
+        """
+        if noise_place == "coordinator":
+            return self.prices
+        return ("renyi",) if self.phases else ()
+
+
+@dataclass(frozen=True, slots=True)
 class Mechanism(ABC):
-    """A rule that turns summed votes into labels and "no answer"s. A frozen value."""
+    """A rule that turns summed votes into labels and "no answer"s. A frozen value.
+
+    Where the coordinator adds the noise, `release` does it all. Where the parties add it, what
+    comes in are opened rows that hold the noise already: see `phase_sigmas`.
+    """
 
     name: ClassVar[str]
-    is_private: ClassVar[bool] = True
-    """Whether its events have a finite price; what has none is for simulations only."""
+
+    @property
+    def phase_sigmas(self) -> tuple[float, ...]:
+        """With noise at the parties, what the honest shares of each phase add up to, in votes."""
+        return ()
 
     @abstractmethod
     def release(
@@ -112,37 +229,61 @@ class Mechanism(ABC):
         """Return "name", "vote_threshold", "sigma1" and "sigma2", None where there is none.
 
         "sigma1" and "sigma2" are standard deviations, of the check and of each count. Further keys
-        are what else a mechanism has.
+        are what else a mechanism has: "shares" with noise at the parties.
         """
 
 
-def assemble_release(
-    choices: NDArray[np.int64],
-    passed: NDArray[np.bool_],
-    *,
-    max_answers: int,
-    max_refusals: int,
-) -> NoisyRelease:
-    """Apply the caps: keep the prefix that was looked at, drop everything after it.
+def require_shares(shares: int | None, *sigmas: float) -> None:
+    """Check that noise of these standard deviations can be shared, where the parties add it.
+
+    Raises:
+        InvalidParameterError: a share would be too narrow, or there is none.
+    """
+    if shares is not None:
+        for sigma in sigmas:
+            share_sigma(sigma, shares)
+
+
+def require_noise_here(shares: int | None) -> None:
+    """Refuse to add noise where the parties have added it.
+
+    Raises:
+        InvalidParameterError: the parties add the noise.
+    """
+    if shares is not None:
+        raise InvalidParameterError("noise must be the coordinator's to add", "the parties'")
+
+
+def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: int | None) -> None:
+    """Check rows that were opened with the parties' noise in them.
 
     Args:
-        choices: Class that would be released; shape (queries,).
-        passed: Whether the query would be answered; shape (queries,).
-        max_answers: Answers after which nothing more is asked.
-        max_refusals: Refusals after which nothing more is asked.
+        noisy: The rows.
+        most: Rows that the caps allow.
+        sigma: Noise that was promised, in votes.
+        shares: Of the mechanism.
 
-    Returns:
-        A release in which nothing depends on what comes after the last query looked at.
+    Raises:
+        InvalidParameterError: the coordinator is to add the noise, more rows were opened than the
+            caps allow, or their noise is less than was promised.
     """
-    answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
-    refusals_before: NDArray[np.int64] = np.cumsum(~passed) - ~passed
-    asked = (answers_before < max_answers) & (refusals_before < max_refusals)
-    outcomes = np.where(passed, Outcome.ANSWERED, Outcome.REFUSED)
-    outcomes = np.where(asked, outcomes, Outcome.NOT_ASKED)
-    labels = np.where(outcomes == Outcome.ANSWERED, choices, ABSTAIN)
-    return NoisyRelease(labels.astype(np.int64), outcomes.astype(np.int8))
+    if shares is None:
+        raise InvalidParameterError("noise must be the parties' to add", "the coordinator's")
+    if len(noisy.counts) > most:
+        raise InvalidParameterError(
+            f"at most {most} rows must be opened: the caps allow no more", len(noisy.counts)
+        )
+    # The shares of colluders come on top of what is promised, so this is never close.
+    if not noisy.sigma >= sigma:
+        raise InvalidParameterError(f"noise must be of at least {sigma:g} votes", noisy.sigma)
 
 
-def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
-    """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
-    return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)
+def whole_votes(weight: float) -> int:
+    """Return a weight as the whole number of votes that discrete noise is priced for.
+
+    Raises:
+        InvalidParameterError: it is not whole.
+    """
+    if weight != math.floor(weight):
+        raise InvalidParameterError("weight must be whole with noise at the parties", weight)
+    return int(weight)

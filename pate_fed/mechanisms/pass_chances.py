@@ -1,4 +1,4 @@
-"""How likely a query passes the two-phase check of `DistributedConfidentMax`: for choosing T.
+"""How likely a query passes the check of Confident-GNMax with noise at the parties: to choose T.
 
 The check looks at the largest of C noisy entries, each with noise of its own, so it passes more
 often than Confident-GNMax's check, which adds noise to the largest count once. From public numbers

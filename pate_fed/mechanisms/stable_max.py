@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,11 +29,21 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.ranges import half_probability, positive, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.mechanism import Mechanism, Parameters, assemble_release
+from pate_fed.mechanisms.laplace_max import gamma_of
+from pate_fed.mechanisms.mechanism import (
+    Mechanism,
+    Options,
+    Parameters,
+    Size,
+    Spec,
+    assemble_release,
+)
 from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
+from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.votes import SummedHistogram
+from pate_fed.wording import chance_text, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +268,70 @@ class StableLaplaceMax(StableMax):
         return StableLaplaceMaxEvent(
             asks, self.test_epsilon, self.test_delta, float(self.unit_votes)
         )
+
+
+SIGMA_SHARE: Final = 0.04
+"""Noise of a test where nobody chose any, for each unit that votes."""
+
+TEST_DELTA_SHARE: Final = 1e-3
+"""Share of delta that one test may cost."""
+
+_REFUSED_BECAUSE: Final = "no class led by enough, or the noise said so"
+
+
+def _make_gaussian(options: Options) -> Mechanism:
+    sigma = options.need("sigma1")
+    return StableGaussianMax(options.need("test_delta"), sigma, unit_votes=options.unit_votes)
+
+
+def _make_laplace(options: Options) -> Mechanism:
+    epsilon = gamma_of(options.need("sigma1"))
+    return StableLaplaceMax(options.need("test_delta"), epsilon, unit_votes=options.unit_votes)
+
+
+def _usual(size: Size) -> Mapping[str, float]:
+    sigma = max(1.0, SIGMA_SHARE * size.votes / size.unit_votes)
+    return {"sigma1": sigma, "test_delta": size.delta * TEST_DELTA_SHARE}
+
+
+def _text(mechanism: Mapping[str, Any], *, kind: str) -> str:
+    votes = mechanism.get("unit_votes") or 1
+    change = "one vote" if votes == 1 else f"{count(votes)} votes"
+    return (
+        "The class with most votes is released as it is, but only if it leads clearly: counted is "
+        f"how many changes of {change} it would survive; {kind} noise of standard deviation "
+        f"{number(mechanism, 'sigma1')} changes is added, and the sum must exceed a bar that "
+        f"noise alone exceeds with a chance of {chance_text(mechanism.get('test_delta') or 0)}. "
+        "All other queries get no answer. Answered or not, every query costs the same."
+    )
+
+
+def _gaussian_text(mechanism: Mapping[str, Any]) -> str:
+    return _text(mechanism, kind="Gaussian")
+
+
+def _laplace_text(mechanism: Mapping[str, Any]) -> str:
+    return _text(mechanism, kind="Laplace")
+
+
+GAUSSIAN_SPEC: Final = Spec(
+    name=StableGaussianMax.name,
+    title="Stable argmax, Gaussian test",
+    parameters=("sigma1", "test_delta"),
+    prices=("renyi",),
+    make=_make_gaussian,
+    usual=_usual,
+    text=_gaussian_text,
+    refused_because=_REFUSED_BECAUSE,
+)
+LAPLACE_SPEC: Final = Spec(
+    name=StableLaplaceMax.name,
+    title="Stable argmax, Laplace test",
+    parameters=("sigma1", "test_delta"),
+    prices=("renyi",),
+    make=_make_laplace,
+    usual=_usual,
+    text=_laplace_text,
+    refused_because=_REFUSED_BECAUSE,
+    laplace=True,
+)

@@ -13,7 +13,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pate_fed.report import mechanism_words, plots, price_words, wording
+from pate_fed import wording
+from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
+from pate_fed.report import plots, price_words
 from pate_fed.report.run_directory import RunRecord
 
 YARDSTICKS = (
@@ -70,7 +72,7 @@ def render_report(run: RunRecord) -> str:
         An HTML page that needs no other file.
     """
     metrics, privacy = run.metrics, run.privacy
-    classes = _classes(metrics)
+    classes, spec = _classes(metrics), spec_of(privacy["mechanism"]["name"])
     simulated = wording.is_simulated(metrics, privacy)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         m=metrics,
@@ -83,10 +85,10 @@ def render_report(run: RunRecord) -> str:
         unit=wording.unit_text(privacy),
         short_unit=wording.short_unit(privacy),
         neighbors=privacy["neighbors"].rstrip(". "),
-        mechanism=mechanism_words.mechanism_name(privacy),
-        mechanism_text=mechanism_words.mechanism_text(privacy),
-        refused_because=mechanism_words.refused_because(privacy),
-        nobody=mechanism_words.NOBODY_IS_PROTECTED,
+        mechanism=spec.title,
+        mechanism_text=spec.text(privacy["mechanism"]),
+        refused_because=spec.refused_because,
+        nobody=NOBODY_IS_PROTECTED,
         protects_nobody=price_words.protects_nobody(privacy),
         price=price_words.price(privacy),
         method=price_words.formal_method(privacy),

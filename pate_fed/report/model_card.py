@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pate_fed.report import mechanism_words, price_words, wording
+from pate_fed import wording
+from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
+from pate_fed.report import price_words
 
 _SIMULATED = """\
 > **Simulated.** This student comes from a rehearsal on one computer. The numbers say what a
@@ -17,7 +19,7 @@ _SIMULATED = """\
 
 """
 
-_NOBODY = f"**{mechanism_words.NOBODY_IS_PROTECTED}.**\n\n"
+_NOBODY = f"**{NOBODY_IS_PROTECTED}.**\n\n"
 _NO_LIMITS = "- see the known limitations of pate_fed\n"
 _LOCAL = ("out", "dir", "file")
 
@@ -80,6 +82,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
     assumption = price_words.assumption(privacy)
     row_sums = price_words.row_sums_kept(privacy)
     price, method = price_words.price(privacy), price_words.formal_method(privacy)
+    spec = spec_of(privacy["mechanism"]["name"])
     rows = [
         ("epsilon", _rounded_up(public["epsilon"])),
         ("delta", wording.delta_text(privacy["delta"])),
@@ -97,7 +100,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ),
         (
             "mechanism",
-            f"{mechanism_words.mechanism_name(privacy)}. {mechanism_words.mechanism_text(privacy)}",
+            f"{spec.title}. {spec.text(privacy['mechanism'])}",
         ),
         ("noise", f"at the {privacy['noise']['place']}; source: {privacy['noise']['source']}"),
         ("in words", privacy["guarantee"]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pate_fed import wording
 from pate_fed.accounting.statement import VALID_VOTES
-from pate_fed.report import wording
 
 MOST_OPEN_HOSPITALS = 8
 """Hospitals whose table stands open in the page; that of more has to be opened."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.cells import cell_len, chop_cells
 
-from pate_fed.report import price_words, wording
+from pate_fed import wording
+from pate_fed.report import price_words
 from pate_fed.report.run_directory import REPORT
 
 LINES = 24

@@ -9,6 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pate_fed.mechanisms.distributed_max import (
+    DistributedConfidentMax,
+    DistributedGaussianMax,
+    DistributedInteractiveMax,
+    DistributedMechanism,
+    FirstPhase,
+)
 
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import (
@@ -17,13 +24,6 @@ from pate_fed.accounting.events import (
     event_from_record,
 )
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.distributed_max import (
-    DistributedConfidentMax,
-    DistributedGaussianMax,
-    DistributedInteractiveMax,
-    DistributedMechanism,
-    FirstPhase,
-)
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.registry import (
     DISTRIBUTED_MECHANISM_NAMES,
@@ -56,7 +56,6 @@ def test_gnmax_answers_every_row_with_its_argmax_and_adds_nothing() -> None:
 
 
 def test_gnmax_opens_no_row_that_it_may_not_answer() -> None:
-    assert GNMAX.caps(5, max_answers=2, max_refusals=0) == (2, 2)
     with pytest.raises(InvalidParameterError, match="at most 2 rows"):
         GNMAX.label(noisy([[1, 2]] * 3), max_answers=2)
 
@@ -192,8 +191,6 @@ def test_events_survive_json_cost_what_they_cover_and_take_whole_weights_only(
             mechanism.event(1, 1, weight=wrong)
     with pytest.raises(InvalidParameterError):
         mechanism.event(2, 3)
-    with pytest.raises(InvalidParameterError):
-        mechanism.caps(1, max_answers=-1, max_refusals=1)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

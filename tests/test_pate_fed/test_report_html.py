@@ -19,7 +19,7 @@ import pytest
 from pate_fed.accounting.statement import ROW_SUMS_KEPT, VALID_VOTES
 from pate_fed.report import RunRecord, render_report
 from pate_fed.report.plots import MAX_CLASSES
-from pate_fed.report.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
+from pate_fed.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
 from tests.support.sample_run import (
     METHODS,
     sample_manifest,

@@ -1,0 +1,29 @@
+"""How a mechanism's numbers are said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pate_fed.wording import count
+
+
+def number(mechanism: Mapping[str, Any], name: str) -> str:
+    """Say a parameter; reports of damaged files have none."""
+    value = mechanism.get(name)
+    return "an unknown number of" if value is None else count(value)
+
+
+def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
+    """Say how the label is picked after noise in every count, wherever it was added."""
+    sigma, shares = number(mechanism, "sigma2"), mechanism.get("shares")
+    if shares is not None:
+        return (
+            f"the class with most votes is released, after every hospital added its part of {kind} "
+            f"to its own counts: so much that any {count(shares)} parts have a standard deviation "
+            f"of {sigma} votes in every count"
+        )
+    return (
+        f"the class with most votes is released, after {kind} of standard deviation "
+        f"{sigma} votes was added to every count"
+    )
