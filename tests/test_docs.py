@@ -189,8 +189,8 @@ def test_the_reference_has_the_defaults_of_every_data_set() -> None:
     for name, known in DEFAULTS.items():
         confident = (
             "share of n"
-            if known.confident is None
-            else ", ".join(f"{value:g}" for value in known.confident)
+            if "confident" not in known.parameters
+            else ", ".join(f"{value:g}" for value in known.parameters["confident"].values())
         )
         cells = [
             f"`{name}`",
@@ -198,8 +198,12 @@ def test_the_reference_has_the_defaults_of_every_data_set() -> None:
             "shared out" if known.teachers is None else str(known.teachers),
             str(known.queries),
             confident,
-            "share of n" if known.gnmax is None else f"{known.gnmax:g}",
-            "share of n" if known.gnmax_at_parties is None else f"{known.gnmax_at_parties:g}",
+            "share of n"
+            if "gnmax" not in known.parameters
+            else f"{known.parameters['gnmax']['sigma2']:g}",
+            "share of n"
+            if "gnmax" not in known.at_parties
+            else f"{known.at_parties['gnmax']['sigma2']:g}",
         ]
         assert f"| {' | '.join(cells)} |" in page
 

@@ -31,7 +31,7 @@ from pate_fed.accounting import (
     threshold_bit_rdp,
 )
 from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.charging import RunLedger, noise_of, rule_of
+from pate_fed.charging import RunLedger, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
@@ -710,5 +710,4 @@ def test_there_is_no_per_instance_number() -> None:
     federation = ready()
     federation.ask(0, 1)
     assert federation.run.per_instance_cost is None
-    assert not hasattr(rule_of(federation.run.terms), "instance_rdp")
     assert federation.run._decider._meter is None

@@ -11,17 +11,14 @@ from typing import Any, get_args
 import pytest
 
 from coordinator.labeling import deciding
-from pate_fed import federation, public_rows, queries, releases
+from pate_fed import public_rows, queries, releases
+from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
 from pate_fed.federation import (
     BatchTerms,
-    MechanismName,
-    NoisePlace,
     PhaseTerms,
-    Pricing,
-    PrivacyUnit,
     RunTerms,
 )
-from pate_fed.mechanisms import FirstPhase, distributed_max
+from pate_fed.mechanisms import SPECS, FirstPhase, first_phase
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.masked import MaskedSum
@@ -140,17 +137,17 @@ def test_a_first_phase_has_outcomes_only() -> None:
     assert names_of(FirstPhase) == {"outcomes"}
 
 
-@pytest.mark.parametrize("name", get_args(MechanismName))
-def test_parameters_of_mechanisms_are_those_of_the_code(name: MechanismName) -> None:
+@pytest.mark.parametrize("name", SPECS)
+def test_parameters_of_mechanisms_are_those_of_the_code(name: str) -> None:
     rows = re.findall(r"^\| (`.*) \| (`.*) \| (.*) \|$", section("Terms and results"), re.MULTILINE)
     (row,) = [row for row in rows if f"`{name}`" in row[0]]
-    assert set(re.findall(r"`(\w+)`", row[1])) == federation._PARAMETERS[name]
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(SPECS[name].parameters)
 
 
 def test_names_in_terms_are_those_of_the_code() -> None:
     text = section("Terms and results")
-    for names in (MechanismName, NoisePlace, PrivacyUnit, Pricing):
-        for name in get_args(names):
+    for names in (SPECS, *map(get_args, (NoisePlace, PrivacyUnit, Pricing))):
+        for name in names:
             assert f"`{name}`" in text, name
 
 
@@ -168,7 +165,7 @@ def test_lines_of_digests_are_those_of_the_code() -> None:
         r"\| `(pate-fed [a-z ]+?)(?: R(?:,C)?)?` ", section("Digests of public data")
     )
     coded = set()
-    for module in (public_rows, queries, releases, distributed_max, deciding):
+    for module in (public_rows, queries, releases, first_phase, deciding):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         coded |= set(re.findall(r'"(pate-fed [a-z ]+?) ?(?:\{[^"]*\})?\\n"', source))
     assert set(listed) == coded

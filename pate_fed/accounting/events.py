@@ -20,15 +20,25 @@ Record = dict[str, str | int | float]
 """An event as JSON can hold it."""
 
 
+EVENT_TYPES: Final[dict[str, type[PrivacyEvent]]] = {}
+"""Every event that a record may hold, by its versioned name."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrivacyEvent(ABC):
     """The public facts from which the cost of a release follows, whatever the votes were.
 
     Every event has a `weight`: votes that one neighboring change can move in one query, k for a
     hospital with k teachers, 1 for the records of one teacher.
+
+    A class of events is known to `event_from_record` once it is defined.
     """
 
     record_name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        """Let records of this class be read."""
+        EVENT_TYPES[cls.record_name] = cls
 
     @abstractmethod
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
@@ -415,23 +425,6 @@ def _set_counts(event: PrivacyEvent, *names: str) -> None:
         if value < 1:
             raise InvalidParameterError(f"{name} must be at least 1", value)
         object.__setattr__(event, name, value)
-
-
-EVENT_TYPES: Final[Mapping[str, type[PrivacyEvent]]] = {
-    event_type.record_name: event_type
-    for event_type in (
-        GaussianMaxEvent,
-        ConfidentGaussianMaxEvent,
-        JointPriceEvent,
-        LaplaceMaxEvent,
-        StableLaplaceMaxEvent,
-        StableGaussianMaxEvent,
-        ImmutableMaxEvent,
-        DistributedGaussianMaxEvent,
-        DistributedConfidentMaxEvent,
-    )
-}
-"""Every event that a record may hold, by its versioned name."""
 
 
 def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:

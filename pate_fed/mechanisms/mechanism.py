@@ -25,7 +25,7 @@ from pate_fed.accounting.statement import Pricing
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 Parameters = dict[str, str | float | None]
@@ -287,3 +287,35 @@ def whole_votes(weight: float) -> int:
     if weight != math.floor(weight):
         raise InvalidParameterError("weight must be whole with noise at the parties", weight)
     return int(weight)
+
+
+def assemble_release(
+    choices: NDArray[np.int64],
+    passed: NDArray[np.bool_],
+    *,
+    max_answers: int,
+    max_refusals: int,
+) -> NoisyRelease:
+    """Apply the caps: keep the prefix that was looked at, drop everything after it.
+
+    Args:
+        choices: Class that would be released; shape (queries,).
+        passed: Whether the query would be answered; shape (queries,).
+        max_answers: Answers after which nothing more is asked.
+        max_refusals: Refusals after which nothing more is asked.
+
+    Returns:
+        A release in which nothing depends on what comes after the last query looked at.
+    """
+    answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
+    refusals_before: NDArray[np.int64] = np.cumsum(~passed) - ~passed
+    asked = (answers_before < max_answers) & (refusals_before < max_refusals)
+    outcomes = np.where(passed, Outcome.ANSWERED, Outcome.REFUSED)
+    outcomes = np.where(asked, outcomes, Outcome.NOT_ASKED)
+    labels = np.where(outcomes == Outcome.ANSWERED, choices, ABSTAIN)
+    return NoisyRelease(labels.astype(np.int64), outcomes.astype(np.int8))
+
+
+def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
+    """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
+    return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)

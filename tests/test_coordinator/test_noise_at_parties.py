@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from coordinator.config import DEFAULTS, DISTRIBUTED_RULES, RunSettings
+from coordinator.config import DEFAULTS, RunSettings
 from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
@@ -25,7 +25,6 @@ from pate_fed.accounting import (
     distributed_costs,
 )
 from pate_fed.charging import (
-    distributed_mechanism_of,
     formal_bounds,
     formal_cost_at,
     mechanism_of,
@@ -36,7 +35,6 @@ from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
-    DISTRIBUTED_MECHANISM_NAMES,
     FLAT_CHANCE,
     pass_chances,
 )
@@ -292,7 +290,7 @@ class TestPrice:
         known = DEFAULTS[name]
         terms = terms_of()
         assert terms.max_answers == known.queries == 30
-        assert terms.sigma2 == known.gnmax_at_parties
+        assert terms.sigma2 == known.at_parties["gnmax"]["sigma2"]
         assert public_cost_at(terms, 0).epsilon < formal_cost_at(terms, 0).epsilon <= 5.0
         # The smallest of one decimal.
         quieter = DistributedGaussianMaxEvent(30, terms.sigma2 - 0.1, 49, 1)  # type: ignore[operator]
@@ -354,9 +352,6 @@ class TestSettings:
         with pytest.raises(InvalidSettingError):
             RunSettings(data=DataSource("digits"), noise="students").check()
 
-    def test_what_can_be_simulated_is_what_the_library_has(self) -> None:
-        assert tuple(DISTRIBUTED_RULES) == DISTRIBUTED_MECHANISM_NAMES
-
 
 class TestTerms:
     def test_terms_survive_their_record(self) -> None:
@@ -371,11 +366,9 @@ class TestTerms:
         coordinators = elsewhere.resolve(dataset(private=1000)).terms(
             name="run", classes=10, pool_digest=bytes(32)
         )
-        assert distributed_mechanism_of(at_parties).phase_sigmas == (7.4,)
-        assert mechanism_of(coordinators).name == "gnmax"
+        assert mechanism_of(at_parties).phase_sigmas == (7.4,)
+        assert mechanism_of(coordinators).phase_sigmas == ()
         for wrong in (
-            lambda: mechanism_of(at_parties),
-            lambda: distributed_mechanism_of(coordinators),
             lambda: noise_of(coordinators),
             lambda: noise_of(at_parties, phase=1),
             lambda: noise_of(at_parties, phase=-1),

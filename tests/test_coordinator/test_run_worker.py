@@ -196,7 +196,7 @@ def test_a_run_that_cannot_be_begun_fails_at_once(
     def refuse(terms: RunTerms) -> None:
         raise InvalidTermsError("terms must be of a kind that is known", "another")
 
-    monkeypatch.setattr(deciding, "rule_of", refuse)
+    monkeypatch.setattr(deciding, "mechanism_of", refuse)
     run = federation.work()
     assert (run.state, "must be of a kind" in run.reason) == (RunState.FAILED, True)
     assert not any(one.asked for one in federation.hospitals.values())

@@ -14,8 +14,9 @@ from party.errors import Reason, RefusalError
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import OutcomeCapError
-from pate_fed.federation import BatchTerms, NoisePlace
+from pate_fed.federation import BatchTerms
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols import wire

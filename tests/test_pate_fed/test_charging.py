@@ -33,6 +33,7 @@ from pate_fed.accounting.statement import (
     CAPS_METHOD,
     FILTER_METHODS,
     NO_BOUND_METHOD,
+    Pricing,
 )
 from pate_fed.charging import (
     PRICINGS,
@@ -56,7 +57,7 @@ from pate_fed.errors import (
     PateFedError,
     UnsupportedEventError,
 )
-from pate_fed.federation import Pricing, RunTerms
+from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pate_fed.mechanisms.distributed_max import (
-    DistributedConfidentMax,
-    DistributedGaussianMax,
-    DistributedInteractiveMax,
-    DistributedMechanism,
-    FirstPhase,
-)
 
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import (
@@ -24,18 +18,20 @@ from pate_fed.accounting.events import (
     event_from_record,
 )
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.first_phase import FirstPhase
+from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
+from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.mechanisms.mechanism import Mechanism, Options
+from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import DistributedNoise
-from pate_fed.mechanisms.registry import (
-    DISTRIBUTED_MECHANISM_NAMES,
-    make_distributed_mechanism,
-)
+from pate_fed.mechanisms.registry import USUAL_AT_PARTIES, make_mechanism, specs_with
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import NoisyHistogram, VoteHistogram, open_noisy_sum
+from pate_fed.votes import NoisyHistogram, SummedHistogram, VoteHistogram, open_noisy_sum
 
-GNMAX = DistributedGaussianMax(sigma=6.0, shares=7)
-CONFIDENT = DistributedConfidentMax(vote_threshold=30.0, sigma1=9.0, sigma2=6.0, shares=7)
-INTERACTIVE = DistributedInteractiveMax(20.0, 9.0, 6.0, 7, confidence=0.8)
+GNMAX = GaussianMax(sigma=6.0, shares=7)
+CONFIDENT = ConfidentGaussianMax(vote_threshold=30.0, sigma1=9.0, sigma2=6.0, shares=7)
+INTERACTIVE = InteractiveGaussianMax(20.0, 9.0, 6.0, shares=7, confidence=0.8)
 MECHANISMS = [
     pytest.param(mechanism, id=mechanism.name) for mechanism in (GNMAX, CONFIDENT, INTERACTIVE)
 ]
@@ -44,6 +40,12 @@ ORDERS = np.array([2.0, 8.0])
 
 def noisy(rows: list[list[int]], sigma: float = 10.0) -> NoisyHistogram:
     return NoisyHistogram(np.array(rows, dtype=np.float64), sigma)
+
+
+def decide(mechanism: ConfidentGaussianMax | GaussianMax, rows: NoisyHistogram) -> object:
+    if isinstance(mechanism, ConfidentGaussianMax):
+        return mechanism.phase_one(rows, max_answers=1, max_refusals=1)
+    return mechanism.label(rows, max_answers=1)
 
 
 # GNMax ------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def test_predictions_must_fit_the_opened_rows() -> None:
     with pytest.raises(InvalidParameterError):
         asking.phase_one(noisy([[1, 2], [3, 4]]), max_answers=9, max_refusals=9)
     with pytest.raises(InvalidParameterError):
-        DistributedInteractiveMax(20.0, 9.0, 6.0, 7, confidence=1.5)
+        InteractiveGaussianMax(20.0, 9.0, 6.0, shares=7, confidence=1.5)
 
 
 # All of them ------------------------------------------------------------------------------------
@@ -157,18 +159,11 @@ def test_predictions_must_fit_the_opened_rows() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_rows_with_less_noise_than_was_promised_are_refused(
-    mechanism: DistributedMechanism,
+    mechanism: ConfidentGaussianMax | GaussianMax,
 ) -> None:
     narrow = noisy([[40, 0]], sigma=math.nextafter(mechanism.phase_sigmas[0], 0.0))
-
-    def decide() -> object:
-        if isinstance(mechanism, DistributedConfidentMax):
-            return mechanism.phase_one(narrow, max_answers=1, max_refusals=1)
-        assert isinstance(mechanism, DistributedGaussianMax)
-        return mechanism.label(narrow, max_answers=1)
-
     with pytest.raises(InvalidParameterError, match="noise must be of at least"):
-        decide()
+        decide(mechanism, narrow)
     first = CONFIDENT.phase_one(noisy([[40, 0]]), max_answers=1, max_refusals=1)
     with pytest.raises(InvalidParameterError):
         CONFIDENT.phase_two(first, noisy([[1, 2]], sigma=5.9))
@@ -176,7 +171,7 @@ def test_rows_with_less_noise_than_was_promised_are_refused(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_events_survive_json_cost_what_they_cover_and_take_whole_weights_only(
-    mechanism: DistributedMechanism,
+    mechanism: ConfidentGaussianMax | GaussianMax,
 ) -> None:
     event = mechanism.worst_case_event(7, 7, weight=3.0)
     assert event_from_record(json.loads(json.dumps(event.as_record()))) == event
@@ -194,29 +189,39 @@ def test_events_survive_json_cost_what_they_cover_and_take_whole_weights_only(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_guarantee_and_parameters_are_written_down(mechanism: DistributedMechanism) -> None:
+def test_guarantee_and_parameters_are_written_down(mechanism: Mechanism) -> None:
     assert "Guarantee:" in (type(mechanism).__doc__ or "")
     parameters = mechanism.parameters()
     assert parameters["shares"] == 7
     json.dumps(parameters, allow_nan=False)
-    made = make_distributed_mechanism(
-        mechanism.name,
-        shares=7,
-        vote_threshold=parameters["vote_threshold"],
-        sigma1=parameters["sigma1"],
-        sigma2=parameters["sigma2"],
-        confidence=parameters.get("confidence"),
-    )
-    assert made == mechanism
+    options = {name: parameters[name] for name in parameters if name != "name"}
+    assert make_mechanism(mechanism.name, Options(**options)) == mechanism  # type: ignore[arg-type]
 
 
 def test_mechanisms_that_others_add_no_noise_for_are_refused() -> None:
-    assert DISTRIBUTED_MECHANISM_NAMES[0] == "gnmax"
+    assert USUAL_AT_PARTIES in specs_with("parties")
+    options = Options(sigma1=6.0, sigma2=6.0, test_delta=1e-6, shares=7)
     for name in ("lnmax", "immutable", "stable-gaussian", "nonsense"):
-        with pytest.raises(InvalidParameterError):
-            make_distributed_mechanism(name, shares=7, sigma2=6.0)
-    with pytest.raises(InvalidParameterError, match="needs"):
-        make_distributed_mechanism("confident", shares=7, sigma2=6.0)
+        with pytest.raises(InvalidParameterError, match="one of"):
+            make_mechanism(name, options, simulated=True)
+    with pytest.raises(InvalidParameterError, match="must be given"):
+        make_mechanism("confident", options)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_noise_is_added_in_one_place_only(mechanism: ConfidentGaussianMax | GaussianMax) -> None:
+    summed = SummedHistogram(np.array([[40, 0]]), total_votes=40)
+    with pytest.raises(InvalidParameterError, match="the coordinator's to add"):
+        mechanism.release(
+            summed,
+            noise=NoisePlan(),
+            random_bytes=keyed_stream(b"s", tag="t"),
+            max_answers=1,
+            max_refusals=1,
+        )
+    here = replace(mechanism, shares=None)
+    with pytest.raises(InvalidParameterError, match="the parties' to add"):
+        decide(here, noisy([[40, 0]]))
 
 
 @pytest.mark.parametrize(
@@ -233,13 +238,13 @@ def test_mechanisms_that_others_add_no_noise_for_are_refused() -> None:
 def test_mechanisms_out_of_range_are_refused(changed: dict[str, float]) -> None:
     good = {"vote_threshold": 30.0, "sigma1": 9.0, "sigma2": 6.0, "shares": 7}
     with pytest.raises(InvalidParameterError):
-        DistributedConfidentMax(**{**good, **changed})
+        ConfidentGaussianMax(**{**good, **changed})
 
 
 def test_a_whole_batch_of_two_phases_runs_from_votes_to_labels() -> None:
     """Eight parties, two phases with noise of their own; the clean sum is made nowhere."""
     parties, classes, teachers = 8, 3, 25
-    mechanism = DistributedConfidentMax(120.0, 9.0, 6.0, shares=parties - 1)
+    mechanism = ConfidentGaussianMax(120.0, 9.0, 6.0, shares=parties - 1)
     clear = np.array([22, 2, 1])
     split = np.array([9, 8, 8])
     votes = [VoteHistogram(np.array([clear, split] * 10)) for _ in range(parties)]

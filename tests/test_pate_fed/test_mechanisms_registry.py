@@ -8,39 +8,40 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
-from pate_fed.mechanisms.registry import MECHANISM_NAMES, make_mechanism
+from pate_fed.mechanisms.mechanism import Options
+from pate_fed.mechanisms.registry import SPECS, make_mechanism
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
 
 
 def test_mechanisms_are_made_by_name() -> None:
-    numbers = {"vote_threshold": 4.0, "sigma1": 1.5, "sigma2": 2.0}
-    assert make_mechanism("gnmax", **numbers) == GaussianMax(2.0)
-    assert make_mechanism("confident", **numbers) == ConfidentGaussianMax(4.0, 1.5, 2.0)
-    assert make_mechanism("interactive", confidence=0.7, **numbers) == InteractiveGaussianMax(
+    numbers = Options(vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.7)
+    assert make_mechanism("gnmax", numbers) == GaussianMax(2.0)
+    assert make_mechanism("confident", numbers) == ConfidentGaussianMax(4.0, 1.5, 2.0)
+    assert make_mechanism("interactive", numbers) == InteractiveGaussianMax(
         4.0, 1.5, 2.0, confidence=0.7
     )
-    lnmax = make_mechanism("lnmax", sigma2=2.0)
+    lnmax = make_mechanism("lnmax", numbers)
     assert isinstance(lnmax, LaplaceMax)
     assert lnmax.gamma == pytest.approx(2**-0.5, rel=1e-15)
-    stable = make_mechanism("stable-gaussian", sigma1=1.5, test_delta=1e-6, unit_votes=3)
+    stable = make_mechanism("stable-gaussian", Options(sigma1=1.5, test_delta=1e-6, unit_votes=3))
     assert stable == StableGaussianMax(1e-6, 1.5, unit_votes=3)
-    stable = make_mechanism("stable-laplace", sigma1=2.0, test_delta=1e-6)
+    stable = make_mechanism("stable-laplace", Options(sigma1=2.0, test_delta=1e-6))
     assert isinstance(stable, StableLaplaceMax)
     assert stable.noise_sigma == pytest.approx(2.0, rel=1e-15)
 
 
-@pytest.mark.parametrize("name", MECHANISM_NAMES)
+@pytest.mark.parametrize("name", SPECS)
 def test_what_a_mechanism_needs_must_be_given(name: str) -> None:
-    with pytest.raises(InvalidParameterError, match="needs"):
-        make_mechanism(name, simulated=True)
+    with pytest.raises(InvalidParameterError, match="must be given"):
+        make_mechanism(name, Options(), simulated=True)
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InvalidParameterError, match="one of gnmax"):
-        make_mechanism("nothing", sigma2=1.0)
+    with pytest.raises(InvalidParameterError, match="one of confident"):
+        make_mechanism("nothing", Options(sigma2=1.0))
 
 
 def test_a_sigma_of_0_is_refused_for_every_noise() -> None:
     for name in ("gnmax", "lnmax"):
         with pytest.raises(InvalidParameterError):
-            make_mechanism(name, sigma2=0.0)
+            make_mechanism(name, Options(sigma2=0.0))

@@ -1,0 +1,104 @@
+"""A mechanism that the product does not have: all that a new one needs stands in this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.curves import event_rdp
+from pate_fed.accounting.events import PrivacyEvent
+from pate_fed.accounting.ranges import positive, whole
+from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
+from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.votes import NoisyHistogram, SummedHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class ToyEvent(PrivacyEvent):
+    """Some labels of the toy."""
+
+    record_name: ClassVar[str] = "toy/1"
+
+    answers: int
+    sigma: float
+    weight: float = 1.0
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same noise, with at least as many answers."""
+        return (
+            isinstance(reserved, ToyEvent)
+            and (self.sigma, self.weight) == (reserved.sigma, reserved.weight)
+            and self.answers <= reserved.answers
+        )
+
+
+@event_rdp.register
+def _(event: ToyEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    return np.asarray(orders) * event.answers * (event.weight / event.sigma) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class ToyMax(AlwaysAnsweringMechanism):
+    """GNMax under another name, priced by its RDP curve alone."""
+
+    name: ClassVar[str] = "toy"
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+
+    def add_noise(
+        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+    ) -> NoisyHistogram:
+        """Add Gaussian noise."""
+        return noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
+
+    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
+        """Say what so many answers cost."""
+        return ToyEvent(whole("answers", answers), self.sigma, weight)
+
+    def instance_rdp(
+        self,
+        counts: NDArray[np.int64],
+        outcomes: NDArray[np.int8],
+        orders: NDArray[np.float64],
+        *,
+        weight: float,
+    ) -> NDArray[np.float64]:
+        """Return what holds whatever the votes."""
+        del outcomes
+        return event_rdp(self.event_of_answers(len(counts), weight), orders)
+
+    def parameters(self) -> Parameters:
+        """Return the parameters."""
+        return {"name": self.name, "vote_threshold": None, "sigma1": None, "sigma2": self.sigma}
+
+
+def _make(options: Options) -> Mechanism:
+    return ToyMax(options.need("sigma2"))
+
+
+def _usual(size: Size) -> Mapping[str, float]:
+    return {"sigma2": 0.5 * size.votes}
+
+
+def _text(mechanism: Mapping[str, Any]) -> str:
+    return f"The toy of sigma {mechanism['sigma2']:g} chose."
+
+
+SPEC: Final = Spec(
+    name=ToyMax.name,
+    title="Toy-Max",
+    parameters=("sigma2",),
+    prices=("renyi",),
+    make=_make,
+    usual=_usual,
+    text=_text,
+)
