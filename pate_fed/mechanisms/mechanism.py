@@ -25,7 +25,7 @@ from pate_fed.accounting.statement import Pricing
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.releases import NoisyRelease
+from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 Parameters = dict[str, str | float | None]
