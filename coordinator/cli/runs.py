@@ -105,8 +105,8 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             click_type=MechanismChoice(is_deployed=True),
             help="From votes to labels: refuse where teachers disagree (confident), answer always "
-            "(gnmax, lnmax), test for a stable winner (stable-*). Hospitals allow confident and "
-            "gnmax unless their owners say otherwise. "
+            "(gnmax, lnmax). Hospitals allow confident and gnmax unless their owners say "
+            "otherwise. "
             "[default: confident; with --noise parties gnmax]",
             rich_help_panel=_MECHANISM,
         ),
@@ -120,20 +120,13 @@ def run(  # noqa: PLR0917 - one argument per option
     sigma1: Annotated[
         float | None,
         typer.Option(
-            help="Noise of that check, in votes; of a test of stability, in units.",
+            help="Noise of that check, in votes.",
             rich_help_panel=_MECHANISM,
         ),
     ] = None,
     sigma2: Annotated[
         float | None,
         typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
-    ] = None,
-    test_delta: Annotated[
-        float | None,
-        typer.Option(
-            help="stable-*: chance that one test answers though nothing is stable.",
-            rich_help_panel=_MECHANISM,
-        ),
     ] = None,
     form: Annotated[
         str | None,
@@ -235,7 +228,6 @@ def run(  # noqa: PLR0917 - one argument per option
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
-        test_delta=test_delta,
         noise=noise,
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite,

@@ -33,9 +33,14 @@ USUAL_AT_PARTIES: Final = gaussian_max.SPEC.name
 """What a run with noise at the parties has that names none: one exchange for each batch."""
 
 
-DEPLOYED: Final = tuple(name for name, spec in SPECS.items() if spec.is_private and not spec.learns)
-"""Mechanisms of a deployment. One that takes a student's predictions with each batch is for
-simulations: a deployment trains its student once, at the end."""
+DEPLOYED: Final = tuple(
+    name
+    for name, spec in SPECS.items()
+    if spec.is_private and not spec.learns and "test_delta" not in spec.parameters
+)
+"""Mechanisms of a deployment. Two kinds are for simulations: one that takes a student's predictions
+with each batch, since a deployment trains its student once, at the end; and tests of stability,
+since a hospital's ledger for life keeps no part of its delta for them."""
 
 
 def specs_with(noise_place: str) -> dict[str, Spec]:

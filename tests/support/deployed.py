@@ -33,6 +33,7 @@ from party.node import PartyNode, PartyTask, Vote, tasks_of
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
+from pate_fed.mechanisms import DEPLOYED
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -101,13 +102,14 @@ class Hospital:
             approved_pools=pools,
             least_checked_peers=2,
             forms=frozenset({"additive", "masked"}),
+            mechanisms=frozenset(DEPLOYED),
             most_near_queries=None,
             most_epsilon=1000.0,
         )
         bodies = {
             one.site.identity.fingerprint: one.site.membership().settings.party for one in others
         }
-        self.ledger = self.ledger or MemoryLedgerStore(PrivacyLedger(1000.0, 1e-5))
+        self.ledger = self.ledger or MemoryLedgerStore(PrivacyLedger.for_life(1000.0, 1e-5))
         self.node = PartyNode(
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,

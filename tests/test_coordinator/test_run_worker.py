@@ -43,6 +43,7 @@ from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
 from pate_fed.report import EARLIER
 from protocols import wire
@@ -100,6 +101,25 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert metrics["queries"]["void"] == 0
     assert metrics["accuracy"]["labels"] is None
     assert not any("simulated" in line.lower() for line in privacy["not_protected"])
+
+
+@pytest.mark.parametrize("mechanism", DEPLOYED)
+def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
+    """`DEPLOYED` says which are for simulations."""
+    noise = {"sigma1": 3.0, "sigma2": 3.0, "vote_threshold": 1.0}
+    chosen = {name: noise[name] for name in SPECS[mechanism].parameters}
+    federation.ask(**{"sigma2": None, "mechanism": mechanism, **chosen})
+    run = federation.work()
+    assert run.state in {RunState.DONE, RunState.INCOMPLETE}, run.reason
+    assert run.progress["answered"] + run.progress["refused"] > 0
+    folder = results_of(federation.coordinator.home, "first")
+    privacy = json.loads((folder / "privacy.json").read_text())
+    assert privacy["mechanism"]["name"] == mechanism
+    assert SPECS[mechanism].title in (folder / "report.html").read_text(encoding="utf-8")
+    for one in federation.hospitals.values():
+        charged = one.ledger.load().charged_epsilon()
+        assert 0 < charged < 1000
+        assert set(Counter(one.asked).values()) <= {1}
 
 
 def test_results_that_a_killed_life_left_half_written_are_written_anew(
