@@ -21,6 +21,7 @@ from coordinator.database import (
     RunAttempt,
     SqlCoordinatorJournal,
     SqlRunStore,
+    unclosed_setups,
 )
 from coordinator.home import FederationHome
 from coordinator.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
@@ -36,7 +37,7 @@ from pate_fed.releases import ABSTAIN, Outcome
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
-from protocols.rounds import CoordinatorRound
+from protocols.rounds import CoordinatorRound, unheard
 from protocols.secure_sum import SecureSum
 
 if TYPE_CHECKING:
@@ -385,13 +386,17 @@ class OpenRun:
         return self.store
 
     def _owed(self) -> dict[bytes, list[bytes]]:
-        """Return the settlements of the last setup that a party may not have heard of.
+        """Return the settlements that a party may not have heard of, from whatever run.
 
-        A hospital that was restarted lost that setup, and still has to charge what it gave.
+        A hospital that was lost still has to charge what that setup gave. Of each run the last
+        setup is enough: it began only once all had heard of those before.
         """
-        for setup in self._earlier_setups()[-1:]:
-            return {party: setup.round.unheard(party) for party in setup.round.seats}
-        return {}
+        owed: dict[bytes, list[bytes]] = {one.identity.fingerprint: [] for one in self.members}
+        for setup in unclosed_setups(self.attempt):
+            for party, frames in unheard(setup.steps()).items():
+                if party in owed:
+                    owed[party] += frames
+        return owed
 
     def _earlier_setups(self) -> list[EarlierSetup]:
         return [

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
 from coordinator.transport import Silence
-from party.errors import Reason, RefusalError
+from party.errors import Reason, RefusalError, StorageError
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
 from protocols.identity import SigningIdentity
@@ -1189,3 +1189,46 @@ def test_who_never_saw_a_void_batch_counts_it_as_the_others_do_after_a_new_setup
     federation.set_up_anew()
     left = federation.store.ledger().left
     assert {federation.run_ledger(place).left for place in range(4)} == {left}
+
+
+@pytest.mark.parametrize("lost", ["the packet", "the answer", "room on the disk"])
+def test_a_setup_waits_until_a_hospital_has_all_settlements_of_the_one_before(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = ready()
+    federation.ask(0, 1)
+    node = federation.restart(CULPRIT)
+
+    def on_query(place: int, packet: bytes) -> bytes | None:
+        is_told = place == CULPRIT and kinds(packet) == ["Settlement"]
+        return None if is_told and lost == "the packet" else packet
+
+    def on_answer(place: int, answer: bytes) -> Answer:
+        is_told = place == CULPRIT and not kinds(answer)
+        return None if is_told and lost == "the answer" else answer
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the disk must have room", "none")
+
+    federation.transport.on_query, federation.transport.on_answer = on_query, on_answer
+    with monkeypatch.context() as patched:
+        if lost == "room on the disk":
+            patched.setattr(node._ledger, "save", fail)
+        owed = federation.run.round.unheard()
+        with pytest.raises(PartyFailedError) as caught:
+            federation.set_up_anew()
+    assert caught.value.is_silent  # it is tried again
+    heal(federation)
+    federation.set_up_anew(owed=owed)
+    assert federation.party_states(CULPRIT) == ["committed"]
+    assert federation.ask(2, 3).labels.tolist() == labels_of(2, 3)
+
+
+def test_nothing_is_told_again_to_who_compared_its_head() -> None:
+    federation = ready()
+    federation.ask(0, 1)
+    lose_at_closing(federation, CULPRIT)
+    federation.run.close()
+    absent = federation.identities[CULPRIT].fingerprint
+    told = {seat: len(frames) for seat, frames in federation.run.round.unheard().items()}
+    assert told == {seat: int(seat == absent) for seat in federation.run.round.seats}

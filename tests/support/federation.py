@@ -344,9 +344,7 @@ class Federation:
             noise_bytes=secrets.token_bytes,
             clock=lambda: self.now,
             sleep=self._pass_time,
-            owed={seat: before.round.unheard(seat) for seat in before.round.seats}
-            if owed is None
-            else owed,
+            owed=before.round.unheard() if owed is None else owed,
         )
         self.run.set_up()
         return self.run

@@ -1294,6 +1294,52 @@ def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
 
 
+def be_away_at_the_closing(federation: Worked, stage: Stage) -> None:
+    """A hospital is gone when the last batch is settled, and comes back restarted."""
+    if stage is Stage.CLOSING:
+        federation.away.add(1)
+    if stage is Stage.FINISHED:
+        federation.away.clear()
+        restart_hospital(federation, 1)
+
+
+def be_put_out(federation: Worked, stage: Stage) -> None:
+    """Nobody closes a run of which a member is gone: no hospital hears how its batch ended."""
+    if stage is Stage.STORED:
+        federation.coordinator.enrollment.revoke(NAMES[1])
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "missed", "late"),
+    [
+        pytest.param(be_away_at_the_closing, RunState.DONE, [0, 1, 0, 0], [], id="away"),
+        pytest.param(be_put_out, RunState.FAILED, [1, 1, 1, 1], [1], id="not closed"),
+    ],
+)
+def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
+    tmp_path: Path,
+    how: Callable[[Worked, Stage], None],
+    state: RunState,
+    missed: list[int],
+    late: list[int],
+) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East"))
+    federation.ask(queries=4)
+    federation.on_stage = lambda stage: how(federation, stage)
+    while (run := federation.work()).state is RunState.RUNNING:
+        pass
+    assert run.state is state
+    assert [states.count(EntryState.RESERVED) for states in charges(federation)] == missed
+    federation.on_stage = lambda stage: None
+    federation.ask("second", select="all", queries=None)
+    assert federation.work("second").state in (RunState.DONE, RunState.INCOMPLETE)
+    for place, states in enumerate(charges(federation)):
+        kept = EntryState.RESERVED if place in late else EntryState.COMMITTED
+        assert states[0] is kept
+        assert set(states[1:]) <= {EntryState.COMMITTED}
+    federation.coordinator.close()
+
+
 def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Path) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
     federation.ask(form="masked", queries=32, batch_size=1)
