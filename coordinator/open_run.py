@@ -63,6 +63,8 @@ class OpenRun:
         warnings: For people.
         last_void: Why the last void batch of this life is one; "" if none is.
         labeling: The run itself, once it is begun or taken up.
+        refused: Names of the hospitals that would not answer a query in this life, by position in
+            the pool.
     """
 
     home: FederationHome
@@ -74,6 +76,7 @@ class OpenRun:
     warnings: list[str] = field(default_factory=list)
     last_void: str = ""
     labeling: LabelingRun | None = None
+    refused: dict[int, tuple[str, ...]] = field(default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
     store: SqlRunStore = field(init=False)
@@ -109,6 +112,11 @@ class OpenRun:
         }
         known = self.earlier.keys() | asked | self.store.skipped().keys()
         return [index for index in self.request.queries if index not in known]
+
+    def save_refused(self) -> None:
+        """Note what hospitals refused to the end: this run does not ask it."""
+        left = set(self.left)
+        self.store.save_skipped({at: who for at, who in self.refused.items() if at in left})
 
     @property
     def skipped_words(self) -> list[str]:

@@ -180,6 +180,7 @@ class RunWorker:
             self._close(run, labeling, transport)
             if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
                 return
+            run.save_refused()
             exchanges = {
                 "setup": set_up,
                 "batches": asked - set_up,
@@ -348,7 +349,9 @@ class RunWorker:
                 self._enter(name, RunState.RUNNING)
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
-            batch = tuple(left[:size][: labeling.asks_left])
+            fresh = [index for index in left if index not in run.refused]
+            # What was refused may have been open elsewhere: in the end it is tried once more.
+            batch = tuple((fresh or left)[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
             if labeling.round.closing_frame:  # an earlier life was about to set it up anew
@@ -364,7 +367,8 @@ class RunWorker:
                     continue
                 self._queue.end_wait(name)
                 if ready.refused:  # others are asked in their place
-                    run.store.save_skipped(ready.refused)
+                    run.refused |= ready.refused
+                    run.store.save_skipped({} if fresh else ready.refused)
                     continue
                 labeling.ask(batch)
                 stopped_by = None  # a void batch of before was not the end

@@ -1207,6 +1207,24 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     assert [len(states) for states in charges(federation)] == [3, 3, 3]
 
 
+def test_a_query_that_is_open_in_another_federation_is_tried_once_more_in_the_end(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    asked = federation.request().queries
+    answer_elsewhere(federation, 1, asked[:3])
+
+    def close_elsewhere(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            journal = federation.hospitals[1].journal
+            journal.resolve(bytes([7]) * 32, PlanClaim.certified(()))  # its sum never opens
+
+    federation.on_stage = close_elsewhere
+    run = federation.work()
+    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
+    require_sound(federation)
+
+
 def test_a_run_of_which_everything_is_refused_fails_and_costs_nothing(federation: Worked) -> None:
     federation.ask()
     answer_elsewhere(federation, 0, federation.request().queries)
