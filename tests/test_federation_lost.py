@@ -1232,3 +1232,20 @@ def test_nothing_is_told_again_to_who_compared_its_head() -> None:
     absent = federation.identities[CULPRIT].fingerprint
     told = {seat: len(frames) for seat, frames in federation.run.round.unheard().items()}
     assert told == {seat: int(seat == absent) for seat in federation.run.round.seats}
+
+
+@pytest.mark.parametrize("left_out", ["everybody", "another one"])
+def test_a_late_release_that_not_all_are_in_is_none(left_out: str) -> None:
+    """An additive sum opens with every vector, or not at all."""
+    federation = ready()
+    federation.ask(0, 1)
+    federation.restart(CULPRIT)
+    seat = 0 if left_out == "another one" else slice(None)
+    listed = list(settled(federation).contributions)
+    listed[seat] = b"" if left_out == "another one" else [b""] * 4
+    false = dataclasses.replace(settled(federation), contributions=tuple(listed))
+    [refusal] = tell(federation, CULPRIT, wire.sign(false, federation.identity).frame)
+    assert isinstance(refusal, Refusal)
+    assert federation.party_states(CULPRIT) == ["reserved"]
+    assert tell(federation, CULPRIT, federation.settlement) == []
+    assert federation.party_states(CULPRIT) == ["committed"]
