@@ -395,41 +395,18 @@ class PartyNode:
             self._journal.require_whole()
             batch, _ = self._review_batch(run, inquiry.terms)
             self._journal.require_room(4 * len(batch) * run.terms.classes)
-            return self._round.state_readiness(self._refused_alone(run, batch))
+            seats = self._round.seat_fingerprints
+            refused = self._guard.refused_alone(
+                batch,
+                queries=self._journal,
+                seats=seats,
+                threshold=run.form.threshold(len(seats)),
+                task=run.task.digest,
+                teachers=run.task.teachers,
+            )
+            return self._round.state_readiness(refused)
         except Exception as error:
             return self._round.refuse_inquiry(self._reason_of(error).value)
-
-    def _refused_alone(self, run: _Run, batch: QueryBatch) -> list[int]:
-        """Return the places of queries without which the others of a batch would be served."""
-        served: list[int] = []
-        refused: list[int] = []
-
-        def divide(places: list[int]) -> None:
-            try:
-                self._review_queries(
-                    run,
-                    run.task.pool.ask(tuple(batch.indices[place] for place in (*served, *places))),
-                )
-            except RefusalError:
-                if len(places) == 1:
-                    refused.extend(places)
-                    return
-                half = len(places) // 2
-                divide(places[:half])
-                divide(places[half:])
-            else:
-                served.extend(places)
-
-        # What was answered is found at once; only what lies close to it has to be tried.
-        burnt = {
-            place
-            for place, digest in enumerate(batch.digests)
-            if any(not claim.is_free for claim in self._journal.claims_of([digest]))
-        }
-        rest = [place for place in range(len(batch)) if place not in burnt]
-        if rest:
-            divide(rest)
-        return sorted({*burnt, *refused})
 
     def _review_batch(
         self, run: _Run, terms: bytes, *, words: int | None = None
