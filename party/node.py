@@ -38,7 +38,7 @@ from party.run_account import RunAccount
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.charging import noise_of
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.federation import MOST_VOID_BATCHES, NO_TASK, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
@@ -119,8 +119,8 @@ class _Asked:
         batch: What it asks; None if this party was not charged for it.
         bound: What the journal allows to be opened for its queries (rule R3).
         first: What its first phase decided, once that is settled and another is to come.
-        is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
-            more (rule R12).
+        is_silent: Whether its answer failed once teachers were asked: nothing is said of this phase
+            any more (rule R12).
     """
 
     plan_digest: bytes
@@ -192,6 +192,7 @@ class PartyNode:
         self._run: _Run | None = None
         self._asked: _Asked | None = None
         self._unsettled: list[tuple[Settlement, PlanClaim | None]] = []
+        self._late_voids: dict[bytes, set[bytes]] = {}
         self._offers: set[bytes] = set()
         self._fault = ""
         journal.sweep(now=clock())
@@ -459,6 +460,8 @@ class PartyNode:
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
+        if asked.is_silent:
+            return ()
         plan_digest = wire.digest_of(plan)
         try:
             self._guard.review_consent(run.terms, scope=run.scope)
@@ -604,7 +607,7 @@ class PartyNode:
             except StorageError:
                 self._asked = before
                 raise
-            self._asked = None if first is None else replace(asked, first=first)
+            self._asked = None if first is None else replace(asked, first=first, is_silent=False)
         run.void_batches += settlement.state == "void"
         if self._round.reveal_was_lost:
             _log.warning("the coordinator says that our shares of a batch did not come")
@@ -624,6 +627,13 @@ class PartyNode:
         )
         if account is None or is_open_here or known not in (b"", settlement.run_id):
             return  # the plan is of another setup
+        if settlement.state == "void" and account.state_of(settlement.plan_digest.hex()) is None:
+            # No setup has more: others were made up, to use up caps.
+            told = self._late_voids.setdefault(settlement.run_id, set())
+            if len(told | {settlement.plan_digest}) > MOST_VOID_BATCHES:
+                _log.error("an earlier run has more void batches than it can have")
+                return
+            told.add(settlement.plan_digest)
         try:
             account.settle(
                 settlement,

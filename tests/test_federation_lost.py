@@ -11,6 +11,7 @@ import pytest
 from coordinator.errors import PartyFailedError, VoidBatchError
 from coordinator.transport import Silence
 from party.errors import Reason, RefusalError, StorageError
+from pate_fed.federation import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
 from protocols.identity import SigningIdentity
@@ -1249,3 +1250,20 @@ def test_a_late_release_that_not_all_are_in_is_none(left_out: str) -> None:
     assert federation.party_states(CULPRIT) == ["reserved"]
     assert tell(federation, CULPRIT, federation.settlement) == []
     assert federation.party_states(CULPRIT) == ["committed"]
+
+
+def test_made_up_void_batches_of_an_earlier_setup_use_up_no_more_than_it_can_have() -> None:
+    federation = ready(terms={"max_asks": 12, "max_answers": 12, "max_refusals": 12})
+    federation.ask(0, 1)
+    last = settled(federation)
+    federation.run.close()
+    federation.set_up_anew()
+    for number in range(5):
+        false = dataclasses.replace(
+            last, plan_digest=bytes([number]) * 32, state="void", result=b"",
+            contributions=(b"",) * 4,
+        )  # fmt: skip
+        for _ in range(2):
+            tell(federation, 0, wire.sign(false, federation.identity).frame)
+    asks_left = federation.run_ledger(0).outcomes.asks_left
+    assert asks_left == federation.store.ledger().outcomes.asks_left - 2 * MOST_VOID_BATCHES

@@ -544,3 +544,34 @@ def test_a_void_second_phase_that_is_told_again_uses_no_cap_twice(form: str) -> 
         federation.set_up_anew(owed=told)
         left = federation.store.ledger().left
         assert {federation.run_ledger(place).left for place in range(PARTIES)} == {left}
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_failure_behind_the_teachers_is_silent_however_often_the_plan_comes(
+    phase: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal, or a second vote, would tell something of the votes (rule R12)."""
+    federation = ready()
+    node, plans = federation.nodes[0], []
+    vector = node._vector
+
+    def failing(batch: QueryBatch, *, phase: int) -> Any:
+        if phase == failing_phase:
+            raise ValueError("it depends on the votes")
+        return vector(batch, phase=phase)
+
+    def on_query(place: int, packet: bytes) -> bytes:
+        is_plan = any(isinstance(one, Plan) and one.phase == phase for one in messages(packet))
+        if place == 0 and is_plan:
+            plans.append(packet)
+        return packet
+
+    failing_phase = phase
+    monkeypatch.setattr(node, "_vector", failing)
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1, 4)
+    answers = [answer for place, answer in federation.transport.answers if place == 0]
+    assert messages(answers[-1]) == []
+    [plan] = plans
+    assert messages(node.receive(plan)) == []
