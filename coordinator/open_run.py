@@ -75,12 +75,12 @@ class OpenRun:
     attempt: RunAttempt
     warnings: list[str] = field(default_factory=list)
     last_void: str = ""
-    labeling: LabelingRun | None = None
-    refused: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    labeling: LabelingRun | None = field(init=False, default=None)
+    refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
     store: SqlRunStore = field(init=False)
-    _is_given_up: bool = False
+    _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)

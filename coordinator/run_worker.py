@@ -61,6 +61,12 @@ _UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-32
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
 or the run, end a pause, decide on what waits already, make room on a disk."""
 
+_LOST: Final = {
+    KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
+    UnexpectedMessageError.code: "a hospital must not have left the run since it was set up",
+}
+"""Codes with which a hospital says that it has lost the run: what must hold for it to go on."""
+
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
 
@@ -594,17 +600,16 @@ class _Nobody(Transport):
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
     """Return why no batch of a run will be answered any more, if that is so."""
     for name, code in unready.items():
-        if code in (KeysGoneError.code, UnexpectedMessageError.code):
-            return _lost(name)
+        if code in _LOST:
+            return _lost(name, code)
         if code and code not in _UP_TO_PEOPLE:
             must = "every hospital must agree to the next batch"
             return PartyRefusedError(must, "a refusal", party=name, cause=code)
     return None
 
 
-def _lost(name: str) -> PartyRefusedError:
-    must = "a hospital must not have been restarted since the run was set up"
-    return PartyRefusedError(must, "a lost run", party=name, cause=KeysGoneError.code)
+def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
+    return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
 
 
 def _end_of(run: OpenRun) -> RunState:
@@ -613,8 +618,8 @@ def _end_of(run: OpenRun) -> RunState:
 
 
 def _has_lost_keys(error: Exception | None) -> bool:
-    """Return whether a hospital was restarted since a run was set up."""
-    return isinstance(error, PartyRefusedError) and error.cause == KeysGoneError.code
+    """Return whether a hospital has lost a run since that was set up."""
+    return isinstance(error, PartyRefusedError) and error.cause in _LOST
 
 
 def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:

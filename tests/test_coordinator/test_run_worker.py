@@ -1373,3 +1373,23 @@ def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Pa
     run = federation.work()
     assert (run.state, run.progress["answered"]) == (RunState.DONE, 32)
     federation.coordinator.close()
+
+
+def test_what_a_setup_left_is_read_as_if_nothing_had_happened_since(federation: Worked) -> None:
+    """Else a run that was given up just now has no setup to read what it gave from."""
+    federation.ask(queries=8)
+
+    def restart(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            federation.on_stage = lambda stage: None
+            restart_hospital(federation, 1)
+
+    federation.on_stage = restart
+    federation.worker().work(federation.coordinator.queue.find("first"))
+    open_run, _ = federation.worker()._taken_up(federation.coordinator.queue.find("first"))
+    open_run.give_up("for nothing")
+    before = open_run.before()
+    assert before is not None
+    assert before.journal.steps()
+    assert not before.is_unbegun
+    assert before.labeling is None
