@@ -225,7 +225,7 @@ class RunAccount:
     def _save(self, run: RunLedger, ledger: PrivacyLedger | None = None) -> None:
         charges = replace(self._first, ledger=run)
         ledger = self._store.load() if ledger is None else ledger
-        self._store.save(ledger, charges, run_id=self._run_id)
+        self._store.save_run(ledger, charges, run_id=self._run_id)
 
     def __repr__(self) -> str:
         return f"RunAccount({self._first.scope.hex()[:16]})"
