@@ -62,7 +62,10 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
 
 
 class _Writer(RunWorker):
-    """A worker for runs that are over: no hospital hears of it, and nothing is changed."""
+    """A worker for runs that are over: no hospital hears of it, and no label or charge changes.
+
+    It takes the run up as every worker does, which may add an attempt that stays empty.
+    """
 
     def write(self, run: Run) -> None:
         """Write what a run gave."""

@@ -21,6 +21,7 @@ from coordinator.database import (
     RunAttempt,
     SqlCoordinatorJournal,
     SqlRunStore,
+    unclosed_setups,
 )
 from coordinator.home import FederationHome
 from coordinator.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
@@ -36,7 +37,7 @@ from pate_fed.releases import ABSTAIN, Outcome
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
-from protocols.rounds import CoordinatorRound
+from protocols.rounds import CoordinatorRound, unheard
 from protocols.secure_sum import SecureSum
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class OpenRun:
         warnings: For people.
         last_void: Why the last void batch of this life is one; "" if none is.
         labeling: The run itself, once it is begun or taken up.
+        refused: Names of the hospitals that would not answer a query in this life, by position in
+            the pool.
     """
 
     home: FederationHome
@@ -72,11 +75,12 @@ class OpenRun:
     attempt: RunAttempt
     warnings: list[str] = field(default_factory=list)
     last_void: str = ""
-    labeling: LabelingRun | None = None
+    labeling: LabelingRun | None = field(init=False, default=None)
+    refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
     store: SqlRunStore = field(init=False)
-    _is_given_up: bool = False
+    _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
@@ -108,6 +112,11 @@ class OpenRun:
         }
         known = self.earlier.keys() | asked | self.store.skipped().keys()
         return [index for index in self.request.queries if index not in known]
+
+    def save_refused(self) -> None:
+        """Note what hospitals refused to the end: this run does not ask it."""
+        left = set(self.left)
+        self.store.save_skipped({at: who for at, who in self.refused.items() if at in left})
 
     @property
     def skipped_words(self) -> list[str]:
@@ -385,13 +394,17 @@ class OpenRun:
         return self.store
 
     def _owed(self) -> dict[bytes, list[bytes]]:
-        """Return the settlements of the last setup that a party may not have heard of.
+        """Return the settlements that a party may not have heard of, from whatever run.
 
-        A hospital that was restarted lost that setup, and still has to charge what it gave.
+        A hospital that was lost still has to charge what that setup gave. Of each run the last
+        setup is enough: it began only once all had heard of those before.
         """
-        for setup in self._earlier_setups()[-1:]:
-            return {party: setup.round.unheard(party) for party in setup.round.seats}
-        return {}
+        owed: dict[bytes, list[bytes]] = {one.identity.fingerprint: [] for one in self.members}
+        for setup in unclosed_setups(self.attempt):
+            for party, frames in unheard(setup.steps()).items():
+                if party in owed:
+                    owed[party] += frames
+        return owed
 
     def _earlier_setups(self) -> list[EarlierSetup]:
         return [

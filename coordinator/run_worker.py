@@ -61,6 +61,12 @@ _UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-32
 """Codes with which a hospital says that its people have to act first: check peers, approve the pool
 or the run, end a pause, decide on what waits already, make room on a disk."""
 
+_LOST: Final = {
+    KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
+    UnexpectedMessageError.code: "a hospital must not have left the run since it was set up",
+}
+"""Codes with which a hospital says that it has lost the run: what must hold for it to go on."""
+
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
 
@@ -180,6 +186,7 @@ class RunWorker:
             self._close(run, labeling, transport)
             if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
                 return
+            run.save_refused()
             exchanges = {
                 "setup": set_up,
                 "batches": asked - set_up,
@@ -348,7 +355,9 @@ class RunWorker:
                 self._enter(name, RunState.RUNNING)
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
-            batch = tuple(left[:size][: labeling.asks_left])
+            fresh = [index for index in left if index not in run.refused]
+            # What was refused may have been open elsewhere: in the end it is tried once more.
+            batch = tuple((fresh or left)[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
             if labeling.round.closing_frame:  # an earlier life was about to set it up anew
@@ -364,7 +373,8 @@ class RunWorker:
                     continue
                 self._queue.end_wait(name)
                 if ready.refused:  # others are asked in their place
-                    run.store.save_skipped(ready.refused)
+                    run.refused |= ready.refused
+                    run.store.save_skipped({} if fresh else ready.refused)
                     continue
                 labeling.ask(batch)
                 stopped_by = None  # a void batch of before was not the end
@@ -590,17 +600,16 @@ class _Nobody(Transport):
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
     """Return why no batch of a run will be answered any more, if that is so."""
     for name, code in unready.items():
-        if code in (KeysGoneError.code, UnexpectedMessageError.code):
-            return _lost(name)
+        if code in _LOST:
+            return _lost(name, code)
         if code and code not in _UP_TO_PEOPLE:
             must = "every hospital must agree to the next batch"
             return PartyRefusedError(must, "a refusal", party=name, cause=code)
     return None
 
 
-def _lost(name: str) -> PartyRefusedError:
-    must = "a hospital must not have been restarted since the run was set up"
-    return PartyRefusedError(must, "a lost run", party=name, cause=KeysGoneError.code)
+def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
+    return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
 
 
 def _end_of(run: OpenRun) -> RunState:
@@ -609,8 +618,8 @@ def _end_of(run: OpenRun) -> RunState:
 
 
 def _has_lost_keys(error: Exception | None) -> bool:
-    """Return whether a hospital was restarted since a run was set up."""
-    return isinstance(error, PartyRefusedError) and error.cause == KeysGoneError.code
+    """Return whether a hospital has lost a run since that was set up."""
+    return isinstance(error, PartyRefusedError) and error.cause in _LOST
 
 
 def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS
 from protocols.messages import Plan, RunRecord
-from protocols.rounds import SetBound
+from protocols.rounds import ANY_SET, SetBound, bound_on
 from protocols.run_scope import RunScope
 from protocols.wire import decode_value
 
@@ -309,6 +310,51 @@ class Guard:
                 queries, batch, seats=seats, threshold=threshold, near=near.known, after=after
             )
         return near.batch, bound
+
+    def refused_alone(
+        self,
+        batch: QueryBatch,
+        *,
+        queries: QueryJournal,
+        seats: Collection[bytes],
+        threshold: int,
+        task: bytes = b"",
+        teachers: bytes = b"",
+    ) -> list[int]:
+        """Return the places of queries without which `review_queries` serves the others.
+
+        Each is looked at once, after those before it: journals are large.
+
+        Args:
+            batch: The queries.
+            queries: Every query that this party ever answered.
+            seats: Fingerprints of all parties of the run.
+            threshold: Fewest parties whose sum opens; all of them in the additive form.
+            task: Digest of the task that is served.
+            teachers: Digest of the teachers that would vote.
+        """
+        same = [queries.claims_of([query]) for query in batch.digests]
+        places = [at for at, claims in enumerate(same) if all(one.is_free for one in claims)]
+        digests = [batch.digests[place] for place in places]
+        asked = sketch(batch.inputs, batch.rows, key=queries.sketch_key)[places]
+        distance = max(self.policy.near_distance, LEAST_NEAR_DISTANCE)
+        found, near = queries.neighbors_of(digests, asked, distance=distance)
+        most = self.policy.most_near_queries
+        served: dict[int, bytes] = {}
+        bound = ANY_SET
+        for at, (query, others) in enumerate(zip(digests, found, strict=True)):
+            is_near = others.is_new and bool(others.known or others.earlier & served.keys())
+            if query in served.values() or (most is not None and near + is_near > most):
+                continue
+            own, close = same[places[at]], queries.claims_of(others.known)
+            if any(one.task == task and one.teachers != teachers for one in (*own, *close)):
+                continue
+            with suppress(KeyReuseError):
+                narrower = bound & bound_on(own, close)
+                if narrower.leaves_room(seats, threshold=threshold):
+                    served[at], bound, near = query, narrower, near + is_near
+        kept = {places[at] for at in served}
+        return [place for place in range(len(batch)) if place not in kept]
 
     def review_phase(
         self,

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.query_sketches import Sketches, from_bytes, near_known, near_queries, to_bytes
+from pate_fed.query_sketches import (
+    Sketches,
+    from_bytes,
+    near_known,
+    near_queries,
+    neighbors,
+    to_bytes,
+)
 from protocols.errors import KeyReuseError, RestoredJournalError
 from protocols.rounds import PlanClaim, RoundJournal, RunNote, SetBound, bound_on
 from protocols.rounds.journal import MOST_UNSERVED
@@ -68,6 +75,21 @@ class NearQueries:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """The neighbors of one query.
+
+    Attributes:
+        known: The claimed queries that lie close to it, itself left out.
+        earlier: Places of the queries before it in its batch that lie close to it.
+        is_new: Whether it was never claimed: only then does it count as close to others.
+    """
+
+    known: frozenset[bytes]
+    earlier: frozenset[int]
+    is_new: bool
+
+
 class QueryJournal(ABC):
     """Every query that a party ever answered, over all runs and federations (rule R3)."""
 
@@ -119,6 +141,33 @@ class QueryJournal(ABC):
         close = near_known(sketches[rows], known.sketches, distance=distance)
         found = {known.queries[place] for place in np.flatnonzero(close)}
         return NearQueries(batch, frozenset(found - set(queries)), total)
+
+    def neighbors_of(
+        self, queries: Sequence[bytes], sketches: Sketches, *, distance: float
+    ) -> tuple[list[Neighbors], int]:
+        """Find what lies close to each of these queries; `near_to` says it of all together.
+
+        Args:
+            queries: `QueryBatch.digests`.
+            sketches: Sketch of each.
+            distance: See `pate_fed.query_sketches.near_queries`.
+
+        Returns:
+            The neighbors of each, and the number of close queries over all runs without these.
+        """
+        known = self.known_sketches()
+        own = set(known.queries)
+        is_new = np.array([query not in own for query in queries], dtype=np.bool_)
+        near = near_queries(sketches, known.sketches, distance=distance)
+        found = [Neighbors(frozenset(), frozenset(), bool(one)) for one in is_new]
+        rows = np.flatnonzero(near | ~is_new)
+        others = neighbors(sketches[rows], known.sketches, distance=distance)
+        earlier = neighbors(sketches[rows], sketches, distance=distance)
+        for row, theirs, ours in zip(rows.tolist(), others, earlier, strict=True):
+            digests = frozenset(known.queries[place] for place in theirs) - {queries[row]}
+            before = frozenset(ours[ours < row].tolist())
+            found[row] = Neighbors(digests, before, found[row].is_new)
+        return found, known.near
 
     # Storage ----------------------------------------------------------------------------------
 

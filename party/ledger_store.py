@@ -35,15 +35,17 @@ class LedgerStore(ABC):
         """Return the newest ledger for life."""
 
     @abstractmethod
-    def save(
-        self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
-    ) -> None:
+    def save(self, ledger: PrivacyLedger) -> None:
+        """Replace the ledger for life, durably."""
+
+    @abstractmethod
+    def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
         """Replace the ledger for life and a run's, durably and in one step.
 
         Args:
             ledger: The one for life.
-            charges: The run's; None where it does not change.
-            run_id: Id under which the run was set up this time, 32 bytes; given with `charges`.
+            charges: The run's.
+            run_id: Id under which the run was set up this time, 32 bytes.
         """
 
     @abstractmethod
@@ -71,14 +73,15 @@ class MemoryLedgerStore(LedgerStore):
         """See `LedgerStore.load`."""
         return self._ledger
 
-    def save(
-        self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
-    ) -> None:
+    def save(self, ledger: PrivacyLedger) -> None:
         """See `LedgerStore.save`."""
         self._ledger = ledger
-        if charges is not None:
-            self._charges[charges.scope] = charges
-            self._scopes[run_id] = charges.scope
+
+    def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
+        """See `LedgerStore.save_run`."""
+        self.save(ledger)
+        self._charges[charges.scope] = charges
+        self._scopes[run_id] = charges.scope
 
     def charges(self, scope: bytes) -> RunCharges | None:
         """See `LedgerStore.charges`."""

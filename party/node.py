@@ -35,13 +35,12 @@ from party.guard import Guard
 from party.journal import Journal, SketchedQueries
 from party.ledger_store import LedgerStore
 from party.run_account import RunAccount
-from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
+from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.charging import noise_of
-from pate_fed.errors import InvalidParameterError, InvalidTermsError, PateFedError
-from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.errors import InvalidParameterError, PateFedError
+from pate_fed.federation import MOST_VOID_BATCHES, NO_TASK, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch, QueryPool
-from pate_fed.releases import NoisyRelease
 from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
 from protocols.errors import BlameError, ProtocolError
@@ -120,8 +119,8 @@ class _Asked:
         batch: What it asks; None if this party was not charged for it.
         bound: What the journal allows to be opened for its queries (rule R3).
         first: What its first phase decided, once that is settled and another is to come.
-        is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
-            more (rule R12).
+        is_silent: Whether its answer failed once teachers were asked: nothing is said of this phase
+            any more (rule R12).
     """
 
     plan_digest: bytes
@@ -135,11 +134,6 @@ class _Asked:
     def entry_id(self) -> str:
         """Its name in ledgers."""
         return self.plan_digest.hex()
-
-    @property
-    def charged(self) -> bool:
-        """Whether this party was charged for it."""
-        return self.batch is not None
 
 
 class PartyNode:
@@ -198,6 +192,7 @@ class PartyNode:
         self._run: _Run | None = None
         self._asked: _Asked | None = None
         self._unsettled: list[tuple[Settlement, PlanClaim | None]] = []
+        self._late_voids: dict[bytes, set[bytes]] = {}
         self._offers: set[bytes] = set()
         self._fault = ""
         journal.sweep(now=clock())
@@ -364,7 +359,9 @@ class PartyNode:
         run = self._agreed_run
         plan_digest = wire.digest_of(plan)
         if self._asked is not None and self._asked.plan_digest != plan_digest:
-            self._end_unfinished(run, self._asked)  # its second phase never came
+            run.account.end_void(  # its second phase never came
+                self._asked.entry_id, queries=self._asked.queries, comes_back=False
+            )
         elif self._asked is not None and self._asked.is_silent:
             return ()
         self._asked = _Asked(plan_digest, plan.words // run.terms.classes)
@@ -399,41 +396,18 @@ class PartyNode:
             self._journal.require_whole()
             batch, _ = self._review_batch(run, inquiry.terms)
             self._journal.require_room(4 * len(batch) * run.terms.classes)
-            return self._round.state_readiness(self._refused_alone(run, batch))
+            seats = self._round.seat_fingerprints
+            refused = self._guard.refused_alone(
+                batch,
+                queries=self._journal,
+                seats=seats,
+                threshold=run.form.threshold(len(seats)),
+                task=run.task.digest,
+                teachers=run.task.teachers,
+            )
+            return self._round.state_readiness(refused)
         except Exception as error:
             return self._round.refuse_inquiry(self._reason_of(error).value)
-
-    def _refused_alone(self, run: _Run, batch: QueryBatch) -> list[int]:
-        """Return the places of queries without which the others of a batch would be served."""
-        served: list[int] = []
-        refused: list[int] = []
-
-        def divide(places: list[int]) -> None:
-            try:
-                self._review_queries(
-                    run,
-                    run.task.pool.ask(tuple(batch.indices[place] for place in (*served, *places))),
-                )
-            except RefusalError:
-                if len(places) == 1:
-                    refused.extend(places)
-                    return
-                half = len(places) // 2
-                divide(places[:half])
-                divide(places[half:])
-            else:
-                served.extend(places)
-
-        # What was answered is found at once; only what lies close to it has to be tried.
-        burnt = {
-            place
-            for place, digest in enumerate(batch.digests)
-            if any(not claim.is_free for claim in self._journal.claims_of([digest]))
-        }
-        rest = [place for place in range(len(batch)) if place not in burnt]
-        if rest:
-            divide(rest)
-        return sorted({*burnt, *refused})
 
     def _review_batch(
         self, run: _Run, terms: bytes, *, words: int | None = None
@@ -486,6 +460,8 @@ class PartyNode:
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
+        if asked.is_silent:
+            return ()
         plan_digest = wire.digest_of(plan)
         try:
             self._guard.review_consent(run.terms, scope=run.scope)
@@ -615,37 +591,29 @@ class PartyNode:
         if settlement.run_id != self._round.run_id:
             self._settle_late(settlement, proven)
             return
-        run, asked = self._agreed_run, self._asked
-        released = settlement.state == "released"
-        is_ours = True
-        if asked is None:  # its plan never came, so an entry of its name is of an earlier setup
-            asked = _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
-            is_ours = run.account.state_of(asked.entry_id) is None
-        before, self._asked = self._asked, None
-        try:
-            self._asked = self._charge(run, asked, settlement, proven) if is_ours else None
-        except StorageError:
-            self._asked = before
-            raise
-        run.void_batches += not released
+        run, before = self._agreed_run, self._asked
+        asked = before or _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+        self._asked = None
+        # Where its plan never came, an entry of its name is of an earlier setup.
+        if before is not None or run.account.state_of(asked.entry_id) is None:
+            try:
+                first = run.account.settle(
+                    settlement,
+                    proven,
+                    entry_id=asked.entry_id,
+                    queries=asked.queries,
+                    first=asked.first,
+                )
+            except StorageError:
+                self._asked = before
+                raise
+            self._asked = None if first is None else replace(asked, first=first, is_silent=False)
+        run.void_batches += settlement.state == "void"
         if self._round.reveal_was_lost:
             _log.warning("the coordinator says that our shares of a batch did not come")
         for dealer in self._round.wrong_dealers:
             name = dealer.hex()[:16]
             _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
-
-    def _charge(
-        self, run: _Run, asked: _Asked, settlement: Settlement, proven: PlanClaim | None
-    ) -> _Asked | None:
-        """Settle a batch's charge; return the batch where its second phase follows."""
-        if settlement.state != "released":
-            self._end_unfinished(run, asked, proven)
-            return None
-        if run.terms.phases == 2 and asked.first is None:
-            return self._settle_first(run, settlement, asked)
-        release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-        self._release(run.account, asked, release)
-        return None
 
     def _settle_late(self, settlement: Settlement, proven: PlanClaim | None) -> None:
         """Charge a batch of a run that we lost as its settlement says, if it is open still.
@@ -659,52 +627,24 @@ class PartyNode:
         )
         if account is None or is_open_here or known not in (b"", settlement.run_id):
             return  # the plan is of another setup
+        if settlement.state == "void" and account.state_of(settlement.plan_digest.hex()) is None:
+            # No setup has more: others were made up, to use up caps.
+            told = self._late_voids.setdefault(settlement.run_id, set())
+            if len(told | {settlement.plan_digest}) > MOST_VOID_BATCHES:
+                _log.error("an earlier run has more void batches than it can have")
+                return
+            told.add(settlement.plan_digest)
         try:
-            self._settle_account(account, settlement, proven)
+            account.settle(
+                settlement,
+                proven,
+                entry_id=settlement.plan_digest.hex(),
+                queries=settlement.words // account.terms.classes,
+                is_late=True,
+            )
         except PateFedError as error:  # no complaint about a run that is lost: another may follow
             self._note_fault(error)
             _log.error("a settlement of an earlier run does not fit: %s", error.code)
-
-    def _settle_account(
-        self, account: RunAccount, settlement: Settlement, proven: PlanClaim | None
-    ) -> None:
-        asked = _Asked(settlement.plan_digest, settlement.words // account.terms.classes)
-        is_open = account.state_of(asked.entry_id) is EntryState.RESERVED
-        two_phases = account.terms.phases == 2
-        if not is_open and account.state_of(asked.entry_id) is not None:
-            return
-        if not is_open and two_phases and account.has_open:  # it may be the second phase of that
-            return
-        if settlement.state == "released" and not two_phases:
-            release = NoisyRelease.from_record(wire.decode_value(settlement.result))
-            self._release(account, asked, release)
-        elif settlement.state == "void":
-            comes_back = _comes_back(account.terms, proven)
-            account.end_void(asked.entry_id, queries=asked.queries, comes_back=comes_back)
-
-    def _settle_first(self, run: _Run, settlement: Settlement, asked: _Asked) -> _Asked | None:
-        """Remember what a first phase decided; if nothing passed, the batch is over."""
-        first = FirstPhase.from_record(wire.decode_value(settlement.result))
-        release = first.as_release()
-        if asked.charged:
-            run.account.require_possible(asked.entry_id, release, queries=asked.queries)
-        if len(first.passed):
-            return replace(asked, first=first)
-        self._release(run.account, asked, release)
-        return None
-
-    def _end_unfinished(self, run: _Run, asked: _Asked, proven: PlanClaim | None = None) -> None:
-        """Settle a void batch: all that was reserved for it, unless its sum never opens."""
-        comes_back = asked.first is None and _comes_back(run.terms, proven)
-        run.account.end_void(asked.entry_id, queries=asked.queries, comes_back=comes_back)
-
-    @staticmethod
-    def _release(account: RunAccount, asked: _Asked, release: NoisyRelease) -> None:
-        if asked.first is not None and asked.first.digest != FirstPhase(release.outcomes).digest:
-            raise InvalidTermsError("a release must be what the first phase decided", "another")
-        if account.state_of(asked.entry_id) is not None:
-            account.require_possible(asked.entry_id, release, queries=asked.queries)
-        account.release(asked.entry_id, release)
 
     def _reason_of(self, error: Exception) -> Reason:
         """Turn any error of a review into a refusal (rule R14)."""
@@ -741,11 +681,6 @@ def _fault_of(error: Exception) -> Reason:
     """Return what is said of an error that nobody foresaw."""
     cannot_store = isinstance(error, StorageError | JournalStorageError)
     return Reason.STORAGE if cannot_store else Reason.FAULT
-
-
-def _comes_back(terms: RunTerms, proven: PlanClaim | None) -> bool:
-    """Return whether the charge of a void batch comes back."""
-    return proven is not None and proven.gives_back(noise_at_parties=terms.at_parties)
 
 
 def _subject_of(frame: bytes) -> bytes:

@@ -14,7 +14,11 @@ from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import FirstPhase
 from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.messages import Settlement
+from protocols.rounds import PlanClaim
 
 
 class RunAccount:
@@ -67,11 +71,6 @@ class RunAccount:
         entries = self.ledger.outcomes.entries
         return next((one.state for one in entries if one.entry_id == entry_id), None)
 
-    @property
-    def has_open(self) -> bool:
-        """Whether some batch of it, of whatever setup, is not settled."""
-        return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
-
     # Steps ------------------------------------------------------------------------------------
 
     def enter(self) -> None:
@@ -90,12 +89,99 @@ class RunAccount:
         charge = lifelong_charge(self.terms, worst, weight=self._weight, ledger=ledger)
         self._save(reserved, ledger if charge is None else ledger.reserve(entry_id, charge))
 
-    def release(self, entry_id: str, release: NoisyRelease) -> None:
-        """Charge what a batch gave; where we had no part in it, only its caps are used up.
+    def settle(
+        self,
+        settlement: Settlement,
+        proven: PlanClaim | None,
+        *,
+        entry_id: str,
+        queries: int,
+        first: FirstPhase | None = None,
+        is_late: bool = False,
+    ) -> FirstPhase | None:
+        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+
+        A settlement that comes twice changes nothing.
+
+        Args:
+            settlement: Its signature was verified.
+            proven: What its evidence proves about its plan.
+            entry_id: The batch's entry, or the name of one that was never made.
+            queries: How many the batch asked.
+            first: What its first phase decided, where this settles the second.
+            is_late: Whether it is of a setup that this party lost. A second phase may have followed
+                then, and opened rows that cost, too.
+
+        Returns:
+            What its first phase decided, where a second one has to follow.
 
         Raises:
-            InvalidTermsError: it is more than was reserved.
+            InvalidTermsError: no run under these terms can have that release.
         """
+        state, is_void = self.state_of(entry_id), settlement.state != "released"
+        if state not in (None, EntryState.RESERVED):
+            return None
+        if is_late and self.terms.phases == 2:
+            # Whether it is of a second phase nobody knows while the first may be open here.
+            is_known = is_void and (state is not None or not self._has_open)
+            if not is_known:
+                return None
+        if is_void:
+            comes_back = (
+                first is None
+                and proven is not None
+                and proven.gives_back(noise_at_parties=self.terms.at_parties)
+            )
+            self.end_void(
+                entry_id,
+                queries=queries,
+                comes_back=comes_back,
+                second="" if first is None else settlement.plan_digest.hex(),
+            )
+            return None
+        return self._end_released(
+            settlement.result, entry_id=entry_id, queries=queries, first=first
+        )
+
+    def end_void(self, entry_id: str, *, queries: int, comes_back: bool, second: str = "") -> None:
+        """Settle a void batch; where we had no part in it, only its caps are used up.
+
+        Args:
+            entry_id: Its entry, or the name of one that was never made.
+            queries: How many it asked.
+            comes_back: Whether its charge comes back, and what it used of the caps.
+            second: Name of its second phase, if that is void: the first one's entry pays for both.
+        """
+        run, ledger = self.ledger, self._store.load()
+        if self.state_of(entry_id) is not None:
+            run = run.cancel(entry_id) if comes_back else run.forfeit(entry_id)
+            if self.terms.pricing != "none":
+                ledger = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
+        elif not comes_back:
+            run = run.pass_over(entry_id, queries)
+        self._save(run.remember(second) if second else run, ledger)
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _end_released(
+        self, result: bytes, *, entry_id: str, queries: int, first: FirstPhase | None
+    ) -> FirstPhase | None:
+        """Charge what a release gave; of a first phase return what it decided, if a row passed."""
+        record, decided = wire.decode_value(result), None
+        if self.terms.phases == 2 and first is None:
+            decided = FirstPhase.from_record(record)
+        release = NoisyRelease.from_record(record) if decided is None else decided.as_release()
+        if first is not None and first.digest != FirstPhase(release.outcomes).digest:
+            raise InvalidTermsError("a release must be what the first phase decided", "another")
+        if self.state_of(entry_id) is not None:
+            self._require_possible(entry_id, release, queries=queries)
+        if decided is not None and len(decided.passed):
+            return decided
+        self._release(entry_id, release)
+        return None
+
+    def _release(self, entry_id: str, release: NoisyRelease) -> None:
+        """Charge what a batch gave; where we had no part in it, only its caps are used up."""
         released, digest = outcomes_of(release), release.digest
         if self.state_of(entry_id) is None:
             self._save(self.ledger.follow(entry_id, len(release), released, digest))
@@ -108,28 +194,8 @@ class RunAccount:
             ledger if charge is None else ledger.commit(entry_id, charge, digest),
         )
 
-    def end_void(self, entry_id: str, *, queries: int, comes_back: bool) -> None:
-        """Settle a void batch; where we had no part in it, only its caps are used up.
-
-        Args:
-            entry_id: Its entry, or the name of one that was never made.
-            queries: How many it asked.
-            comes_back: Whether its charge comes back, and what it used of the caps.
-        """
-        is_charged = self.state_of(entry_id) is not None
-        if comes_back and is_charged:
-            self._save(self.ledger.cancel(entry_id), self._settled_for_life(entry_id, "cancel"))
-        elif is_charged:
-            self._save(self.ledger.forfeit(entry_id), self._settled_for_life(entry_id, "forfeit"))
-        elif not comes_back:
-            self._save(self.ledger.pass_over(entry_id, queries))
-
-    def require_possible(self, entry_id: str, release: NoisyRelease, *, queries: int) -> None:
-        """Refuse an outcome list that no run under these terms can have.
-
-        Raises:
-            InvalidTermsError: it is one.
-        """
+    def _require_possible(self, entry_id: str, release: NoisyRelease, *, queries: int) -> None:
+        """Refuse an outcome list that no run under these terms can have."""
         if len(release) != queries:
             raise InvalidTermsError(f"a release must cover {queries} queries", len(release))
         if (release.labels >= self.terms.classes).any():
@@ -141,7 +207,10 @@ class RunAccount:
         if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
-    # Helpers ----------------------------------------------------------------------------------
+    @property
+    def _has_open(self) -> bool:
+        """Whether some batch of it, of whatever setup, is not settled."""
+        return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
 
     @property
     def _charges(self) -> RunCharges:
@@ -153,16 +222,10 @@ class RunAccount:
         """Votes that one of this party's privacy units can move."""
         return self.terms.unit_votes_at(self._charges.seat)
 
-    def _settled_for_life(self, entry_id: str, step: str) -> PrivacyLedger:
-        ledger = self._store.load()
-        if self.terms.pricing == "none":
-            return ledger
-        return ledger.cancel(entry_id) if step == "cancel" else ledger.forfeit(entry_id)
-
     def _save(self, run: RunLedger, ledger: PrivacyLedger | None = None) -> None:
         charges = replace(self._first, ledger=run)
         ledger = self._store.load() if ledger is None else ledger
-        self._store.save(ledger, charges, run_id=self._run_id)
+        self._store.save_run(ledger, charges, run_id=self._run_id)
 
     def __repr__(self) -> str:
         return f"RunAccount({self._first.scope.hex()[:16]})"

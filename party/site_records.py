@@ -23,6 +23,7 @@ from pate_fed.federation import RunTerms
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
+from protocols.messages import MOST_OPEN_RUNS
 
 MOST_PENDING = 20
 """Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
@@ -301,11 +302,14 @@ class SiteRecords:
 
         Args:
             coordinator: Fingerprint of the coordinator that says so of its runs.
-            open_runs: Names of its runs that have not ended.
+            open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
+                cut off.
 
         Raises:
             StorageError: it could not be stored.
         """
+        if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
+            return
         with self._database.transaction() as session:
             waiting = (
                 select(ApprovalRow)

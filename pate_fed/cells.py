@@ -59,8 +59,13 @@ def is_in_form(cell: object) -> bool:
     if type(cell) is float:
         return abs(cell) <= LARGEST_NUMBER and (cell != 0 or math.copysign(1.0, cell) > 0)
     if type(cell) is str:
-        return cell_of(cell) == cell == plain(cell)
+        return is_text(cell) and cell_of(cell) == cell == plain(cell)
     return cell is None
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def plain(text: str) -> str:

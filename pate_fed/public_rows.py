@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pate_fed.cells import Cell, is_in_form
+from pate_fed.cells import Cell, is_in_form, is_text
 from pate_fed.errors import InvalidParameterError
 
 _LABEL = b"pate-fed row\n"
@@ -37,6 +37,8 @@ class PublicRows:
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
             raise InvalidParameterError("every column must be named once", "one twice, or none")
+        if not all(is_text(name) for name in self.columns):
+            raise InvalidParameterError("names of columns must be UTF-8", "another text")
         for row in self.cells:
             if len(row) != len(self.columns) or not all(is_in_form(cell) for cell in row):
                 raise InvalidParameterError(

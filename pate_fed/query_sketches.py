@@ -137,14 +137,32 @@ def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[
     Raises:
         InvalidParameterError: `distance` is out of its range.
     """
-    _require_distance(distance)
     near = np.zeros(len(known), dtype=np.bool_)
-    for one in asked:
-        for columns in _spans(len(known), _COLUMNS):
-            near[columns] |= _is_near(one[_INPUT], known[columns, _INPUT], distance)
-    for places in near_rows(asked[:, _ROW], known[:, _ROW], distance=distance):
+    for places in neighbors(asked, known, distance=distance):
         near[places] = True
     return near
+
+
+def neighbors(asked: Sketches, known: Sketches, *, distance: float) -> Iterator[NDArray[np.int64]]:
+    """Return, for each query that is asked, the positions of known ones that lie close to it.
+
+    Args:
+        asked: Sketches of some queries; best few, since each is compared with all known ones.
+        known: Sketches of the queries that they are compared with.
+        distance: As for `near_queries`.
+
+    Raises:
+        InvalidParameterError: `distance` is out of its range.
+    """
+    _require_distance(distance)
+    as_rows = near_rows(asked[:, _ROW], known[:, _ROW], distance=distance)
+    inputs = known[:, _INPUT].astype(np.float64)
+    for one, places in zip(asked, as_rows, strict=True):
+        near = np.zeros(len(known), dtype=np.bool_)
+        near[places] = True
+        for columns in _spans(len(known), _COLUMNS):
+            near[columns] |= _is_near(one[_INPUT], inputs[columns], distance)
+        yield np.flatnonzero(near).astype(np.int64)
 
 
 def to_bytes(sketches: Sketches) -> list[bytes]:
@@ -217,7 +235,7 @@ def _is_near(
     one: NDArray[np.floating[Any]], others: NDArray[np.floating[Any]], distance: float
 ) -> NDArray[np.bool_]:
     """Tell which of the others lie close to one sketch."""
-    left, right = one.astype(np.float64), others.astype(np.float64)
+    left, right = np.asarray(one, np.float64), np.asarray(others, np.float64)
     off = ((left[:-1] - right[:, :-1]) ** 2).sum(axis=1)
     longer = np.maximum(np.maximum(left[-1], right[:, -1]), SHORTEST)
     stretch = np.abs(left[-1] - right[:, -1])

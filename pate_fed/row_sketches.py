@@ -56,7 +56,9 @@ def sketch_rows(rows: PublicRows, *, key: bytes) -> RowSketches:
         rows: The rows.
         key: Secret from which names follow, at most 64 bytes; empty for published ones.
     """
-    named = sorted((_number(key, b"column", name), name) for name in rows.columns)[:MOST_CELLS]
+    # Of two columns with one number the one whose name comes first is kept.
+    by_number = {_number(key, b"column", name): name for name in sorted(rows.columns, reverse=True)}
+    named = sorted(by_number.items())[:MOST_CELLS]
     places = [rows.columns.index(name) for _, name in named]
     sketches = no_rows(len(rows))
     sketches[:, : len(named)] = [number for number, _ in named]

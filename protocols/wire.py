@@ -187,10 +187,10 @@ def pack(frames: list[bytes]) -> bytes:
     """Join the frames of one exchange into a packet: a CBOR list of bytes.
 
     Raises:
-        ValueError: 24 frames or more: their number would not fit where it is written.
+        ValueError: more than `MAX_PACKET_FRAMES` frames: nobody would take it.
     """
-    if len(frames) >= 24:
-        raise ValueError("a packet must have fewer than 24 frames")
+    if len(frames) > MAX_PACKET_FRAMES:
+        raise ValueError(f"a packet must have at most {MAX_PACKET_FRAMES} frames")
     pieces = [bytes((0x80 | len(frames),))]
     for frame in frames:
         pieces += [_bytes_head(len(frame)), frame]

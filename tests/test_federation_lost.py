@@ -10,7 +10,8 @@ import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
 from coordinator.transport import Silence
-from party.errors import Reason, RefusalError
+from party.errors import Reason, RefusalError, StorageError
+from pate_fed.federation import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
 from protocols.identity import SigningIdentity
@@ -1189,3 +1190,80 @@ def test_who_never_saw_a_void_batch_counts_it_as_the_others_do_after_a_new_setup
     federation.set_up_anew()
     left = federation.store.ledger().left
     assert {federation.run_ledger(place).left for place in range(4)} == {left}
+
+
+@pytest.mark.parametrize("lost", ["the packet", "the answer", "room on the disk"])
+def test_a_setup_waits_until_a_hospital_has_all_settlements_of_the_one_before(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = ready()
+    federation.ask(0, 1)
+    node = federation.restart(CULPRIT)
+
+    def on_query(place: int, packet: bytes) -> bytes | None:
+        is_told = place == CULPRIT and kinds(packet) == ["Settlement"]
+        return None if is_told and lost == "the packet" else packet
+
+    def on_answer(place: int, answer: bytes) -> Answer:
+        is_told = place == CULPRIT and not kinds(answer)
+        return None if is_told and lost == "the answer" else answer
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the disk must have room", "none")
+
+    federation.transport.on_query, federation.transport.on_answer = on_query, on_answer
+    with monkeypatch.context() as patched:
+        if lost == "room on the disk":
+            patched.setattr(node._ledger, "save", fail)
+        owed = federation.run.round.unheard()
+        with pytest.raises(PartyFailedError) as caught:
+            federation.set_up_anew()
+    assert caught.value.is_silent  # it is tried again
+    heal(federation)
+    federation.set_up_anew(owed=owed)
+    assert federation.party_states(CULPRIT) == ["committed"]
+    assert federation.ask(2, 3).labels.tolist() == labels_of(2, 3)
+
+
+def test_nothing_is_told_again_to_who_compared_its_head() -> None:
+    federation = ready()
+    federation.ask(0, 1)
+    lose_at_closing(federation, CULPRIT)
+    federation.run.close()
+    absent = federation.identities[CULPRIT].fingerprint
+    told = {seat: len(frames) for seat, frames in federation.run.round.unheard().items()}
+    assert told == {seat: int(seat == absent) for seat in federation.run.round.seats}
+
+
+@pytest.mark.parametrize("left_out", ["everybody", "another one"])
+def test_a_late_release_that_not_all_are_in_is_none(left_out: str) -> None:
+    """An additive sum opens with every vector, or not at all."""
+    federation = ready()
+    federation.ask(0, 1)
+    federation.restart(CULPRIT)
+    seat = 0 if left_out == "another one" else slice(None)
+    listed = list(settled(federation).contributions)
+    listed[seat] = b"" if left_out == "another one" else [b""] * 4
+    false = dataclasses.replace(settled(federation), contributions=tuple(listed))
+    [refusal] = tell(federation, CULPRIT, wire.sign(false, federation.identity).frame)
+    assert isinstance(refusal, Refusal)
+    assert federation.party_states(CULPRIT) == ["reserved"]
+    assert tell(federation, CULPRIT, federation.settlement) == []
+    assert federation.party_states(CULPRIT) == ["committed"]
+
+
+def test_made_up_void_batches_of_an_earlier_setup_use_up_no_more_than_it_can_have() -> None:
+    federation = ready(terms={"max_asks": 12, "max_answers": 12, "max_refusals": 12})
+    federation.ask(0, 1)
+    last = settled(federation)
+    federation.run.close()
+    federation.set_up_anew()
+    for number in range(5):
+        false = dataclasses.replace(
+            last, plan_digest=bytes([number]) * 32, state="void", result=b"",
+            contributions=(b"",) * 4,
+        )  # fmt: skip
+        for _ in range(2):
+            tell(federation, 0, wire.sign(false, federation.identity).frame)
+    asks_left = federation.run_ledger(0).outcomes.asks_left
+    assert asks_left == federation.store.ledger().outcomes.asks_left - 2 * MOST_VOID_BATCHES

@@ -385,7 +385,7 @@ def test_a_batch_without_us_counts_though_its_second_phase_never_came() -> None:
         node = federation.nodes[place]
         run, asked = node._agreed_run, node._asked
         if asked is not None:  # the settlement of the second phase was not told yet
-            node._end_unfinished(run, asked)
+            run.account.end_void(asked.entry_id, queries=asked.queries, comes_back=False)
         caps.append(run.account.ledger.outcomes.asks_left)
     assert caps[0] == caps[1]
     assert caps[0] < run.terms.max_asks
@@ -507,7 +507,7 @@ def test_a_later_setup_does_not_settle_what_an_earlier_one_left_open() -> None:
     first, second = federation.run.round.settled
     seat = federation.run.round.seats.index(federation.identities[victim].fingerprint)
     assert second.settlement.contributions[seat]  # its fresh rows were opened
-    federation.set_up_anew(owed={})
+    federation.set_up_anew()
     node = federation.nodes[victim]
     before = node.ledger
     decided = FirstPhase.from_record(wire.decode_value(first.settlement.result))
@@ -520,3 +520,58 @@ def test_a_later_setup_does_not_settle_what_an_earlier_one_left_open() -> None:
     node.receive(wire.pack([wire.sign(lie, federation.identity).frame]))
     assert federation.party_states(victim) == ["reserved"]
     assert node.ledger == before
+
+
+@pytest.mark.parametrize("form", ["additive", "masked"])
+def test_a_void_second_phase_that_is_told_again_uses_no_cap_twice(form: str) -> None:
+    """It is a plan of its own, and the batch's entry has the name of the first one's."""
+    federation = ready(form)
+    lost = range(1 if form == "additive" else 2)
+
+    def restart(node: int, packet: bytes) -> bytes:
+        phases = {one.phase for one in messages(packet) if isinstance(one, Plan)}
+        if node in lost and phases == {1}:
+            federation.restart(node)
+        return packet
+
+    federation.transport.on_query = restart
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1, 4)
+    federation.transport.on_query = lambda node, packet: packet
+    told = federation.unheard()
+    federation.run.ask_ready((6,))  # who was not restarted hears of it
+    for _ in range(2):
+        federation.set_up_anew(owed=told)
+        left = federation.store.ledger().left
+        assert {federation.run_ledger(place).left for place in range(PARTIES)} == {left}
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_failure_behind_the_teachers_is_silent_however_often_the_plan_comes(
+    phase: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal, or a second vote, would tell something of the votes (rule R12)."""
+    federation = ready()
+    node, plans = federation.nodes[0], []
+    vector = node._vector
+
+    def failing(batch: QueryBatch, *, phase: int) -> Any:
+        if phase == failing_phase:
+            raise ValueError("it depends on the votes")
+        return vector(batch, phase=phase)
+
+    def on_query(place: int, packet: bytes) -> bytes:
+        is_plan = any(isinstance(one, Plan) and one.phase == phase for one in messages(packet))
+        if place == 0 and is_plan:
+            plans.append(packet)
+        return packet
+
+    failing_phase = phase
+    monkeypatch.setattr(node, "_vector", failing)
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1, 4)
+    answers = [answer for place, answer in federation.transport.answers if place == 0]
+    assert messages(answers[-1]) == []
+    [plan] = plans
+    assert messages(node.receive(plan)) == []

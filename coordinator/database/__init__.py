@@ -6,7 +6,7 @@ Apart from Flower's: what must not be lost is here, and here alone.
 from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.engine import Database
 from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.run_journal import SqlCoordinatorJournal
+from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
 from coordinator.database.run_store import SqlRunStore
 from coordinator.database.schema import (
     ENDED,
@@ -34,4 +34,5 @@ __all__ = [
     "RunStepRow",
     "SqlCoordinatorJournal",
     "SqlRunStore",
+    "unclosed_setups",
 ]

@@ -84,6 +84,24 @@ class RunAttempt:
                 for row in session.scalars(found)
             ]
 
+    def last_setups(self) -> list[RunAttempt]:
+        """Return the last attempt of each run that was set up, but for this one, to be read.
+
+        Oldest first; of this run the one before.
+
+        Raises:
+            See `transaction`.
+        """
+        newest = func.max(AttemptRow.number)
+        found = (
+            select(newest)
+            .where(_WAS_SET_UP, AttemptRow.number != self.attempt)
+            .group_by(AttemptRow.run)
+            .order_by(newest)
+        )
+        with self.transaction() as (session, _):
+            return [replace(self, attempt=number) for number in session.scalars(found)]
+
     def fruitless(self) -> int:
         """Return how often the run was set up since a batch was last released, this time too.
 

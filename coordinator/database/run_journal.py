@@ -10,7 +10,12 @@ from coordinator.errors import RunDamagedError, RunLockedError
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.rounds import CoordinatorJournal
-from protocols.rounds.coordinator_journal import Step, step_from_record, step_to_record
+from protocols.rounds.coordinator_journal import (
+    HeadsCollected,
+    Step,
+    step_from_record,
+    step_to_record,
+)
 
 
 class SqlCoordinatorJournal(CoordinatorJournal):
@@ -58,6 +63,33 @@ class SqlCoordinatorJournal(CoordinatorJournal):
 
     def __repr__(self) -> str:
         return f"SqlCoordinatorJournal(steps={len(self._steps)})"
+
+
+def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:
+    """Return the last other setup of each run, oldest first, unless all hospitals closed it.
+
+    Args:
+        run: The attempt that asks: it has to be the run's own still.
+
+    Raises:
+        RunLockedError: another process works on it.
+        RunDamagedError: a run's steps do not fit.
+        DatabaseError: they cannot be read.
+    """
+    return [SqlCoordinatorJournal(each) for each in run.last_setups() if not _is_closed(each)]
+
+
+def _is_closed(run: RunAttempt) -> bool:
+    """Tell whether the heads of all hospitals were compared: one of the last two steps says so."""
+    newest = (
+        select(RunStepRow.body)
+        .where(RunStepRow.attempt == run.attempt)
+        .order_by(RunStepRow.number.desc())
+        .limit(2)
+    )
+    with run.transaction() as (session, _):
+        steps = [_step(body) for body in session.scalars(newest)]
+    return any(isinstance(step, HeadsCollected) and all(step.heads) for step in steps)
 
 
 def _step(body: bytes) -> Step:

@@ -63,7 +63,7 @@ class Messenger:
         self._roster = roster
         self._on_stage = on_stage
         self._words = 0
-        self._unheard = {seat: run.unheard(seat) for seat in run.seats}
+        self._unheard = run.unheard()
 
     def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
         """Send frames by party and take all answers; return who failed."""
@@ -104,14 +104,35 @@ class Messenger:
                 del self._unheard[seat][: len(sent)]
         return failures
 
-    def hand_over(self, settlements: Mapping[bytes, Sequence[bytes]]) -> None:
-        """Send settlements of an earlier setup by party, in parts; nobody has to answer them."""
+    def hand_over(self, settlements: Mapping[bytes, Sequence[bytes]]) -> Failures:
+        """Send settlements of earlier setups by party, in parts; return who may not have them.
+
+        A party answers them by an empty packet, or says that it could not store one.
+        """
+        rest = {seat: list(frames) for seat, frames in settlements.items() if frames}
+        failures: Failures = {}
+        while rest and not failures:
+            failures = self._tell_part({seat: told[:_MOST_TOLD] for seat, told in rest.items()})
+            rest = {seat: told[_MOST_TOLD:] for seat, told in rest.items() if told[_MOST_TOLD:]}
+        return failures
+
+    def _tell_part(self, parts: Mapping[bytes, Sequence[bytes]]) -> Failures:
         nodes = self._roster.nodes
-        rest = {seat: list(frames) for seat, frames in settlements.items() if seat in nodes}
-        while rest := {seat: frames for seat, frames in rest.items() if frames}:
-            parts = {nodes[seat]: frames[:_MOST_TOLD] for seat, frames in rest.items()}
-            self._transport.exchange({node: wire.pack(part) for node, part in parts.items()})
-            rest = {seat: frames[_MOST_TOLD:] for seat, frames in rest.items()}
+        packets = {nodes[seat]: wire.pack(list(told)) for seat, told in parts.items()}
+        answers = self._transport.exchange(packets)
+        failures: Failures = {}
+        for seat in parts:
+            try:
+                frames = self.read(answers.get(nodes[seat], _ABSENT))
+                said = [wire.decode(frame).message for frame in frames]
+            except ProtocolError as error:
+                failures[seat] = self._failed(seat, error)
+            except SilenceError as error:
+                failures[seat] = self._silent(seat, error.code)
+            else:
+                if any(isinstance(one, Refusal) and one.reason == CANNOT_STORE for one in said):
+                    failures[seat] = self._silent(seat, CANNOT_STORE)
+        return failures
 
     def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
         """Ask all parties whether they would serve a plan, behind the settlements they missed.

@@ -87,8 +87,7 @@ class LabelingRun:
         clock: Unix time, in seconds.
         sleep: Waits for so many seconds.
         journal: Where the round's steps are written; in memory alone if None.
-        owed: Where the run is set up anew: by fingerprint, the settlements of before that a party
-            may not have heard of.
+        owed: By fingerprint, the settlements of earlier setups that a party may not have heard of.
         on_stage: Called at every point where a run may be stopped; for tests.
 
     Raises:
@@ -372,7 +371,7 @@ class LabelingRun:
             terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
         self._store.save_run_id(self._round.run_id)
-        self._messenger.hand_over(self._owed)
+        require_no(self._messenger.hand_over(self._owed))
         # Each first sees what it signed last: a journal that is older stops it (rule R4).
         offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
         require_no(self._messenger.exchange(offered))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -93,15 +93,20 @@ class SqlLedgerStore(LedgerStore):
             setup = session.get(RunSetupRow, run_id)
         return None if setup is None else self.charges(setup.scope)
 
-    def save(
-        self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
-    ) -> None:
-        """See `LedgerStore.save`.
+    def save(self, ledger: PrivacyLedger) -> None:
+        """See `LedgerStore.save`; raises as `save_run` does."""
+        self._save(ledger, {})
+
+    def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
+        """See `LedgerStore.save_run`.
 
         Raises:
             RecordError: a charge would be lost, or the budget changed. Nothing is stored.
             StorageError: it could not be stored, or this process is not the node.
         """
+        self._save(ledger, {run_id: charges})
+
+    def _save(self, ledger: PrivacyLedger, runs: Mapping[bytes, RunCharges]) -> None:
         if not self._database.is_node:
             raise StorageError("only the node may charge", "another process")
         before = self.load()
@@ -120,13 +125,12 @@ class SqlLedgerStore(LedgerStore):
                 entry = ledger.entries[place]
                 session.merge(EntryRow(number=place, entry_id=entry.entry_id, record=record))
                 self._note(session, entry, is_new=place >= len(before.entries), used=used)
-            if charges is not None:
+            for run_id, charges in runs.items():
                 session.merge(_row_of(charges))
                 session.flush()
                 session.merge(RunSetupRow(run_id=run_id, scope=charges.scope))
         self._saved = ledger
-        if charges is not None:
-            self._charges[charges.scope] = charges
+        self._charges.update({charges.scope: charges for charges in runs.values()})
 
     def __repr__(self) -> str:
         return f"SqlLedgerStore({self._database!r})"

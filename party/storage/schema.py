@@ -198,7 +198,7 @@ class RunChargesRow(Base):
 
 
 class RunSetupRow(Base):
-    """An id under which a run was set up, and was charged something.
+    """An id under which a run was set up; it may have been charged nothing.
 
     Attributes:
         run_id: The id.

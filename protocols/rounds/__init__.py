@@ -12,6 +12,7 @@ from protocols.rounds.blame import Blame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound, bound_on
 from protocols.rounds.coordinator import CoordinatorRound
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
+from protocols.rounds.history import unheard
 from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.rounds.party import PartyRound, Received
 from protocols.rounds.plans import OpenPlan, SettledPlan
@@ -41,4 +42,5 @@ __all__ = [
     "SetBound",
     "SettledPlan",
     "bound_on",
+    "unheard",
 ]

@@ -75,7 +75,14 @@ from protocols.rounds.coordinator_journal import (
     Step,
     SumOpened,
 )
-from protocols.rounds.history import RunHistory, StepRules, counter_in, heads_record, newest
+from protocols.rounds.history import (
+    RunHistory,
+    StepRules,
+    counter_in,
+    heads_record,
+    newest,
+    unheard,
+)
 from protocols.rounds.opening import ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_run
@@ -279,19 +286,9 @@ class CoordinatorRound:
         frames = () if self._run is None else self._run.head_frames
         return wire.contain(HeadBundle(self.run_id, frames)) if frames else b""
 
-    def unheard(self, party: bytes) -> list[bytes]:
-        """Return the settlements that a party may not have heard of, oldest first.
-
-        A party that sent a y knew all settlements before that plan. Later ones may be news to it.
-        A settlement that comes twice changes nothing.
-        """
-        seat = self._seats.index(party)
-        frames: list[bytes] = []
-        for each in reversed(self.settled):
-            frames.insert(0, each.frame)
-            if each.settlement.contributions[seat]:
-                break
-        return frames
+    def unheard(self) -> dict[bytes, list[bytes]]:
+        """Return the settlements that each party may not have heard of; see `history.unheard`."""
+        return {seat: [] for seat in self._seats} | unheard(self._journal.steps())
 
     @property
     def transcript(self) -> Transcript:

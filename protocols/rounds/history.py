@@ -89,6 +89,44 @@ class RunHistory:
     head_frames: tuple[bytes, ...] = ()
 
 
+def unheard(steps: Sequence[Step]) -> dict[bytes, list[bytes]]:
+    """Return the settlements of a run that a party may not have heard of, oldest first.
+
+    A party that sent a y knew all settlements before that plan, and one whose head was compared
+    knew all of them. A settlement that comes twice changes nothing.
+
+    Args:
+        steps: The run's journal. It is the coordinator's own: no signature is verified.
+
+    Returns:
+        Their frames, by party; no parties where the run was not set up.
+    """
+    frames: dict[bytes, list[bytes]] = {}
+    for step in steps:
+        match step:
+            case SetupFinished():
+                record = wire.expect(wire.decode(step.record), RunRecord)
+                frames = {seat: [] for seat in _seats_of(record)}
+            case PlanSettled():
+                settlement = wire.expect(wire.decode(step.settlement), Settlement)
+                for missed, sent in zip(frames.values(), settlement.contributions, strict=True):
+                    if sent:
+                        missed.clear()
+                    missed.append(step.settlement)
+            case HeadsCollected():
+                for missed, head in zip(frames.values(), step.heads, strict=True):
+                    if head:
+                        missed.clear()
+            case _:
+                pass
+    return frames
+
+
+def _seats_of(record: RunRecord) -> list[bytes]:
+    stated = [wire.expect(wire.decode(frame), KeyStatement) for frame in record.statements]
+    return [PublicIdentity(each.identity_key).fingerprint for each in stated]
+
+
 @dataclass(frozen=True)
 class StepRules:
     """How each step changes a run.
@@ -218,8 +256,7 @@ class StepRules:
 
     def _require_record(self, offer: RunOffer, record: Signed, *, offer_digest: bytes) -> None:
         message = wire.expect(record, RunRecord)
-        statements = [wire.expect(wire.decode(f), KeyStatement) for f in message.statements]
-        seats = tuple(PublicIdentity(each.identity_key).fingerprint for each in statements)
+        seats = tuple(_seats_of(message))
         _require("the run must be of these parties", seats == self.seats)
         _require(
             "the run must be of this coordinator", offer.coordinator_key == self.coordinator.key

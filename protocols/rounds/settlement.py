@@ -45,8 +45,12 @@ def certificate_of(
     Raises:
         FalseCertificateError: it proves nothing, is of another plan, or this form has none; or a
             release of this form lacks it, or lists other parties than it.
+        HistoryError: a release of a form that needs every party lists fewer.
     """
     released = settlement.state == "released"
+    listed = listed_in(settlement, tuple(identities))
+    if released and not form.survives_dropouts and len(listed) < len(identities):
+        raise HistoryError("a release must list every party", "fewer", peer=COORDINATOR)
     if not settlement.certificate:
         if released and form.survives_dropouts:
             raise FalseCertificateError("a release must have its certificate", "none")
@@ -60,7 +64,7 @@ def certificate_of(
     verdict = certificate.verdict
     if verdict != known:
         require_certificate(certificate, identities=identities, threshold=threshold)
-    if released and verdict.survivors != listed_in(settlement, tuple(identities)):
+    if released and verdict.survivors != listed:
         raise FalseCertificateError("a release must list the certified set", "another")
     return verdict
 

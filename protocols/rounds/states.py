@@ -15,6 +15,10 @@ Or the plan is closed, also at a party that refused, was silent or never saw the
 
     SENT, REFUSED, REVIEWING_PLAN, READY -Proposal-> JUDGED -Settlement-> READY
 
+Before a plan the coordinator may ask whether it would be served::
+
+    READY -Inquiry-> READY
+
 After a void batch the coordinator may ask once who spoiled a row of it::
 
     READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY

@@ -168,7 +168,7 @@ class SumRun:
             journal=self._journal,
         )
         self._form.opens_for(self._parties.witness, self.round)
-        self._unheard = {seat: self.round.unheard(seat) for seat in self.round.seats}
+        self._unheard = self.round.unheard()
 
     def set_up(self) -> None:
         seats = self.round.seats

@@ -15,7 +15,7 @@ from coordinator.store import MemoryStore
 from coordinator.transport import Silence, Transport
 from party.guard import Guard, Policy
 from party.journal import MemoryJournal, SketchedQueries
-from party.ledger_store import MemoryLedgerStore, RunCharges
+from party.ledger_store import MemoryLedgerStore
 from party.node import PartyNode, PartyTask, tasks_of
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -150,12 +150,10 @@ class RecordingLedger(MemoryLedgerStore):
         super().__init__(ledger)
         self.steps = steps
 
-    def save(
-        self, ledger: PrivacyLedger, charges: RunCharges | None = None, *, run_id: bytes = b""
-    ) -> None:
+    def save(self, ledger: PrivacyLedger) -> None:
         if ledger is not self.load():
             self.steps.append(f"ledger {ledger.entries[-1].state.value}")
-        super().save(ledger, charges, run_id=run_id)
+        super().save(ledger)
 
 
 class RecordingJournal(MemoryJournal):
@@ -344,9 +342,7 @@ class Federation:
             noise_bytes=secrets.token_bytes,
             clock=lambda: self.now,
             sleep=self._pass_time,
-            owed={seat: before.round.unheard(seat) for seat in before.round.seats}
-            if owed is None
-            else owed,
+            owed=before.round.unheard() if owed is None else owed,
         )
         self.run.set_up()
         return self.run

@@ -1227,6 +1227,24 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     assert [len(states) for states in charges(federation)] == [3, 3, 3]
 
 
+def test_a_query_that_is_open_in_another_federation_is_tried_once_more_in_the_end(
+    federation: Worked,
+) -> None:
+    federation.ask()
+    asked = federation.request().queries
+    answer_elsewhere(federation, 1, asked[:3])
+
+    def close_elsewhere(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            journal = federation.hospitals[1].journal
+            journal.resolve(bytes([7]) * 32, PlanClaim.certified(()))  # its sum never opens
+
+    federation.on_stage = close_elsewhere
+    run = federation.work()
+    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
+    require_sound(federation)
+
+
 def test_a_run_of_which_everything_is_refused_fails_and_costs_nothing(federation: Worked) -> None:
     federation.ask()
     answer_elsewhere(federation, 0, federation.request().queries)
@@ -1314,6 +1332,52 @@ def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
 
 
+def be_away_at_the_closing(federation: Worked, stage: Stage) -> None:
+    """A hospital is gone when the last batch is settled, and comes back restarted."""
+    if stage is Stage.CLOSING:
+        federation.away.add(1)
+    if stage is Stage.FINISHED:
+        federation.away.clear()
+        restart_hospital(federation, 1)
+
+
+def be_put_out(federation: Worked, stage: Stage) -> None:
+    """Nobody closes a run of which a member is gone: no hospital hears how its batch ended."""
+    if stage is Stage.STORED:
+        federation.coordinator.enrollment.revoke(NAMES[1])
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "missed", "late"),
+    [
+        pytest.param(be_away_at_the_closing, RunState.DONE, [0, 1, 0, 0], [], id="away"),
+        pytest.param(be_put_out, RunState.FAILED, [1, 1, 1, 1], [1], id="not closed"),
+    ],
+)
+def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
+    tmp_path: Path,
+    how: Callable[[Worked, Stage], None],
+    state: RunState,
+    missed: list[int],
+    late: list[int],
+) -> None:
+    federation = Worked(tmp_path, names=(*NAMES, "East"))
+    federation.ask(queries=4)
+    federation.on_stage = lambda stage: how(federation, stage)
+    while (run := federation.work()).state is RunState.RUNNING:
+        pass
+    assert run.state is state
+    assert [states.count(EntryState.RESERVED) for states in charges(federation)] == missed
+    federation.on_stage = lambda stage: None
+    federation.ask("second", select="all", queries=None)
+    assert federation.work("second").state in (RunState.DONE, RunState.INCOMPLETE)
+    for place, states in enumerate(charges(federation)):
+        kept = EntryState.RESERVED if place in late else EntryState.COMMITTED
+        assert states[0] is kept
+        assert set(states[1:]) <= {EntryState.COMMITTED}
+    federation.coordinator.close()
+
+
 def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Path) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
     federation.ask(form="masked", queries=32, batch_size=1)
@@ -1329,3 +1393,23 @@ def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Pa
     run = federation.work()
     assert (run.state, run.progress["answered"]) == (RunState.DONE, 32)
     federation.coordinator.close()
+
+
+def test_what_a_setup_left_is_read_as_if_nothing_had_happened_since(federation: Worked) -> None:
+    """Else a run that was given up just now has no setup to read what it gave from."""
+    federation.ask(queries=8)
+
+    def restart(stage: Stage) -> None:
+        if stage is Stage.STORED:
+            federation.on_stage = lambda stage: None
+            restart_hospital(federation, 1)
+
+    federation.on_stage = restart
+    federation.worker().work(federation.coordinator.queue.find("first"))
+    open_run, _ = federation.worker()._taken_up(federation.coordinator.queue.find("first"))
+    open_run.give_up("for nothing")
+    before = open_run.before()
+    assert before is not None
+    assert before.journal.steps()
+    assert not before.is_unbegun
+    assert before.labeling is None

@@ -127,7 +127,7 @@ class TestDisk:
 
         since = len(running.transport.answers)
         with monkeypatch.context() as patch:
-            patch.setattr(running.services[0]._ledger, "save", no_room)
+            patch.setattr(running.services[0]._ledger, "save_run", no_room)
             with pytest.raises((CoordinatorError, StorageError)):
                 run.ask((1,))
         assert vectors_of(running, 0, since=since) == 0

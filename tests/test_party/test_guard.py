@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.errors import Reason, RefusalError
 from party.guard import Guard, Policy
-from party.journal import MemoryJournal
+from party.journal import KnownSketches, MemoryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import OutcomeCapError
@@ -787,3 +788,48 @@ class TestEarlierPlans:
         assert journal.known_sketches().near == 1
         assert self.review(guard, journal, federation, 0, 1) == ANY_SET
         assert (journal.count(), journal.count_new(federation.pool.ask((0, 1)).digests)) == (2, 0)
+
+    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("most", [0, 3, None])
+    def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
+        self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        chance = np.random.default_rng(seed)
+        around = np.repeat(TestNearQueries().others(8), 3, axis=0)
+        inputs = around + chance.normal(size=around.shape) * chance.choice([1e-4, 1.0], (24, 1))
+        federation = Federation(parties=5, pool_inputs=inputs, policy={"most_near_queries": most})
+        federation.run.set_up()
+        journal, seats = MemoryJournal(), federation.run.round.seats
+        guard = federation.nodes[0]._guard
+        claims = (
+            PlanClaim.certified(()),
+            PlanClaim.sent(seats, survives_dropouts=True),
+            PlanClaim.sent(seats, survives_dropouts=False),
+            PlanClaim.certified(seats[:4]),
+            PlanClaim.abandoned_by(seats[:1], seats=seats),
+            PlanClaim.abandoned_by((b"a" * 32,), seats=(*seats[1:], b"a" * 32)),
+            PlanClaim(ANY_SET, is_free=True, teachers=b"others"),
+        )
+        for index in chance.permutation(24)[:10].tolist():
+            self.asked_before(journal, federation, index, claims[chance.integers(len(claims))])
+        asked = tuple(chance.permutation(24).tolist())
+        terms: dict[str, Any] = {"queries": journal, "seats": seats, "threshold": 5}
+        served: list[int] = []
+        for index in asked:
+            with suppress(RefusalError):
+                guard.review_queries(federation.pool.ask((*served, index)), **terms)
+                served.append(index)
+        looks = 0
+        known = journal.known_sketches
+
+        def look() -> KnownSketches:
+            nonlocal looks
+            looks += 1
+            return known()
+
+        monkeypatch.setattr(journal, "known_sketches", look)
+        refused = guard.refused_alone(federation.pool.ask(asked), **terms)
+        assert [asked[place] for place in refused] == [one for one in asked if one not in served]
+        assert refused
+        assert len(refused) < 24 or most == 0
+        assert looks == 1  # else one large inquiry keeps a site busy for minutes

@@ -27,6 +27,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.identity import SigningIdentity
+from protocols.messages import MOST_OPEN_RUNS
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
@@ -441,6 +442,17 @@ class TestWithdrawn:
         records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
         records.withdraw(coordinator=ASKING, open_runs=("second",))
         assert POOL in [one.digest for one in records.approvals()]
+
+    def test_nothing_is_forgotten_where_the_names_of_open_runs_may_be_cut_off(
+        self, records: SiteRecords
+    ) -> None:
+        """Its run would ask again, and each time the audit log would grow."""
+        records.ask(Subject.RUN, RUN, terms=self.terms("last"), coordinator=ASKING)
+        names = tuple(f"run {number}" for number in range(MOST_OPEN_RUNS))
+        records.withdraw(coordinator=ASKING, open_runs=names)
+        assert [one.digest for one in records.approvals()] == [RUN]
+        records.withdraw(coordinator=ASKING, open_runs=names[1:])
+        assert records.approvals() == ()
 
     def test_what_people_decided_stays(self, records: SiteRecords) -> None:
         for digest, decide in ((RUN, records.approve), (POOL, records.reject)):

@@ -101,3 +101,10 @@ def test_a_row_shows_nothing() -> None:
     rows = PublicRows(("age",), ((41.25,), (40.0,)))
     assert repr(rows) == "PublicRows(rows=2, columns=1)"
     assert rows.pick((1,)).digests == rows.digests[1:]
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    assert not is_in_form("\ud800")
+    for columns, cells in ((("a",), (("\ud800",),)), (("\ud800",), ((1.0,),))):
+        with pytest.raises(InvalidParameterError):
+            PublicRows(columns, cells)

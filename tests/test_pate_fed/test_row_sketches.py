@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
 
+from pate_fed import row_sketches
 from pate_fed.cells import Cell
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
 from pate_fed.data.task import LearningTask, TaskSchema
@@ -326,3 +327,17 @@ def _doubled(encoder: TableEncoder) -> TableEncoder:
             for one in encoder.encoders
         )
     )
+
+
+def test_columns_that_share_a_number_hide_no_neighbor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number has 23 bits: two of 64 columns share one in about 4,000 tables."""
+    numbers = {name: place // 2 for place, name in enumerate(PATIENT)}
+
+    def number(key: bytes, what: bytes, text: str) -> int:
+        return numbers.get(text, 7)
+
+    monkeypatch.setattr(row_sketches, "_number", number)
+    one = sketch_rows(rows_of(PATIENT), key=b"")
+    turned = sketch_rows(rows_of(dict(reversed(PATIENT.items()))), key=b"")
+    [places] = near_rows(one, turned, distance=T)
+    assert places.tolist() == [0]

@@ -327,9 +327,9 @@ class TestGoingOn:
         crash(run)
         frames = [each.frame for each in run.coordinator.settled]
         assert len(frames) == 3
-        assert run.coordinator.unheard(first) == frames
-        assert run.coordinator.unheard(second) == frames[-1:]
-        for frame in run.coordinator.unheard(first):
+        assert run.coordinator.unheard()[first] == frames
+        assert run.coordinator.unheard()[second] == frames[-1:]
+        for frame in run.coordinator.unheard()[first]:
             run.to_party("settlement", first, frame)
         serve(run, 3)
         run.close()

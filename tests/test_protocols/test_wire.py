@@ -425,6 +425,11 @@ def test_unpacking_gives_back_what_was_packed(frames: list[bytes]) -> None:
     assert wire.unpack(wire.pack(frames), max_bytes=10_000) == frames
 
 
+def test_a_packet_that_nobody_would_take_is_not_packed() -> None:
+    with pytest.raises(ValueError, match="at most 16 frames"):
+        wire.pack([b"x"] * (wire.MAX_PACKET_FRAMES + 1))
+
+
 @pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 2**16 - 1, 2**16, 10**5])
 def test_a_packet_is_what_a_second_encoder_writes(size: int) -> None:
     for frames in ([], [bytes(size)], [b"x", bytes(size)] * 8):
