@@ -296,7 +296,7 @@ class Service:
             is_ready=is_ready,
             runs=coordinator.queue.all,
             members=members,
-            restarts=lambda: self.superlink.restarts,
+            restarts=lambda: self.superlink.ends,
             certificate_end=certificate_end,
         )
 

@@ -19,6 +19,7 @@ from pate_fed.nodes.console import (
     printable,
     wants_json,
 )
+from pate_fed.nodes.kept_child import KeptChild
 from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
 from pate_fed.nodes.owner_files import write_file
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
@@ -34,6 +35,7 @@ __all__ = [
     "CodedError",
     "Format",
     "JsonFormatter",
+    "KeptChild",
     "digested_settings",
     "error_line",
     "exit_code",
