@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from party.errors import (
     StorageError,
     StorageVersionError,
 )
+from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase
 from pate_fed.nodes.owner_files import OWNER_ONLY
 
@@ -65,20 +65,14 @@ class PartyDatabase(NodeDatabase):
         """
         if self._node_lock >= 0:
             return
-        # A file of its own: closing one that SQLite locks would drop SQLite's locks.
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            lock = os.open(f"{self.path}.lock", flags, OWNER_ONLY)
-        except OSError as error:
-            raise StorageError("the node's lock must be made", error.strerror) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._node_lock = take_lock(_lock_of(self.path))
         except BlockingIOError as error:
-            os.close(lock)
             raise JournalLockedError(
                 "one process must be a site's node", "a second one: the node runs already"
             ) from error
-        self._node_lock = lock
+        except OSError as error:
+            raise StorageError("the node's lock must be made", error.strerror) from error
 
     @property
     def is_node(self) -> bool:
@@ -143,18 +137,13 @@ class PartyDatabase(NodeDatabase):
 
 
 def has_node(path: Path) -> bool:
-    """Tell whether a process is the node of the database in a file.
+    """Tell whether a process is the node of the database in a file; see `is_locked`."""
+    return is_locked(_lock_of(path))
 
-    Only where its status is in doubt: for a moment it holds what a node that starts would take.
+
+def _lock_of(path: Path) -> Path:
+    """Return the file whose lock a node holds: a file of its own.
+
+    Closing one that SQLite locks would drop SQLite's locks.
     """
-    try:
-        lock = os.open(f"{path}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return path.with_name(f"{path.name}.lock")
