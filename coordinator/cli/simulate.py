@@ -8,8 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.cli.console import choice, numbers, print_json, progress, single_threaded_kernels
+from coordinator.cli.console import choice, numbers, progress, single_threaded_kernels
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _MECHANISMS: Final = (
