@@ -2,7 +2,7 @@
 
 A message says what must hold and what came, and holds no secret::
 
-    CoordinatorError
+    CoordinatorError            PF-400
     |- InvalidSettingError      PF-401  settings that contradict each other
     |  |- UnfitSumError         PF-420  a secure sum that does not fit hospitals or drop-outs
     |  `- NarrowNoiseError      PF-421  noise at the parties whose shares are too narrow
@@ -32,24 +32,13 @@ A message says what must hold and what came, and holds no secret::
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pate_fed.nodes.errors import NodeError
 
 
-class CoordinatorError(Exception):
-    """Base of all errors of `coordinator`.
+class CoordinatorError(NodeError):
+    """Base of all errors of `coordinator`; see `NodeError`."""
 
-    Attributes:
-        code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
-    """
-
-    code: ClassVar[str] = "PF-400"
-
-    def __init__(self, must: str, got: object) -> None:
-        self.must = must
-        self.got = str(got)
-        super().__init__(f"{must}, got {self.got}")
+    code = "PF-400"
 
 
 class InvalidSettingError(CoordinatorError, ValueError):

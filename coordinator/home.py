@@ -26,7 +26,7 @@ from coordinator.certificates import (
 )
 from coordinator.connections import PortLimits
 from coordinator.errors import HomeError
-from pate_fed.nodes import VERSION_KEY, read_settings, write_file
+from pate_fed.nodes import VERSION_KEY, read_settings, write_named
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 from protocols.party_names import NAME_RULE, is_party_name, normalized
@@ -303,10 +303,7 @@ class FederationHome:
             raise HomeError(f"{name} must be readable", error.strerror) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        try:
-            write_file(self.path(name), content)
-        except OSError as error:
-            raise HomeError(f"{name} must be writable", error.strerror) from error
+        write_named(self.path(name), name, content, fault=HomeError)
 
     def __repr__(self) -> str:
         return f"FederationHome({self.settings.name})"

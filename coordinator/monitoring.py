@@ -12,15 +12,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import grpc
+import uvicorn
+from anyio.to_thread import run_sync
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from coordinator.connections import listen
 from coordinator.errors import CoordinatorError, InternalError, ServiceError
 from coordinator.home import LOOPBACK
 from coordinator.run_queue import Run, RunState
@@ -29,6 +35,8 @@ from pate_fed.nodes import place_of
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
 _LOOK_S: Final = 1.0
+_FAREWELL_S: Final = 1
+_LEAVE_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -77,33 +85,36 @@ class Monitor:
         )
         self._stopped = threading.Event()
         self._fault = ""
-        try:
-            self._web = ThreadingHTTPServer((LOOPBACK, metrics_port), _handler(self))
-        except OSError as error:
-            raise ServiceError(
-                f"port {metrics_port} must be free", error.strerror or "taken"
-            ) from error
+        self._port = listen(LOOPBACK, metrics_port)
+        self._port.listen()  # who asks before the server runs waits for it
+        self._web = _server_of(self)
+        self._threads = [
+            threading.Thread(target=target, name="monitoring", daemon=True)
+            for target in (self._serve, self._follow)
+        ]
         self._health = health.HealthServicer()
         self._grpc = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         try:
             self._grpc.add_insecure_port(f"{LOOPBACK}:{health_port}")
         except RuntimeError as error:
-            self._web.server_close()
+            self._port.close()
             raise ServiceError(f"port {health_port} must be free", "taken") from error
 
     def start(self) -> None:
         """Answer from now on."""
         self._grpc.start()
-        for target in (self._web.serve_forever, self._follow):
-            threading.Thread(target=target, name="monitoring", daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Answer no more."""
         self._stopped.set()
-        self._web.shutdown()
-        self._web.server_close()
-        self._grpc.stop(1).wait()
+        self._web.should_exit = True
+        for thread in self._threads:
+            thread.join(_LEAVE_S)
+        self._port.close()
+        self._grpc.stop(_FAREWELL_S).wait()
 
     def note_exchange(self, seconds: float) -> None:
         """Note how long an exchange took."""
@@ -129,6 +140,9 @@ class Monitor:
         if path == "/metrics":
             return 200, _CONTENT_TYPE, generate_latest(self._registry)
         return 404, "text/plain", b""
+
+    def _serve(self) -> None:
+        self._web.run(sockets=[self._port])
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
@@ -159,24 +173,24 @@ def _json(content: dict[str, bool]) -> bytes:
     return json.dumps(content, sort_keys=True).encode() + b"\n"
 
 
-def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.do_GET()
+def _server_of(monitor: Monitor) -> uvicorn.Server:
+    async def answer(request: Request) -> Response:
+        query = f"?{request.url.query}" if request.url.query else ""
+        status, kind, content = await run_sync(monitor.answer, f"{request.url.path}{query}")
+        return Response(content, status, headers={"Content-Type": kind})
 
-        def do_GET(self) -> None:
-            status, kind, content = monitor.answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Say nothing: monitoring asks often."""
-
-    return Handler
+    config = uvicorn.Config(
+        Starlette(routes=[Route("/{path:path}", answer)]),
+        access_log=False,  # monitoring asks often
+        log_config=None,  # the log of the process is all
+        lifespan="off",
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        proxy_headers=False,
+        timeout_graceful_shutdown=_FAREWELL_S,
+    )
+    return uvicorn.Server(config)
 
 
 class _Collector:

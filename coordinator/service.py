@@ -6,7 +6,6 @@ found in the database alone, so a kill of either loses nothing.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -44,7 +43,7 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Transport
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.nodes import facts, place_of
+from pate_fed.nodes import facts, place_of, take_lock
 from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
@@ -296,7 +295,7 @@ class Service:
             is_ready=is_ready,
             runs=coordinator.queue.all,
             members=members,
-            restarts=lambda: self.superlink.restarts,
+            restarts=lambda: self.superlink.ends,
             certificate_end=certificate_end,
         )
 
@@ -431,13 +430,12 @@ def _tell_of_members(
 
 def _lock(home: FederationHome) -> int:
     """Take the folder for us alone."""
-    descriptor = os.open(home.path(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
+        return take_lock(home.path(LOCK_FILE))
+    except BlockingIOError as error:
         raise ServiceError("one service must have the folder", "another one has it") from error
-    return descriptor
+    except OSError as error:
+        raise ServiceError("the folder's lock must be made", error.strerror) from error
 
 
 def _passes(error: BaseException | None) -> bool:

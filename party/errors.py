@@ -36,7 +36,8 @@ A code is all that leaves the site: no text of an exception, no number, no name:
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+
+from pate_fed.nodes.errors import NodeError
 
 
 class Reason(StrEnum):
@@ -64,21 +65,10 @@ class Reason(StrEnum):
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
 
-class PartyError(Exception):
-    """Base of all errors of `party`.
+class PartyError(NodeError):
+    """Base of all errors of `party`; see `NodeError`."""
 
-    Attributes:
-        code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
-    """
-
-    code: ClassVar[str] = "PF-300"
-
-    def __init__(self, must: str, got: object) -> None:
-        self.must = must
-        self.got = str(got)
-        super().__init__(f"{must}, got {self.got}")
+    code = "PF-300"
 
 
 class UsageError(PartyError, ValueError):

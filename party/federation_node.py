@@ -17,7 +17,7 @@ from party.node import PartyNode
 from party.site_records import SiteRecords
 from party.status_file import FederationStatus
 from party.storage import AuditLog
-from party.supernode_keeper import SuperNodeKeeper
+from pate_fed.nodes import KeptChild
 from protocols.identity import PublicIdentity
 from protocols.messages import Membership
 
@@ -54,7 +54,7 @@ class FederationNode:
         self.membership = membership
         self.node = node
         self.status = FederationStatus()
-        self.supernode: SuperNodeKeeper | None = None
+        self.supernode: KeptChild | None = None
         self.heard: Mapping[bytes, PublicIdentity] = {}
         self.seen: tuple[object, ...] = ()
         self.found_head = b""

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from party.errors import SiteError
 from party.proxy import is_host
-from pate_fed.nodes import write_file
+from pate_fed.nodes import read_named, write_named
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -183,20 +183,13 @@ class SiteMembership:
         self._write("node.secret", secrets.token_bytes(_SECRET_BYTES))
 
     def _read(self, name: str) -> bytes:
-        try:
-            return self.path(name).read_bytes()
-        except OSError as error:
-            raise SiteError(
-                f"{MEMBERSHIPS_FOLDER}/{self.name}/{name} must be readable", error.strerror
-            ) from error
+        return read_named(self.path(name), self._called(name), fault=SiteError)
 
     def _write(self, name: str, content: bytes) -> None:
-        try:
-            write_file(self.path(name), content)
-        except OSError as error:
-            raise SiteError(
-                f"{MEMBERSHIPS_FOLDER}/{self.name}/{name} must be writable", error.strerror
-            ) from error
+        write_named(self.path(name), self._called(name), content, fault=SiteError)
+
+    def _called(self, name: str) -> str:
+        return f"{MEMBERSHIPS_FOLDER}/{self.name}/{name}"
 
     def __repr__(self) -> str:
         return f"SiteMembership({self.name})"

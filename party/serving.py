@@ -14,18 +14,22 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from party.enrollment import CoordinatorDoor
+from party.errors import ServiceError
 from party.flower_app import build
 from party.flower_runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.membership import CA_FILE, SiteMembership
 from party.service import PartyService
 from party.site import Site
-from party.supernode_keeper import SuperNodeKeeper
+from pate_fed.nodes import KeptChild
 
 _IDLE_S = 0.5
 """How often the service may look at what its people decided."""
 
 _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
 """How often a coordinator is asked who is a member, and how soon again if it did not say."""
+
+_PAUSES = 5.0, 60.0
+"""Seconds before a SuperNode is started again: at first, and at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +88,8 @@ class _Line:
             address=f"{LOOPBACK}:{membership.settings.node_port}",
             secret=membership.node_secret,
         )
-        self._keeper = _keeper(membership, is_revoked=lambda: self._node.is_revoked)
-        self._node.supernode = self._keeper
+        self._supernode = _supernode(membership, is_revoked=lambda: self._node.is_revoked)
+        self._node.supernode = self._supernode
         self._thread = threading.Thread(target=self._run, name=membership.name)
 
     def start(self) -> None:
@@ -103,14 +107,14 @@ class _Line:
 
     def _run(self) -> None:
         try:
-            self._keeper.start()
+            self._supernode.start()
             self._executor.run(self._stopped, may_answer=lambda: self._node.has_heard)
         except Exception as error:
             self.fault = error
             self._stopped.set()  # a node that answers no more is no node
         finally:
             self._executor.close()
-            self._keeper.close()
+            self._supernode.stop()
 
     def _listen(self) -> None:
         """Ask now and then who is a member, and say where our audit log stands."""
@@ -142,7 +146,14 @@ class _Door:
         return self._service.receive(packet, self._name)
 
 
-def _keeper(membership: SiteMembership, *, is_revoked: Callable[[], bool]) -> SuperNodeKeeper:
+def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) -> KeptChild:
+    """Return a federation's SuperNode, to be kept.
+
+    One that was killed is turned away by the coordinator for about a minute and gives up; so does
+    one whose key is not approved yet. Both are ridden out: it is started again every few seconds,
+    whatever it ended with. Where the coordinator is known to have revoked the hospital, more and
+    more seldom: it would be turned away every time.
+    """
     settings = SuperNodeSettings(
         superlink=membership.settings.address,
         ca_certificate=membership.path(CA_FILE),
@@ -150,9 +161,13 @@ def _keeper(membership: SiteMembership, *, is_revoked: Callable[[], bool]) -> Su
         secret=membership.path("node.secret"),
         port=membership.settings.node_port,
     )
-    return SuperNodeKeeper(
+    return KeptChild(
+        "the SuperNode",
         settings.command(),
         environment={**os.environ, "FLWR_HOME": str(membership.path("flower"))},
+        logger=_log,
+        fault_code=ServiceError.code,
         log=membership.supernode_log,
-        is_revoked=is_revoked,
+        pauses=_PAUSES,
+        backs_off=lambda _: is_revoked(),
     )

@@ -28,7 +28,7 @@ from party.membership import (
     free_port,
     is_membership_name,
 )
-from pate_fed.nodes import VERSION_KEY, digested_settings, of_kind, write_file
+from pate_fed.nodes import VERSION_KEY, digested_settings, of_kind, read_named, write_named
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -381,16 +381,10 @@ class Site:
         self._write(IDENTITY_KEY, SigningIdentity.generate().private_bytes.hex().encode())
 
     def _read(self, name: str) -> bytes:
-        try:
-            return self.path(name).read_bytes()
-        except OSError as error:
-            raise SiteError(f"{name} must be readable", error.strerror) from error
+        return read_named(self.path(name), name, fault=SiteError)
 
     def _write(self, name: str, content: bytes) -> None:
-        try:
-            write_file(self.path(name), content)
-        except OSError as error:
-            raise SiteError(f"{name} must be writable", error.strerror) from error
+        write_named(self.path(name), name, content, fault=SiteError)
 
     def __repr__(self) -> str:
         return f"Site({self.folder.name}, {len(self.settings.memberships)} membership(s))"

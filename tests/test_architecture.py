@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import inspect
 import pkgutil
 import re
+import sys
 import tomllib
 import zipfile
 from collections import Counter
@@ -269,6 +271,25 @@ class TestDistribution:
         with (REPOSITORY / "pyproject.toml").open("rb") as file:
             version = tomllib.load(file)["project"]["version"]
         assert importlib.import_module("pate_fed").__version__ == version
+
+    def test_what_is_imported_is_declared_and_what_is_declared_is_imported(self) -> None:
+        """A dependency's dependency may leave it any day."""
+        with (REPOSITORY / "pyproject.toml").open("rb") as file:
+            project = tomllib.load(file)["project"]
+        extras = project["optional-dependencies"]
+        declared = {
+            re.split(r"[\[<>=~! ]", line)[0]
+            for line in [*project["dependencies"], *extras["postgres"], *extras["ray"]]
+        }
+        tops = {name.partition(".")[0] for path in SOURCES for name in imported_by(path)}
+        homes = importlib.metadata.packages_distributions()
+        imported = {
+            re.sub(r"[-_.]+", "-", home).lower()
+            for top in tops - {*sys.stdlib_module_names} - {*PACKAGES}
+            for home in homes.get(top, [top])
+        }
+        by_url = {"psycopg"}  # SQLAlchemy loads the driver of a database
+        assert imported ^ declared == by_url
 
     @pytest.mark.parametrize("package", PACKAGES)
     def test_packages_say_that_they_are_typed(self, package: str) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, TypeVar
 
 import click
 import typer
@@ -39,13 +37,20 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
-from pate_fed.nodes import Format, error_line, log_line, one_line, printable, wants_json
+from pate_fed.nodes import Format, printable
+from pate_fed.nodes.command_line import (
+    EXIT_FAILED,
+    EXIT_INPUT,
+    EXIT_PEERS,
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    CommandLine,
+    print_lines,
+)
 from protocols.errors import ProtocolError, TooFewPartiesError
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
-
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -70,11 +75,20 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (CoordinatorError, EXIT_PEERS),
     (ProtocolError, EXIT_PEERS),
 )
-"""First match decides."""
+
+LINE: Final = CommandLine(
+    "pate-fed",
+    about="Hospitals learn together without pooling records.",
+    service="serve",
+    errors=(PateFedError, ProtocolError, CoordinatorError),
+    exit_codes=_EXIT_CODES,
+    usage=UsageError,
+    internal=InternalError,
+    interrupt=("a run must go through to be kept", "an interrupt: nothing was kept"),
+)
 
 T = TypeVar("T")
 
-_SERVICE: Final = "serve"
 _TAKE_BACK: Final = "\r\x1b[K"
 """Goes to the beginning of a terminal's line, and clears it."""
 
@@ -122,33 +136,9 @@ class MechanismChoice(click.Choice[str]):
         """Leave them: the base class would fix them when the command line is built."""
 
 
-def fail(
-    error: PateFedError | ProtocolError | CoordinatorError, exit_code: int | None = None
-) -> NoReturn:
-    """Print one line and leave."""
-    as_json = wants_json(sys.argv[1:])
-    line = error_line(error, program="pate-fed", code=error.code, as_json=as_json)
-    if sys.argv[1:2] == [_SERVICE]:  # all that it prints is its log
-        said = f"{one_line(error.must)}, got {one_line(error.got)}"
-        line = log_line(f"[{error.code}] {said}", level=logging.ERROR, code=error.code)
-    print(line, file=sys.stderr)
-    sys.exit(exit_code_of(error) if exit_code is None else exit_code)
-
-
-def exit_code_of(error: object) -> int:
-    """Return the exit code of an error."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)
-
-
-def print_json(content: dict[str, Any]) -> None:
-    """Print one JSON object on one line."""
-    print(json.dumps(content, sort_keys=True, allow_nan=False))
-
-
 def show(*lines: str) -> None:
-    """Print lines for people: no character of theirs steers the terminal."""
-    for line in lines:
-        print(printable(line))
+    """Print lines for people."""
+    print_lines(lines)
 
 
 def require_new_invitation(path: Path) -> None:

@@ -7,15 +7,10 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import (
-    MechanismChoice,
-    choice,
-    numbers,
-    print_json,
-    single_threaded_kernels,
-)
+from coordinator.cli.console import MechanismChoice, choice, numbers, single_threaded_kernels
 from coordinator.errors import InvalidSettingError, UsageError
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import print_json
 
 
 def account(  # noqa: PLR0917 - one argument per option

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from coordinator.cli.console import DEFAULT_HOME, FormatOption, HomeOption, print_json, show
+from coordinator.cli.console import DEFAULT_HOME, FormatOption, HomeOption, show
 from pate_fed.nodes import Format, exit_code, lines_of_checks, table_of_checks
+from pate_fed.nodes.command_line import print_json
 
 
 def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:

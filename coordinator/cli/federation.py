@@ -15,7 +15,6 @@ from coordinator.cli.console import (
     FormatOption,
     HomeOption,
     open_coordinator,
-    print_json,
     require_new_invitation,
     show,
     write_secret,
@@ -31,6 +30,7 @@ from coordinator.home import (
     without_password,
 )
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import print_json
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 

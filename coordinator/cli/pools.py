@@ -7,16 +7,10 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import (
-    DEFAULT_HOME,
-    FormatOption,
-    HomeOption,
-    open_coordinator,
-    print_json,
-    show,
-)
+from coordinator.cli.console import DEFAULT_HOME, FormatOption, HomeOption, open_coordinator, show
 from coordinator.query_states import AskedQuery, QueryState
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import print_json
 
 pool_app = typer.Typer(
     help="The public queries, and what became of each.",

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import EXIT_INPUT, fail, print_json
+from coordinator.cli.console import LINE
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import EXIT_INPUT, print_json
 
 transcript_app = typer.Typer(
     help="Check what a run left behind.",
@@ -34,7 +35,7 @@ def report(
     try:
         run = read_run(run_dir)
     except RunDirectoryError as error:
-        fail(error, EXIT_INPUT)
+        LINE.fail(error, EXIT_INPUT)
     replace_report(run_dir, render_report(run))
     if output_format is Format.JSON:
         print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
@@ -72,7 +73,7 @@ def verify(
             run_dir, coordinator=coordinator, parties=party or ()
         )
     except RunDirectoryError as error:
-        fail(error, EXIT_INPUT)
+        LINE.fail(error, EXIT_INPUT)
     if output_format is Format.JSON:
         print_json(transcripts.transcript_table(verdict))
     else:

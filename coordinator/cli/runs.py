@@ -18,13 +18,13 @@ from coordinator.cli.console import (
     choice,
     one_line_at_a_time,
     open_coordinator,
-    print_json,
     show,
     single_threaded_kernels,
 )
 from coordinator.errors import InvalidSettingError, RunEndedError
 from coordinator.run_queue import ENDED, Run, RunState
 from pate_fed.nodes import Format, write_logs_as_json
+from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import usual_form
 

@@ -12,11 +12,11 @@ from coordinator.cli.console import (
     MechanismChoice,
     choice,
     numbers,
-    print_json,
     progress,
     single_threaded_kernels,
 )
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
 _DATA, _FEDERATION, _MECHANISM, _BUDGET, _RUN = (

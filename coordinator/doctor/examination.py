@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from coordinator.doctor.surroundings import Surroundings
 from coordinator.errors import HomeError
 from coordinator.home import SETTINGS_FILE, FederationHome
 from coordinator.operator import Coordinator
-from pate_fed.nodes import FAIL, OK, WARN, Check, made_check
+from pate_fed.nodes import FAIL, OK, WARN, Check, made_checks
 
 _HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Check]], ...]] = (
     ("files", check_files),
@@ -59,18 +58,17 @@ def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
     said = f"{SETTINGS_FILE} can be read: {settings.name}, at {settings.address}."
     yield Check("settings", OK, said)
     can_be_used = True
-    for name, check in _HOME:
-        found = made_check(name, partial(check, home, around))
+    for found in made_checks(_HOME, home, around):
         # The database is opened with the folder's identity, and by nobody but its user.
-        can_be_used = can_be_used and not (name in ("identity", "database") and found.state == FAIL)
+        is_needed = found.name in ("identity", "database")
+        can_be_used = can_be_used and not (is_needed and found.state == FAIL)
         yield found
     yield from _standing(home, around) if can_be_used else _not_looked_at()
 
 
 def _standing(home: FederationHome, around: Surroundings) -> Iterator[Check]:
     with closing(Coordinator(home)) as coordinator:
-        for name, check in _STANDING:
-            yield made_check(name, partial(check, coordinator, around))
+        yield from made_checks(_STANDING, coordinator, around)
 
 
 def _not_looked_at() -> Iterator[Check]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -26,7 +25,7 @@ from coordinator.home import (
     SETTINGS_FILE,
     FederationHome,
 )
-from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.nodes import FAIL, OK, WARN, Check, check_owner_only
 
 FEW_DAYS: Final = 30
 _RENEW: Final = "`pate-fed renew` makes another, with ca.key put back; then restart the service."
@@ -52,25 +51,14 @@ def check_files(home: FederationHome, around: Surroundings) -> Check:  # noqa: A
 
 
 def check_rights(home: FederationHome, around: Surroundings) -> Check:
-    """Look who may read what is secret, and whether we may."""
-    user = around.user()
-    of_others = [_name(home, path) for path in _guarded(home) if path.lstat().st_uid != user]
-    if of_others:
-        said = f"Another user owns {', '.join(of_others)}."
-        advice = "Run this, and the service, as the folder's user; or make that user the owner."
-        return Check("file rights", FAIL, said, advice)
-    is_open = [
-        _name(home, path)
-        for path in _guarded(home)
-        if stat.S_IMODE(path.lstat().st_mode) & (0o077 if path.name != SETTINGS_FILE else 0o022)
-    ]
-    if is_open:
-        said = f"Others than the service's user may read or write {', '.join(is_open)}."
-        advice = (
-            "`chmod -R go= ` the folder. If others may have read a key, make the federation anew."
-        )
-        return Check("file rights", FAIL, said, advice)
-    return Check("file rights", OK, "What is secret can be read by its owner alone.")
+    """See `check_owner_only`."""
+    return check_owner_only(
+        home.folder,
+        _guarded(home),
+        user=around.user,
+        readable=(SETTINGS_FILE,),
+        anew="make the federation anew",
+    )
 
 
 def check_identity(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001
@@ -149,7 +137,3 @@ def _guarded(home: FederationHome) -> Iterator[Path]:
         is_secret = path.name in SECRETS or ".db" in path.name
         if path.is_dir() or is_secret or path.name == SETTINGS_FILE:
             yield path
-
-
-def _name(home: FederationHome, path: Path) -> str:
-    return "the folder" if path == home.folder else path.name

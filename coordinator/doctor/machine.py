@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Final
 
 from coordinator.certificates import read_certificate
 from coordinator.database import Database
@@ -16,21 +15,12 @@ from coordinator.errors import (
 )
 from coordinator.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
 from coordinator.readiness import what_is_missing
-from pate_fed.nodes import FAIL, OK, WARN, Check
-
-GIB: Final = 2**30
-LEAST_DISK, WANTED_DISK = GIB, 5 * GIB
+from pate_fed.nodes import FAIL, OK, WARN, Check, check_room
 
 
 def check_disk(home: FederationHome, around: Surroundings) -> Check:
-    """Look for room: on a full disk every run waits."""
-    free = around.free_disk(home.folder)
-    said = f"{free / GIB:.1f} GiB are free where the federation's folder is."
-    if free < LEAST_DISK:
-        return Check("disk", FAIL, said, f"Free {LEAST_DISK // GIB} GiB or more.")
-    if free < WANTED_DISK:
-        return Check("disk", WARN, said, f"{WANTED_DISK // GIB} GiB last longer.")
-    return Check("disk", OK, said)
+    """See `check_room`."""
+    return check_room(around.free_disk(home.folder), folder="the federation's folder")
 
 
 def check_service(home: FederationHome, around: Surroundings) -> Check:
@@ -42,7 +32,7 @@ def check_database(home: FederationHome, around: Surroundings) -> Check:
     """Open the database as it is, and try to write."""
     name = "database"
     file = home.path(DATABASE_FILE)
-    if not home.settings.database and file.exists() and file.stat().st_uid != around.user():
+    if not home.settings.database and file.exists() and file.stat().st_uid != around.user:
         said = f"{DATABASE_FILE} is another user's, and was not opened: that could lock it out."
         return Check(name, FAIL, said, "Run this as the folder's user.")
     try:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -18,13 +16,10 @@ from coordinator.errors import CoordinatorError, ServiceError
 from coordinator.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
 from coordinator.operator import Coordinator
 from coordinator.readiness import readiness
+from pate_fed.nodes import free_disk, is_locked
 
 _TIMEOUT_S = 10.0
 _ANY_HOST: Final[Mapping[str, str]] = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - no socket
-
-
-def _free_disk(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
 
 
 def _why_not_ours(host: str, port: int) -> str:
@@ -36,18 +31,7 @@ def _why_not_ours(host: str, port: int) -> str:
 
 
 def _is_served(home: FederationHome) -> bool:
-    """Try whether the folder's lock is free, for a moment and beside others who try."""
-    try:
-        descriptor = os.open(home.path(LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_locked(home.path(LOCK_FILE))
 
 
 def _shown_certificate(home: FederationHome) -> bytes:
@@ -81,8 +65,8 @@ class Surroundings:
     """
 
     clock: Callable[[], datetime] = utc_now
-    user: Callable[[], int] = os.geteuid
-    free_disk: Callable[[Path], int] = _free_disk
+    user: int = field(default_factory=os.geteuid)
+    free_disk: Callable[[Path], int] = free_disk
     why_not_ours: Callable[[str, int], str] = _why_not_ours
     is_served: Callable[[FederationHome], bool] = _is_served
     readiness: Callable[[FederationHome], dict[str, bool] | None] = readiness

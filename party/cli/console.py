@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
-import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 import typer
@@ -32,15 +30,23 @@ from party.errors import (
 from party.site import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.nodes import Format, error_line, log_line, one_line, printable, wants_json
+from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import (
+    EXIT_FAILED,
+    EXIT_INPUT,
+    EXIT_PEERS,
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    CommandLine,
+    print_json,
+    print_lines,
+)
 from protocols.errors import InvitationError, ProtocolError
 
 if TYPE_CHECKING:
     from party.audit import AuditRecord
     from party.site_records import SiteRecords
     from party.storage import PartyDatabase
-
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -58,7 +64,18 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (InvitationError, EXIT_INPUT),
     (ProtocolError, EXIT_PEERS),
 )
-"""First match decides."""
+
+LINE: Final = CommandLine(
+    "pate-party",
+    about="A hospital's node, in any number of federations.",
+    service="start",
+    errors=(PateFedError, ProtocolError, PartyError),
+    exit_codes=_EXIT_CODES,
+    usage=UsageError,
+    internal=InternalError,
+    interrupt=("a command must go through", "an interrupt"),
+    code_of=lambda error: error.reason.value if isinstance(error, RefusalError) else error.code,
+)
 
 SiteOption = Annotated[
     Path, typer.Option("--site", metavar="DIR", help="The hospital's folder.", show_default=True)
@@ -76,7 +93,6 @@ ByOption = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
 DEFAULT_SITE: Final = Path("pate-party")
-_SERVICE: Final = "start"
 
 
 def open_site(folder: Path) -> Site:
@@ -132,10 +148,9 @@ def opened_records(site: Site) -> Iterator[OpenSite]:
 def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -> None:
     """Print a result: one JSON object, or lines for people."""
     if output_format is Format.JSON:
-        typer.echo(json.dumps(content, sort_keys=True, allow_nan=False))
-        return
-    for line in lines:
-        typer.echo(printable(line))
+        print_json(content)
+    else:
+        print_lines(lines)
 
 
 def minute(at: float) -> str:
@@ -192,20 +207,3 @@ def ask_choice(question: str, choices: Sequence[str], default: str) -> str:
         click.Abort: nobody is there, or they stop.
     """
     return str(typer.prompt(question, default=default, type=click.Choice(choices), err=True))
-
-
-def fail(error: PateFedError | ProtocolError | PartyError) -> NoReturn:
-    """Print one line and leave."""
-    code = error.reason.value if isinstance(error, RefusalError) else error.code
-    as_json = wants_json(sys.argv[1:])
-    line = error_line(error, program="pate-party", code=code, as_json=as_json)
-    if sys.argv[1:2] == [_SERVICE]:  # all that it prints is its log
-        said = f"{one_line(error.must)}, got {one_line(error.got)}"
-        line = log_line(f"[{code}] {said}", level=logging.ERROR, code=code)
-    typer.echo(line, err=True)
-    sys.exit(exit_code_of(error))
-
-
-def exit_code_of(error: Exception) -> int:
-    """Return the exit code of an error."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_FAILED)

@@ -15,7 +15,6 @@ from cryptography import x509
 
 from party.cli.console import (
     DEFAULT_SITE,
-    EXIT_FAILED,
     FederationOption,
     FormatOption,
     SiteOption,
@@ -42,6 +41,7 @@ from party.site import SETTINGS_FILE, Site
 from party.status_file import FILE as STATUS_FILE
 from party.status_file import known_status
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import EXIT_FAILED
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken

@@ -13,7 +13,6 @@ import typer
 
 from party.cli.console import (
     DEFAULT_SITE,
-    EXIT_DONE,
     ByOption,
     FormatOption,
     SiteOption,
@@ -27,6 +26,7 @@ from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.membership import SiteMembership
 from party.site import Site
 from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
+from pate_fed.nodes.command_line import EXIT_DONE
 
 _PACKAGE = "party"
 _log = logging.getLogger(__name__)

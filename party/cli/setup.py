@@ -17,7 +17,6 @@ import typer
 from party.audit import AuditKind
 from party.cli.console import (
     DEFAULT_SITE,
-    EXIT_FAILED,
     ByOption,
     SiteOption,
     ask_text,
@@ -41,6 +40,7 @@ from party.site import SETTINGS_FILE
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import Format, one_line, printable, read_settings
+from pate_fed.nodes.command_line import EXIT_FAILED
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
 from protocols.party_names import normalized

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
 from party.doctor.machine import (
     check_disk,
@@ -29,10 +27,8 @@ from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
 from party.membership import SiteMembership
 from party.site import Site
-from pate_fed.nodes import FAIL, Check, made_check
+from pate_fed.nodes import FAIL, Check, made_checks
 from protocols.messages import Membership
-
-T = TypeVar("T", Site, SiteMembership)
 
 _SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
 _MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Check]], ...]
@@ -69,7 +65,7 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
         site: The hospital's folder.
         around: The machine and the network.
     """
-    yield from _made((*_MACHINE, *_RECORDS, *_FOLDER), site, around)
+    yield from made_checks((*_MACHINE, *_RECORDS, *_FOLDER), site, around)
     if not site.memberships:
         yield _in_none()
     for joined in site.memberships:
@@ -88,21 +84,21 @@ def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
         yield _in_none()
     for joined in site.memberships:
         certificate = () if joined.has_left else _LOCAL[1:]
-        for check in _made((*_MEMBERSHIP, *certificate), joined, around):
+        for check in made_checks((*_MEMBERSHIP, *certificate), joined, around):
             yield replace(check, federation=joined.name)
-    yield from _made(_FOLDER, site, around)
+    yield from made_checks(_FOLDER, site, around)
 
 
 def _examine_one(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
     if not joined.has_left:
-        yield from _made(_LOCAL, joined, around)
+        yield from made_checks(_LOCAL, joined, around)
         has_arrived = True
         for check in check_network(joined, around):
             has_arrived = has_arrived and check.state != FAIL
             yield check
         if not has_arrived:
             around = replace(around, membership=_nobody)
-    yield from _made(_MEMBERSHIP, joined, around)
+    yield from made_checks(_MEMBERSHIP, joined, around)
 
 
 def _in_none() -> Check:
@@ -112,12 +108,3 @@ def _in_none() -> Check:
 
 def _nobody(_: SiteMembership) -> Membership:
     raise EnrollmentError("the way to the coordinator must be open", "one that ended before")
-
-
-def _made(
-    checks: tuple[tuple[str, Callable[[T, Surroundings], Check]], ...],
-    looked_at: T,
-    around: Surroundings,
-) -> Iterator[Check]:
-    for name, check in checks:
-        yield made_check(name, partial(check, looked_at, around))

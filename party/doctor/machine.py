@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,24 +10,16 @@ from party.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
 from party.site import DATABASE_FILE, IDENTITY_KEY, Site
 from party.status_file import FILE, known_status
 from pate_fed import __version__
-from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, check_owner_only, check_room
 
-GIB = 2**30
-LEAST_DISK, WANTED_DISK = GIB, 5 * GIB
 LEAST_MEMORY, WANTED_MEMORY = GIB, 2 * GIB
 FLOWER = "1.41"
 LEAST_PYTHON = (3, 11)
 
 
 def check_disk(site: Site, around: Surroundings) -> Check:
-    """Look for room: a disk that is full stops a run, for what is charged is written first."""
-    free = around.free_disk(site.folder)
-    said = f"{free / GIB:.1f} GiB are free where the site's folder is."
-    if free < LEAST_DISK:
-        return Check("disk", FAIL, said, f"Free {LEAST_DISK // GIB} GiB or more.")
-    if free < WANTED_DISK:
-        return Check("disk", WARN, said, f"{WANTED_DISK // GIB} GiB last longer.")
-    return Check("disk", OK, said)
+    """See `check_room`."""
+    return check_room(around.free_disk(site.folder), folder="the site's folder")
 
 
 def check_memory(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
@@ -76,21 +67,9 @@ def check_versions(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
 
 
 def check_rights(site: Site, around: Surroundings) -> Check:
-    """Look who may read what is secret."""
-    open_to_others = [
-        path.relative_to(site.folder).as_posix() or "."
-        for path in _guarded(site)
-        if _is_open(path, around.user)
-    ]
-    if open_to_others:
-        return Check(
-            "file rights",
-            FAIL,
-            f"Others than the node's user own or may read: {', '.join(open_to_others)}.",
-            "Make the node's user the owner; `chmod -R go= ` the site's folder. If others may "
-            "have read a key, leave the federation and join it anew.",
-        )
-    return Check("file rights", OK, "What is secret can be read by its owner alone.")
+    """See `check_owner_only`."""
+    anew = "leave the federation and join it anew"
+    return check_owner_only(site.folder, _guarded(site), user=around.user, anew=anew)
 
 
 def check_port(joined: SiteMembership, around: Surroundings) -> Check:
@@ -117,8 +96,3 @@ def _guarded(site: Site) -> Iterator[Path]:
     for path in sorted(site.path(MEMBERSHIPS_FOLDER).glob("*")):
         yield path
         yield from (path / name for name in NODE_KEYS if (path / name).exists())
-
-
-def _is_open(path: Path, user: int) -> bool:
-    found = path.lstat()
-    return found.st_uid != user or bool(stat.S_IMODE(found.st_mode) & 0o077)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from party.enrollment import ask_membership
 from party.membership import SiteMembership
 from party.site import DATABASE_FILE, Site
 from party.storage import has_node
+from pate_fed.nodes import free_disk
 from protocols.messages import Membership
 
 _TIMEOUT_S = 10.0
@@ -31,10 +31,6 @@ def _resolve(host: str, port: int) -> Sequence[str]:
 
 def _connect(host: str, port: int) -> socket.socket:
     return socket.create_connection((host, port), timeout=_TIMEOUT_S)
-
-
-def _free_disk(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
 
 
 def _free_memory() -> int | None:
@@ -108,7 +104,7 @@ class Surroundings:
     resolve: Callable[[str, int], Sequence[str]] = _resolve
     connect: Callable[[str, int], socket.socket] = _connect
     membership: Callable[[SiteMembership], Membership] = ask_membership
-    free_disk: Callable[[Path], int] = _free_disk
+    free_disk: Callable[[Path], int] = free_disk
     require_room: Callable[[Site], None] = _require_room
     has_node: Callable[[Site], bool] = _has_node
     free_memory: Callable[[], int | None] = _free_memory

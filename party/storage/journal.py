@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,8 +46,6 @@ from protocols.rounds import PlanClaim, RunNote, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
 
 _KEY_BYTES = _SKETCH_KEY_BYTES = 32
-_SPARE_BYTES = 2**20
-"""Room for all that is written beside an answer."""
 
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
@@ -93,11 +90,8 @@ class SqlJournal(Journal):
         Raises:
             JournalStorageError: the disk is full, or may not be written.
         """
-        free = shutil.disk_usage(self._database.path.parent).free
-        if free < 2 * size + _SPARE_BYTES:  # a y is written twice: ahead, and in its place
-            raise JournalStorageError("the disk must have room for an answer", f"{free} bytes")
-        with self._transaction() as session:  # a write that changes nothing
-            session.execute(update(JournalRow).values(counter=JournalRow.counter))
+        with _as_journal():
+            self._database.require_room(size)
 
     # Plans ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pate_fed.nodes.checks import (
     exit_code,
     lines_of_checks,
     made_check,
+    made_checks,
     table_of_checks,
 )
 from pate_fed.nodes.console import (
@@ -19,13 +20,17 @@ from pate_fed.nodes.console import (
     printable,
     wants_json,
 )
+from pate_fed.nodes.kept_child import KeptChild
+from pate_fed.nodes.locks import is_locked, take_lock
 from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
-from pate_fed.nodes.owner_files import write_file
+from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
+from pate_fed.nodes.owner_files import read_named, write_file, write_named
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
 from pate_fed.nodes.settings_file import VERSION_KEY, digested_settings, of_kind, read_settings
 
 __all__ = [
     "FAIL",
+    "GIB",
     "OK",
     "QUIET_FLOWER",
     "VERSION_KEY",
@@ -34,21 +39,30 @@ __all__ = [
     "CodedError",
     "Format",
     "JsonFormatter",
+    "KeptChild",
+    "check_owner_only",
+    "check_room",
     "digested_settings",
     "error_line",
     "exit_code",
     "facts",
+    "free_disk",
+    "is_locked",
     "lines_of_checks",
     "log_line",
     "made_check",
+    "made_checks",
     "of_kind",
     "one_line",
     "pass_on",
     "place_of",
     "printable",
+    "read_named",
     "read_settings",
     "table_of_checks",
+    "take_lock",
     "wants_json",
     "write_file",
     "write_logs_as_json",
+    "write_named",
 ]

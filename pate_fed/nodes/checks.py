@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
+
+T = TypeVar("T")
+Around = TypeVar("Around")
 
 State = Literal["ok", "warn", "fail"]
 
@@ -43,6 +47,20 @@ def made_check(name: str, check: Callable[[], Check]) -> Check:
     except Exception as error:
         said = f"This check could not be made ({type(error).__name__})."
         return Check(name, FAIL, said, "If program and folder are as they were made, report it.")
+
+
+def made_checks(
+    checks: Iterable[tuple[str, Callable[[T, Around], Check]]], looked_at: T, around: Around
+) -> Iterator[Check]:
+    """Make checks by name, whatever each of them finds.
+
+    Args:
+        checks: Name and check of each.
+        looked_at: What they look at.
+        around: The world around it.
+    """
+    for name, check in checks:
+        yield made_check(name, partial(check, looked_at, around))
 
 
 def exit_code(checks: Iterable[Check]) -> int:

@@ -39,6 +39,30 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     _sync_folder(path.parent)
 
 
+def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:
+    """Read a file of a node's folder.
+
+    Raises:
+        Exception: a `fault` that says what people call the file: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise fault(f"{name} must be readable", error.strerror) from error
+
+
+def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]) -> None:
+    """Write a file of a node's folder, as `write_file` does.
+
+    Raises:
+        Exception: a `fault` that says what people call the file: it cannot be written.
+    """
+    try:
+        write_file(path, content)
+    except OSError as error:
+        raise fault(f"{name} must be writable", error.strerror) from error
+
+
 def _sync_folder(folder: Path) -> None:
     """Wait until the names of files in a folder are on disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

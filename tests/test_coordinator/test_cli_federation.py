@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import select
 
 from coordinator import operator
-from coordinator.database import Database, InvitationRow, upgrade
+from coordinator.database import Database, InvitationRow
 from coordinator.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
@@ -460,7 +460,7 @@ def test_only_who_says_so_brings_an_older_database_up_to_date(
             return str(opened.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
     upgraded: list[str | None] = []
-    monkeypatch.setattr(upgrade, "upgrade", lambda _, found: upgraded.append(found))
+    monkeypatch.setattr(Database, "_upgrade", lambda *_, found: upgraded.append(found))
     with closing(sqlite3.connect(file)) as opened, opened:
         opened.execute("UPDATE alembic_version SET version_num = '0000'")
     for command in (

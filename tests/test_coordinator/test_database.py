@@ -33,9 +33,7 @@ from coordinator.database import (
     SqlRunStore,
     run_store,
 )
-from coordinator.database.engine import NEWEST
 from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
-from coordinator.database.upgrade import migrations
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -113,7 +111,9 @@ class TestOpening:
         with engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
-            assert context.get_current_revision() == NEWEST  # else every start would look for more
+            assert (
+                context.get_current_revision() == Database.newest
+            )  # else every start would look for more
         engine.dispose()
 
     def test_many_that_open_it_at_once_upgrade_it_once(
@@ -159,7 +159,7 @@ class TestOpening:
             [version] = connection.execute(
                 text("SELECT version_num FROM alembic_version")
             ).scalars()
-            assert version == NEWEST
+            assert version == Database.newest
         engine.dispose()
 
     def test_a_newer_version_is_refused(self, database: Database, database_url: str) -> None:
@@ -836,7 +836,7 @@ def as_it_was(url: str, revision: str) -> Iterator[Connection]:
     """Make a database as an older version left it."""
     made = create_engine(url)
     with made.begin() as connection:
-        config = migrations()
+        config = Database.migrations()
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         yield connection

@@ -19,11 +19,10 @@ from sqlalchemy import text
 from coordinator.certificates import issue_server_certificate, make_ca
 from coordinator.database import Database
 from coordinator.doctor import Surroundings, examine
-from coordinator.doctor.machine import GIB
 from coordinator.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.run_queue import RunState
-from pate_fed.nodes import FAIL, OK, WARN, Check, exit_code
+from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, exit_code
 from tests.support.command import Command, pate_fed
 from tests.support.loopback_home import make_home
 from tests.support.loopback_tls import tls_server
@@ -110,7 +109,7 @@ class TestAFolder:
         assert ("the folder" if name == "." else name) in checks["file rights"].said
 
     def test_another_users_folder_is_not_opened(self, home: FederationHome) -> None:
-        checks = found(home, user=lambda: os.geteuid() + 1)
+        checks = found(home, user=os.geteuid() + 1)
         for name in ("file rights", "database"):
             assert (checks[name].state, "user" in checks[name].advice) == (FAIL, True)
         assert {checks[name].said for name in STANDING} == {

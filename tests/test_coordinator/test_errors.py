@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.cli.console import exit_code_of
+from coordinator.cli.console import LINE
 from coordinator.errors import (
     BrokenTranscriptError,
     CoordinatorError,
@@ -54,7 +54,7 @@ FAILED = PartyFailedError("every party must answer", "none", party="hospital-1",
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_kind_of_error_decides_the_exit_code(error: Exception, exit_code: int) -> None:
-    assert exit_code_of(error) == exit_code
+    assert LINE.exit_code_of(error) == exit_code
 
 
 def test_message_says_what_must_hold_what_came_and_from_whom() -> None:

@@ -18,7 +18,6 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from coordinator import home as home_module
 from coordinator.certificates import (
     KeyedCertificate,
     days_left,
@@ -37,7 +36,7 @@ from coordinator.home import (
 from coordinator.operator import Coordinator
 from coordinator.service import require_certificate, serve
 from party.site import Site
-from pate_fed.nodes import JsonFormatter
+from pate_fed.nodes import JsonFormatter, owner_files
 from protocols.enrollment import Invitation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -113,7 +112,7 @@ class TestAFederationIsMade:
                 raise OSError(errno.ENOSPC, "No space left on device")
             path.write_bytes(content)
 
-        monkeypatch.setattr(home_module, "write_file", write)
+        monkeypatch.setattr(owner_files, "write_file", write)
         with pytest.raises(HomeError, match="No space left"):
             FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         assert "ca.key" in written

@@ -26,7 +26,7 @@ class Serving:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.keeper_ends = threading.Event()
         monkeypatch.setattr(
-            SuperLinkChild, "_watch", lambda child: self.keeper_ends.wait(5 * PATIENCE_S)
+            SuperLinkChild, "_keep", lambda child: self.keeper_ends.wait(5 * PATIENCE_S)
         )
         monkeypatch.setattr(service_module, "_POLL_S", 0.01)
         monkeypatch.setattr(service_module, "_FIRST_PAUSE_S", 0.01)

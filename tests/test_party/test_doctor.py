@@ -26,6 +26,7 @@ from party.site_records import SiteRecords
 from party.status_file import Status, write_status
 from party.storage import SqlLedgerStore
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.nodes import GIB
 from protocols.identity import SigningIdentity
 from protocols.messages import Membership
 from tests.support.hospital_site import (
@@ -39,7 +40,6 @@ from tests.support.hospital_site import (
 from tests.support.loopback_tls import listening, proxy_server, tls_server
 
 CLOCK = datetime.now(tz=UTC).timestamp()
-GIB = 2**30
 
 
 def ca_bytes(ca: trustme.CA) -> bytes:
@@ -241,7 +241,7 @@ class TestMachine:
         path.chmod(path.stat().st_mode | 0o040)
         check = found(site)["file rights"]
         assert check.state == FAIL
-        assert f": {name}." in check.said
+        assert f" {'the folder' if name == '.' else name}." in check.said
 
 
 class TestRecords:

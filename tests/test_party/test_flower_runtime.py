@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ import party.flower_app
 from coordinator.flower_runtime import stub
 from party import flower_runtime
 from party.flower_runtime import STUB_DIGEST, Executor, SuperNodeSettings
-from party.supernode_keeper import SuperNodeKeeper
 from protocols import wire
 from tests.support.loopback_tls import listening
 
@@ -337,98 +335,3 @@ class TestFlowersInternals:
         assert (arguments.superlink, arguments.isolation) == ("h:1", "process")
         assert not getattr(arguments, "allow_runtime_dependency_installation", False)
         assert not arguments.insecure
-
-
-class TestKeeper:
-    def keeper(self, folder: Path, program: str) -> SuperNodeKeeper:
-        return SuperNodeKeeper(
-            [sys.executable, "-c", program],
-            environment={},
-            log=folder / "supernode.log",
-            pause_s=0.01,
-        )
-
-    @staticmethod
-    def wait_for(what: Any) -> None:
-        deadline = time.monotonic() + 60
-        while not what():
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.02)
-
-    @pytest.mark.parametrize(
-        ("is_revoked", "pauses"),
-        [
-            pytest.param([False] * 6, [1, 1, 1, 1, 1, 1], id="never"),
-            pytest.param([True] * 6, [1, 2, 4, 8, 12, 12], id="always"),
-            pytest.param([True, True, False, True, True, True], [1, 2, 4, 1, 2, 4], id="once not"),
-        ],
-    )
-    def test_one_of_a_revoked_hospital_is_started_ever_more_seldom(
-        self, tmp_path: Path, is_revoked: list[bool], pauses: list[int]
-    ) -> None:
-        waited: list[float | None] = []
-
-        class Waits(threading.Event):
-            def wait(self, timeout: float | None = None) -> bool:
-                waited.append(timeout)
-                if len(waited) == len(pauses):
-                    self.set()
-                return self.is_set()
-
-        answers = iter(is_revoked)
-        keeper = SuperNodeKeeper(
-            ["true"],
-            environment=os.environ,
-            log=tmp_path / "supernode.log",
-            pause_s=1.0,
-            is_revoked=lambda: next(answers),
-        )
-        keeper._stopped = Waits()
-        keeper.start()
-        keeper._thread.join(60)
-        assert waited == pauses
-
-    def test_one_that_ends_is_started_again_whatever_it_ended_with(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level("INFO", "party.supernode_keeper")
-        keeper = self.keeper(tmp_path, "import sys; sys.exit(305)")
-        keeper.start()
-        self.wait_for(lambda: keeper.starts >= 3)
-        assert f"the SuperNode ended with {305 % 256}" in caplog.messages
-        keeper.close()
-        starts = keeper.starts
-        assert keeper.pid is None
-        threading.Event().wait(0.1)
-        assert keeper.starts == starts
-
-    def test_one_that_is_killed_is_started_again(self, tmp_path: Path) -> None:
-        keeper = self.keeper(tmp_path, "import time; time.sleep(600)")
-        keeper.start()
-        self.wait_for(lambda: keeper.pid is not None)
-        first = keeper.pid
-        keeper._child.kill()  # type: ignore[union-attr]
-        self.wait_for(lambda: keeper.pid not in (None, first))
-        keeper.close()
-        assert keeper.pid is None
-
-    def test_its_life_line_is_ours(self, tmp_path: Path) -> None:
-        program = "import sys; sys.stdin.read(); print('the line is cut', flush=True)"
-        keeper = self.keeper(tmp_path, program)
-        keeper.start()
-        self.wait_for(lambda: keeper.pid is not None)
-        keeper._child.stdin.close()  # type: ignore[union-attr]
-        log = tmp_path / "supernode.log"
-        self.wait_for(lambda: "the line is cut" in log.read_text("utf-8"))
-        keeper.close()
-
-    def test_its_log_is_the_owners_and_does_not_grow_for_ever(self, tmp_path: Path) -> None:
-        log = tmp_path / "supernode.log"
-        log.write_bytes(b"x" * (2**20 + 1))
-        keeper = self.keeper(tmp_path, "pass")
-        keeper.start()
-        self.wait_for(lambda: keeper.starts >= 1)
-        keeper.close()
-        assert (tmp_path / "supernode.log.1").stat().st_size == 2**20 + 1
-        assert log.stat().st_mode & 0o777 == 0o600
-        assert log.stat().st_size < 2**20

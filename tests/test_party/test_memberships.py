@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import party.membership
-import party.site
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.labeling import LabelingRun
 from party.audit import sign_head
@@ -26,6 +24,7 @@ from party.spending import spending_by_run
 from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.data.table_features import NumberEncoder, TableEncoder
 from pate_fed.data.task import LearningTask
+from pate_fed.nodes import owner_files
 from pate_fed.public_rows import PublicRows
 from protocols import wire
 from protocols.identity import SigningIdentity
@@ -400,7 +399,7 @@ class TestJoining:
         self, site: Site, writes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         invitation, key = invitation_of(SigningIdentity.generate(), "North"), site.identity
-        real, left = party.site.write_file, [writes]
+        real, left = owner_files.write_file, [writes]
 
         def killed(path: Path, *pieces: bytes) -> None:
             if not left[0]:
@@ -409,8 +408,7 @@ class TestJoining:
             real(path, *pieces)
 
         with monkeypatch.context() as dying:
-            dying.setattr(party.site, "write_file", killed)
-            dying.setattr(party.membership, "write_file", killed)
+            dying.setattr(owner_files, "write_file", killed)
             with pytest.raises(KeyboardInterrupt):
                 site.add(invitation)
         reopened = Site.open(site.folder)

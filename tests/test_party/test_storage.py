@@ -31,7 +31,6 @@ from party.errors import (
     StorageVersionError,
 )
 from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
-from party.storage.engine import NEWEST
 from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
@@ -73,7 +72,9 @@ class TestOpening:
         with create_engine(f"sqlite:///{path}").connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, Base.metadata) == []
-            assert context.get_current_revision() == NEWEST  # else every start would look for more
+            assert (
+                context.get_current_revision() == PartyDatabase.newest
+            )  # else every start would look for more
 
     def test_nobody_else_may_read_its_files(self, database: PartyDatabase, path: Path) -> None:
         SqlJournal(database).begin(run_id=RUN, epoch=1, plan_digest=PLAN)
@@ -159,7 +160,7 @@ class TestOpening:
     def test_a_new_one_takes_nobodys_place(self, database: PartyDatabase, path: Path) -> None:
         with pytest.raises(StorageError) as caught:
             PartyDatabase.create(path)
-        assert str(caught.value).startswith("party.db must be made, got File exists")
+        assert str(caught.value) == "a new database must be empty, got one with tables"
 
     def test_a_file_of_something_else_is_refused(self, path: Path) -> None:
         path.write_bytes(b"name,age\n" * 2_000)

@@ -1,4 +1,4 @@
-"""Run by Alembic, on the connection that `coordinator.database.engine` holds open."""
+"""Run by Alembic, on the connection that `pate_fed.nodes.database` holds open."""
 
 from alembic import context
 

@@ -1,0 +1,147 @@
+"""A node's command line: every way out is one line with a code, and a stable exit code.
+
+Loaded by itself: `pate_fed.nodes` does not load Typer. Tracebacks are off for good: they show local
+variables, hence votes and keys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn
+
+import click
+import typer
+
+from pate_fed import __version__
+from pate_fed.nodes.console import (
+    CodedError,
+    error_line,
+    one_line,
+    place_of,
+    printable,
+    wants_json,
+)
+from pate_fed.nodes.logs import log_line
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
+
+_INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
+
+Fault = Callable[[str, object], CodedError]
+"""Makes an error from what must hold and what came."""
+
+
+class CommandLine:
+    """A program of commands.
+
+    Args:
+        program: Its name.
+        about: What it is for.
+        service: The command that serves: all that this one prints is its log.
+        errors: Kinds of errors that are ours, hence shown.
+        exit_codes: Exit code of each kind; the first match decides.
+        usage: Makes the error of a command line that cannot be read.
+        internal: Makes the error of a fault of this program, or of an interrupt.
+        interrupt: What must hold and what came, after Ctrl-C.
+        code_of: Returns the public code of an error.
+
+    Attributes:
+        app: Takes the commands.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        *,
+        about: str,
+        service: str,
+        errors: tuple[type[Exception], ...],
+        exit_codes: Sequence[tuple[type[Exception], int]],
+        usage: Fault,
+        internal: Fault,
+        interrupt: tuple[str, str],
+        code_of: Callable[[Any], str] = lambda error: str(error.code),
+    ) -> None:
+        self._program = program
+        self._service = service
+        self._errors = errors
+        self._exit_codes = tuple(exit_codes)
+        self._usage = usage
+        self._internal = internal
+        self._interrupt = interrupt
+        self._code_of = code_of
+        self.app = typer.Typer(
+            name=program,
+            help=about,
+            pretty_exceptions_enable=False,
+            suggest_commands=False,  # Click suggests them, too
+            add_completion=False,
+            no_args_is_help=True,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        version_option = typer.Option(
+            False, "--version", callback=self._show_version, is_eager=True, help="Show the version."
+        )
+
+        @self.app.callback(help=about)
+        def root(version: bool = version_option) -> None:
+            """Take the options of no command."""
+            del version
+
+    def main(self) -> None:
+        """Run a command, and leave."""
+        try:
+            ended = self.app(sys.argv[1:] or ["--help"], standalone_mode=False)
+            if ended == _INTERRUPTED:
+                self.fail(self._internal(*self._interrupt))
+            sys.exit(ended or EXIT_DONE)
+        except click.exceptions.Exit as end:
+            sys.exit(end.exit_code)
+        except click.UsageError as error:
+            self.fail(self._usage("the command line must be right", one_line(_said_once(error))))
+        except (click.Abort, KeyboardInterrupt):
+            self.fail(self._internal(*self._interrupt))
+        except self._errors as error:
+            self.fail(error)  # type: ignore[arg-type]  # ours are coded
+        except Exception as error:
+            self.fail(self._internal("this program must not fail", place_of(error)))
+
+    def fail(self, error: CodedError, exit_code: int | None = None) -> NoReturn:
+        """Print one line and leave."""
+        code, as_json = self._code_of(error), wants_json(sys.argv[1:])
+        line = error_line(error, program=self._program, code=code, as_json=as_json)
+        if sys.argv[1:2] == [self._service]:
+            said = f"{one_line(error.must)}, got {one_line(error.got)}"
+            line = log_line(f"[{code}] {said}", level=logging.ERROR, code=code)
+        typer.echo(line, err=True)
+        sys.exit(self.exit_code_of(error) if exit_code is None else exit_code)
+
+    def exit_code_of(self, error: object) -> int:
+        """Return the exit code of an error."""
+        found = (code for kind, code in self._exit_codes if isinstance(error, kind))
+        return next(found, EXIT_FAILED)
+
+    def _show_version(self, wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"{self._program} {__version__}")
+            raise typer.Exit
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object on one line."""
+    typer.echo(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for people: no character of theirs steers the terminal."""
+    for line in lines:
+        typer.echo(printable(line))
+
+
+def _said_once(error: click.UsageError) -> str:
+    """Return what is wrong. Typer and Click both guess what was meant: one guess is enough."""
+    has_guess = "Did you mean" in error.message
+    return error.message if has_guess else error.format_message()

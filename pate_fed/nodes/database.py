@@ -1,0 +1,283 @@
+"""A node's own database: opened, brought up to date, written by whole transactions.
+
+Loaded by itself: `pate_fed.nodes` does not load SQLAlchemy. Commands without a database start fast.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    ExceptionContext,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from pate_fed.nodes.owner_files import OWNER_ONLY
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+_PRAGMAS: Final = (
+    "journal_mode=WAL",
+    "synchronous=FULL",  # a commit returns when it is on disk
+    "foreign_keys=ON",
+    "busy_timeout=10000",
+)
+_MUST: Final = "the database must be there and writable"
+
+
+class NodeDatabase:
+    """A node's database, of this version: one SQLite file, unless the node knows other kinds.
+
+    A node's own class says what differs, and names its errors. Those hold neither the URL, which
+    may have a password, nor what a driver says, which may have paths and values.
+
+    Args:
+        url: As SQLAlchemy takes it.
+        is_new: Make its tables, once. Without them, a database was emptied and has forgotten all.
+        upgrades: Bring one of an older version up to date. Only a backup leads back.
+
+    Raises:
+        Exception: a `version_fault`: a newer version of this program wrote it, or an older one did
+            and it may not be upgraded.
+        Exception: a `damage_fault`: it does not fit itself, or was emptied.
+        Exception: a `fault`: it is not there, or cannot be opened or written; it is to be new and
+            holds something.
+    """
+
+    package: ClassVar[str]
+    """The Python package that holds its `migrations`."""
+
+    newest: ClassVar[str]
+    """The newest migration there."""
+
+    fault: ClassVar[type[Exception]]
+    version_fault: ClassVar[type[Exception]]
+    damage_fault: ClassVar[type[Exception]]
+
+    emptied: ClassVar[str]
+    """What must hold, said of a database that is gone or was emptied."""
+
+    outdated: ClassVar[str] = "the database must be brought up to date"
+    """What must hold, said of an older version that may not be upgraded."""
+
+    pragmas: ClassVar[tuple[str, ...]] = ()
+    """What each connection to its file sets, besides what every node's does."""
+
+    def __init__(self, url: str, *, is_new: bool = False, upgrades: bool = False) -> None:
+        self._process = os.getpid()
+        self._engine = self._connected(self._url_of(url), is_new=is_new)
+        try:
+            with self._reported(), self._engine.begin() as connection:
+                self._bring_up_to_date(connection, is_new=is_new, upgrades=upgrades)
+                self._require_whole(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    # Calls ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Run what follows as a whole: all of it is on disk at the end, or nothing is.
+
+        Raises:
+            Exception: a `fault`: it could not be stored: nothing was.
+        """
+        # A connection that a fork shares would garble the file.
+        if os.getpid() != self._process:
+            raise self.fault("a database must be opened by the process that uses it", "another")
+        with (
+            self._reported(),
+            Session(self._engine, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    def try_to_write(self) -> None:
+        """Write, and change nothing.
+
+        Raises:
+            Exception: a `fault`: nothing can be stored now.
+        """
+        with self._reported(), self._engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._engine.dialect.name})"
+
+    # What a node may know better ---------------------------------------------------------------
+
+    def _connected(self, url: URL, *, is_new: bool) -> Engine:
+        """Return an engine for a URL; make the file of a new database."""
+        if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+            raise self.fault("a database must be a SQLite file", "another URL")
+        assert url.database is not None
+        file = Path(url.database).absolute()
+        self._find(file, is_new=is_new)
+        engine = create_engine(url.set(database=str(file)))
+        event.listen(engine, "connect", self._make_durable)
+        event.listen(engine, "begin", _lock_at_once)
+        event.listen(engine, "handle_error", _open_anew)
+        return engine
+
+    def _require_whole(self, connection: Connection) -> None:
+        """Look for damage, in the transaction that opens the database."""
+
+    def _refusal_of(
+        self,
+        error: BaseException | None,  # noqa: ARG002 - for those who know servers
+    ) -> tuple[str, str] | None:
+        """Return what must hold where a server let nobody in, and what came; None otherwise."""
+        return None
+
+    # Opening ----------------------------------------------------------------------------------
+
+    def _url_of(self, text: str) -> URL:
+        try:
+            return make_url(text)
+        except (ArgumentError, ValueError) as error:  # a port that is no number
+            raise self.fault("a database must have a URL", "another text") from error
+
+    def _find(self, file: Path, *, is_new: bool) -> None:
+        """Look for the file, and never open one that is there.
+
+        Closing a file drops the locks that SQLite has on it in this process: the next process would
+        take itself for the last one, and remove what is written ahead.
+        Source: https://www.sqlite.org/howtocorrupt.html, section 2.2.
+        """
+        try:
+            if is_new:
+                _make_file(file)
+            elif not file.exists():
+                raise self.fault(self.emptied, "no file")
+            if not os.access(file, os.R_OK | os.W_OK, effective_ids=True):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise self.fault("the database must be writable", error.strerror) from error
+
+    def _make_durable(self, connection: Any, _: object) -> None:
+        # The driver must not open transactions of its own: ours begin as `_lock_at_once` says.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (*_PRAGMAS, *self.pragmas):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    def _bring_up_to_date(self, connection: Connection, *, is_new: bool, upgrades: bool) -> None:
+        found = self._version_in(connection, is_new=is_new)
+        if found == self.newest:
+            return
+        if found is not None and found < self.newest and not upgrades:
+            raise self.version_fault(
+                self.outdated, f"version {found} where this program has {self.newest}"
+            )
+        self._upgrade(connection, found=found)
+
+    def _version_in(self, connection: Connection, *, is_new: bool) -> str | None:
+        """Return the newest migration in it; None of one that is to be new."""
+        tables = inspect(connection).get_table_names()
+        if is_new:
+            if tables:
+                raise self.fault("a new database must be empty", "one with tables")
+            return None
+        if "alembic_version" not in tables:
+            raise self.damage_fault(self.emptied, "an empty one")
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
+        versions = found.scalars().all()
+        if len(versions) != 1:  # emptied, or written by another's hand
+            raise self.damage_fault(self.emptied, f"{len(versions)} versions of it")
+        return str(versions[0])
+
+    def _upgrade(self, connection: Connection, *, found: str | None) -> None:
+        """Run the migrations that are missing, in the transaction that the connection is in."""
+        from alembic import command  # noqa: PLC0415 - every command would wait for Alembic
+        from alembic.script import ScriptDirectory  # noqa: PLC0415
+        from alembic.util.exc import CommandError  # noqa: PLC0415
+
+        config = self.migrations()
+        try:
+            if found is not None:
+                ScriptDirectory.from_config(config).get_revision(found)
+        except CommandError as error:
+            raise self.version_fault(
+                "the database must be of this version or older", f"version {found}"
+            ) from error
+        config.attributes["connection"] = connection
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise self.fault(_MUST, type(error).__name__) from error
+
+    @classmethod
+    def migrations(cls) -> Config:
+        """Return where Alembic finds its migrations."""
+        from alembic.config import Config  # noqa: PLC0415 - every command would wait for Alembic
+
+        config = Config()
+        config.set_main_option("script_location", str(files(cls.package) / "migrations"))
+        return config
+
+    # Faults -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Turn what a driver says into the node's errors: its text may hold URL, paths, values."""
+        try:
+            yield
+        except (DBAPIError, sqlite3.Error) as error:
+            said = error.orig if isinstance(error, DBAPIError) else error
+            if type(said) is sqlite3.DatabaseError:  # "malformed", "not a database": no own class
+                raise self.damage_fault("the database must fit itself", "damage") from error
+            must, got = self._refusal_of(said) or (_MUST, type(said).__name__)
+            raise self.fault(must, got) from error
+        except SQLAlchemyError as error:
+            raise self.fault(_MUST, type(error).__name__) from error
+
+
+def _make_file(path: Path) -> None:
+    """Make it here, so that it and the files beside it are its owner's alone."""
+    with suppress(FileExistsError):  # whether it is empty is looked at later
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
+
+
+def _lock_at_once(connection: Connection) -> None:
+    # Else two that read and then write would meet in the middle, and one of them fail.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _open_anew(context: ExceptionContext) -> None:
+    # SQLite opens a file that it may not write for reading, and stays so after the file is mended.
+    if isinstance(context.original_exception, sqlite3.OperationalError):
+        context.is_disconnect = True

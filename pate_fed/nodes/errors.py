@@ -1,0 +1,29 @@
+"""The base of all errors of a node.
+
+Its codes are those of its nodes, each in its own `errors.py`::
+
+    NodeError
+    |- party.errors.PartyError
+    `- coordinator.errors.CoordinatorError
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NodeError(Exception):
+    """Base of all errors of a node.
+
+    Attributes:
+        code: Stable code, for people and programs.
+        must: What must hold.
+        got: What came; never a secret.
+    """
+
+    code: ClassVar[str]
+
+    def __init__(self, must: str, got: object) -> None:
+        self.must = must
+        self.got = str(got)
+        super().__init__(f"{must}, got {self.got}")

@@ -1,0 +1,70 @@
+"""Checks of the machine that every node's doctor makes: room on the disk, rights of files."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pate_fed.nodes.checks import FAIL, OK, WARN, Check
+
+GIB: Final = 2**30
+_LEAST_DISK, _WANTED_DISK = GIB, 5 * GIB
+
+
+def free_disk(folder: Path) -> int:
+    """Return the free bytes where a folder is."""
+    return shutil.disk_usage(folder).free
+
+
+def check_room(free: int, *, folder: str) -> Check:
+    """Look for room: on a full disk every run waits, for a charge is written before its answer.
+
+    Args:
+        free: Free bytes.
+        folder: What people call the folder that lies there.
+    """
+    said = f"{free / GIB:.1f} GiB are free where {folder} is."
+    if free < _LEAST_DISK:
+        return Check("disk", FAIL, said, f"Free {_LEAST_DISK // GIB} GiB or more.")
+    if free < _WANTED_DISK:
+        return Check("disk", WARN, said, f"{_WANTED_DISK // GIB} GiB last longer.")
+    return Check("disk", OK, said)
+
+
+def check_owner_only(
+    folder: Path, guarded: Iterable[Path], *, user: int, readable: Iterable[str] = (), anew: str
+) -> Check:
+    """Look who may read what is secret, and whether we may.
+
+    Args:
+        folder: The node's.
+        guarded: What must be its owner's alone there.
+        user: Number of the user that we are.
+        readable: Names of files that others may read, and not write.
+        anew: What to do if others may have read a key.
+    """
+    name, paths, open_to_all = "file rights", list(guarded), set(readable)
+
+    def named(found: Iterable[Path]) -> str:
+        return ", ".join(
+            "the folder" if one == folder else one.relative_to(folder).as_posix() for one in found
+        )
+
+    of_others = [path for path in paths if path.lstat().st_uid != user]
+    if of_others:
+        said = f"Another user owns {named(of_others)}."
+        advice = "Run this, and the node, as the folder's user; or make that user the owner."
+        return Check(name, FAIL, said, advice)
+    exposed = [
+        path
+        for path in paths
+        if stat.S_IMODE(path.lstat().st_mode) & (0o022 if path.name in open_to_all else 0o077)
+    ]
+    if exposed:
+        said = f"Others than the folder's user may read or write {named(exposed)}."
+        advice = f"`chmod -R go= ` the folder. If others may have read a key, {anew}."
+        return Check(name, FAIL, said, advice)
+    return Check(name, OK, "What is secret can be read by its owner alone.")
