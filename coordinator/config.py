@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from coordinator.errors import InvalidSettingError
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.statement import Pricing
 from pate_fed.charging import PRICINGS, affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset, DataSource
-from pate_fed.errors import BudgetExhaustedError, InvalidTermsError
+from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import (
     SPECS,

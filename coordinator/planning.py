@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from coordinator.errors import InvalidSettingError, UnfitSumError
 from pate_fed.accounting import neighbors
 from pate_fed.accounting.statement import Pricing
 from pate_fed.charging import (
@@ -25,7 +24,12 @@ from pate_fed.charging import (
     priced,
     tightest_cost,
 )
-from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    InvalidSettingError,
+    UnfitSumError,
+)
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms.preview import (
     ASSUMED_ACCURACY,

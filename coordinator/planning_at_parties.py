@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from coordinator.errors import InvalidSettingError, NarrowNoiseError, UnfitSumError
 from coordinator.planning import (
     MOST_QUERIES,
     PlanRequest,
@@ -33,7 +32,13 @@ from pate_fed.charging import (
     public_cost_at,
     tightest_cost,
 )
-from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    InvalidSettingError,
+    NarrowNoiseError,
+    UnfitSumError,
+)
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import (
     DistributedNoise,

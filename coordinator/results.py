@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.config import RunSettings
-from coordinator.errors import InvalidSettingError
 from coordinator.labeling import LabelingRun, Member
 from coordinator.store import RunStore
 from coordinator.transport import Traffic
@@ -41,6 +40,7 @@ from pate_fed.charging import (
     outcomes_of,
     public_cost_at,
 )
+from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest

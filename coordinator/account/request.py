@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.account.case import VoteCase
-from coordinator.errors import InvalidSettingError
 from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.ranges import probability
 from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
+from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import (
     ConfidentGaussianMax,
     InteractiveGaussianMax,

@@ -14,7 +14,8 @@ from coordinator.cli.console import (
     print_json,
     single_threaded_kernels,
 )
-from coordinator.errors import InvalidSettingError, UsageError
+from coordinator.errors import UsageError
+from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 
 

@@ -21,7 +21,6 @@ from coordinator.cli.console import (
     write_secret,
 )
 from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty, MadeInvitation
-from coordinator.errors import InvalidSettingError
 from coordinator.home import (
     DATABASE_VARIABLE,
     FederationHome,
@@ -30,6 +29,7 @@ from coordinator.home import (
     utc_now,
     without_password,
 )
+from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized

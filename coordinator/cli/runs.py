@@ -22,8 +22,9 @@ from coordinator.cli.console import (
     show,
     single_threaded_kernels,
 )
-from coordinator.errors import InvalidSettingError, RunEndedError
+from coordinator.errors import RunEndedError
 from coordinator.run_queue import ENDED, Run, RunState
+from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import usual_form

@@ -15,7 +15,6 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from coordinator.config import DEFAULTS, RunSettings
-from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
 from pate_fed.accounting import (
@@ -32,7 +31,7 @@ from pate_fed.charging import (
     public_cost_at,
 )
 from pate_fed.data import DataSource
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidParameterError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
     FLAT_CHANCE,
@@ -330,7 +329,7 @@ class TestSettings:
     ) -> None:
         ended = pate_fed(*small(table, tmp_path / "run"), *options)
         assert ended.code == 2
-        assert ended.error_code in ("PF-401", "PF-402")
+        assert ended.error_code in ("PF-105", "PF-402")
         assert told in ended.err
         assert not (tmp_path / "run").exists()
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import InvalidSettingError
 from coordinator.planning import PlanRequest, advised_sum, plan
 from pate_fed.accounting.formal import RunCaps, formal_costs
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 from tests.support.command import Command, pate_fed

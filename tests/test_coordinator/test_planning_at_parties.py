@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from coordinator import planning_at_parties
-from coordinator.errors import InvalidSettingError, NarrowNoiseError, UnfitSumError
 from coordinator.planning import PlanRequest, advised_sum
 from pate_fed.accounting import (
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
     distributed_costs,
 )
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidSettingError,
+    NarrowNoiseError,
+    UnfitSumError,
+)
 from tests.support.command import Command, pate_fed, write_table
 
 __all__ = ["pate_fed"]
@@ -357,10 +361,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("more", "code"),
         [
-            pytest.param(("--sigma2", 2), "PF-421", id="narrow noise"),
-            pytest.param(("--sum", "additive", "--expected-dropouts", 1), "PF-420", id="sum"),
-            pytest.param(("--plot", "plan.svg"), "PF-401", id="no picture"),
-            pytest.param(("--colluders", 9), "PF-401", id="colluders"),
+            pytest.param(("--sigma2", 2), "PF-107", id="narrow noise"),
+            pytest.param(("--sum", "additive", "--expected-dropouts", 1), "PF-106", id="sum"),
+            pytest.param(("--plot", "plan.svg"), "PF-105", id="no picture"),
+            pytest.param(("--colluders", 9), "PF-105", id="colluders"),
         ],
     )
     def test_what_cannot_be_is_a_coded_line(
@@ -371,7 +375,7 @@ class TestCommand:
 
     def test_colluders_are_for_noise_at_the_parties(self, pate_fed: Command) -> None:
         ended = pate_fed("plan", "--parties", 30, "--classes", 2, "--colluders", 1)
-        assert (ended.code, ended.error_code) == (2, "PF-401")
+        assert (ended.code, ended.error_code) == (2, "PF-105")
 
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_every_key_is_documented(self, pate_fed: Command, noise: str) -> None:
