@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.labeling import LabelingRun, Member
 from coordinator.store import RunStore
 from coordinator.transport import Traffic
@@ -44,6 +43,7 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
 from pate_fed.partition import Manifest
+from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.config import RunSettings
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import RunRequestError
 from coordinator.results import require_fine_noise
@@ -23,6 +22,7 @@ from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
+from pate_fed.planning import RunSettings
 
 SCHEMA_VERSION = 1
 _NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")

@@ -83,6 +83,7 @@ def account(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator import account as pricing  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.accounting.compare import render_comparison  # noqa: PLC0415 - the same
 
     found = pricing.account(
         pricing.AccountRequest(
@@ -105,7 +106,7 @@ def account(  # noqa: PLR0917 - one argument per option
     if output_format is Format.JSON:
         print_json(found)
     else:
-        print(pricing.render_account(found))
+        print(render_comparison(found))
 
 
 def plan(  # noqa: PLR0917 - one argument per option
@@ -185,13 +186,14 @@ def plan(  # noqa: PLR0917 - one argument per option
     Works from public numbers and simulated votes alone.
     """
     single_threaded_kernels()
-    from coordinator import plan_words, planning, planning_at_parties  # noqa: PLC0415 - fast --help
+    from pate_fed.planning import at_coordinator, at_parties  # noqa: PLC0415 - fast --help
+    from pate_fed.report import plan_words  # noqa: PLC0415 - the same
 
     if noise == "parties" and plot is not None:
         raise InvalidSettingError("--plot is for --noise coordinator", noise)
     if noise == "coordinator" and colluders is not None:
         raise InvalidSettingError("--colluders is for --noise parties", noise)
-    request = planning.PlanRequest(
+    request = at_coordinator.PlanRequest(
         parties=parties,
         teachers=teachers,
         classes=classes,
@@ -211,12 +213,12 @@ def plan(  # noqa: PLR0917 - one argument per option
         weights=numbers("--weights", weights, int),
     )
     if noise == "parties":
-        found = planning_at_parties.plan_at_parties(request)
+        found = at_parties.plan_at_parties(request)
         text = plan_words.render_plan_at_parties
     else:
-        found, text = planning.plan(request), planning.render_plan
+        found, text = at_coordinator.plan(request), at_coordinator.render_plan
     if plot is not None:
-        _write_new(plot, planning.draw_plan(found))
+        _write_new(plot, at_coordinator.draw_plan(found))
     if output_format is Format.JSON:
         print_json(found)
     else:

@@ -214,10 +214,10 @@ def run(  # noqa: PLR0917 - one argument per option
     Ctrl-C stops the following, not the run: `pate-fed status` shows it, `pate-fed stop` ends it.
     """
     single_threaded_kernels()
-    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from coordinator.operator import follow  # noqa: PLC0415
     from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
+    from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from coordinator.config import LEAST_PARTIES
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import ENDED, Run, RunState
 from pate_fed.nodes import OK, WARN, Check
+from pate_fed.planning import LEAST_PARTIES
 
 SOON: Final = timedelta(days=2)
 

@@ -16,9 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator import results
-from coordinator.config import (
-    RunSettings,
-)
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.simulation.engines import require_engine, run_engine
@@ -53,6 +50,9 @@ from pate_fed.partition import (
     build_manifest,
     partition_records,
     verify_manifest,
+)
+from pate_fed.planning import (
+    RunSettings,
 )
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome

@@ -27,7 +27,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.run_queue import ENDED, Run
@@ -39,6 +38,7 @@ from party.status_file import FILE as STATUS_FILE
 from party.status_file import FederationStatus, Status, read_status
 from party.training import ready_teachers
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.connect_proxy import ConnectProxy, connect_proxy

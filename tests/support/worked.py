@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run
@@ -22,6 +21,7 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from party.site import Site
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
 from protocols import wire
 from protocols.messages import JoinRequest
 from tests.support.deployed import (

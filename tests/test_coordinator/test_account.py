@@ -620,7 +620,7 @@ def test_where_every_order_fails_a_condition_there_is_no_sanitized_number(
     def refuse(*_: object, **__: object) -> None:
         raise InvalidParameterError("the conditions must hold", "C6")
 
-    monkeypatch.setattr("coordinator.account.private.instance_cost", refuse)
+    monkeypatch.setattr("pate_fed.accounting.compare.private.instance_cost", refuse)
     row = price_of(pate_fed, tmp_path, "gnmax")["epsilon"]["sanitized"]
     assert row["epsilon"] is None
     assert row["method"] == "not known for these parameters: the conditions must hold"

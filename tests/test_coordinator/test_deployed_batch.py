@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from party.node import Vote
 from pate_fed.mechanisms.sampling import sample_gaussian
+from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from tests.support.deployed import LABEL, TEACHERS, deployed
 from tests.support.seeded_service import noise_of

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from coordinator.config import DEFAULTS, RunSettings
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
 from pate_fed.accounting import (
@@ -37,8 +36,9 @@ from pate_fed.mechanisms import (
     FLAT_CHANCE,
     pass_chances,
 )
+from pate_fed.planning import DEFAULTS, RunSettings
 from tests.support.command import Command, pate_fed, write_table
-from tests.test_coordinator.test_config import dataset
+from tests.test_pate_fed.test_planning_settings import dataset
 
 __all__ = ["pate_fed"]  # a fixture
 

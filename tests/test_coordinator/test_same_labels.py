@@ -22,13 +22,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from coordinator.simulation import run as simulation
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import keyed_stream
+from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from tests.support import deployed as support
 from tests.support.command import Command, pate_fed

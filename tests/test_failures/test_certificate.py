@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from coordinator.certificates import SERVER_LIFETIME
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run, RunState
@@ -24,6 +23,7 @@ from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
 from party.site import Site
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
 from tests.support.deployed import (
     CLASSES,
     LABEL,

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.run_queue import ENDED, RunState
 from coordinator.run_request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
+from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound

@@ -1,16 +1,16 @@
-"""What `pate-fed account` was asked: which votes, which mechanism, which caps."""
+"""What `pate-fed account` was asked: which votes, which mechanism, which caps; and its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.account.case import VoteCase
+from pate_fed.accounting.compare import VoteCase, compare
 from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.ranges import probability
 from pate_fed.accounting.statement import PrivacyUnit
@@ -72,6 +72,22 @@ class AccountRequest:
     def privacy_unit(self) -> PrivacyUnit:
         """The unit that was named, or the one that so many votes suggest."""
         return self.unit or ("record" if self.unit_votes == 1 else "party")
+
+
+def account(request: AccountRequest) -> dict[str, Any]:
+    """Price votes by every method.
+
+    Args:
+        request: Which votes, asked how.
+
+    Returns:
+        As `pate_fed.accounting.compare.compare`.
+
+    Raises:
+        PateFedError: the file, the votes or a parameter is no good; nothing was computed.
+        InvalidSettingError: an option is missing, or belongs to another mechanism.
+    """
+    return compare(read_case(request), unit=request.privacy_unit)
 
 
 def read_case(request: AccountRequest) -> VoteCase:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from coordinator.config import DEFAULTS, RunSettings
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.charging import formal_cost_at
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.mechanisms.preview import preview_confident, simulated_votes
+from pate_fed.planning import DEFAULTS, RunSettings
 from protocols.errors import TooFewPartiesError
 
 FOLDER = Path("private") / "folder"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from coordinator.account.case import Details, MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting import (
     event_additive_delta,
     event_approximate_rdp,
     gdp_epsilon,
     threshold_bit_rdp,
 )
+from pate_fed.accounting.compare.case import Details, MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
 from pate_fed.accounting.formal import formal_costs, gdp_cost, label_cost
 from pate_fed.accounting.label_bounds import LABEL_METHOD

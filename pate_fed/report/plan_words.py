@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.planning import budgets_shown, rounded_up, sum_line, unfit_lines
+from pate_fed.planning.at_coordinator import budgets_shown, rounded_up, sum_line, unfit_lines
 
 
 def render_plan_at_parties(found: dict[str, Any]) -> str:
-    """Write the result of `planning_at_parties.plan_at_parties` for people."""
+    """Write the result of `plan_at_parties` for people."""
     best, shares = found["best"], found["shares"]
     lines = [
         *_wrapped(

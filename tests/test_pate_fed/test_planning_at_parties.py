@@ -14,8 +14,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from coordinator import planning_at_parties
-from coordinator.planning import PlanRequest, advised_sum
 from pate_fed.accounting import (
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
@@ -27,13 +25,15 @@ from pate_fed.errors import (
     NarrowNoiseError,
     UnfitSumError,
 )
+from pate_fed.planning import at_parties
+from pate_fed.planning.at_coordinator import PlanRequest, advised_sum
 from tests.support.command import Command, pate_fed, write_table
 
 __all__ = ["pate_fed"]
 
 DELTA = 1e-5
 
-plan_at_parties = lru_cache(planning_at_parties.plan_at_parties)
+plan_at_parties = lru_cache(at_parties.plan_at_parties)
 """The same question has the same answer: each is asked once."""
 
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"

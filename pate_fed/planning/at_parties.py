@@ -18,11 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from coordinator.planning import (
-    MOST_QUERIES,
-    PlanRequest,
-    sum_for,
-)
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
 from pate_fed.charging import (
     affordable_queries,
@@ -49,6 +44,11 @@ from pate_fed.mechanisms import (
     usual_vote_threshold,
 )
 from pate_fed.mechanisms.preview import Preview, right_chances, simulated_votes
+from pate_fed.planning.at_coordinator import (
+    MOST_QUERIES,
+    PlanRequest,
+    sum_for,
+)
 from pate_fed.votes import TeacherWeights
 from protocols.forms import DEPLOYED_FORMS
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.planning import PlanRequest, advised_sum, plan
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.planning.at_coordinator import PlanRequest, advised_sum, plan
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 from tests.support.command import Command, pate_fed

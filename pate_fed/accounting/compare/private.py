@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.account.case import MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting import exact_epsilon, laplace_rdp
+from pate_fed.accounting.compare.case import MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting.conversion import PAPER_ORDERS, ConversionMethod, convert_at_orders
 from pate_fed.accounting.laplace_bounds import PureBound
 from pate_fed.accounting.pate_bounds import (
