@@ -43,6 +43,7 @@ from party.tasks import fetch_task
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from tests.support.loopback_home import environment, free_ports, make_home
 
@@ -217,6 +218,7 @@ class Deployment:
         queries = len(task.pool)
         settings = RunSettings(
             data=source_of("public.csv", LABEL),
+            suite=DEFAULT_SUITE,
             mechanism="gnmax",
             sigma2=100.0,
             epsilon=100.0,

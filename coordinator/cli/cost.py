@@ -17,6 +17,7 @@ from coordinator.cli.console import (
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
+from protocols.forms import DEPLOYED_FORMS
 
 
 def account(  # noqa: PLR0917 - one argument per option
@@ -213,12 +214,12 @@ def plan(  # noqa: PLR0917 - one argument per option
         weights=numbers("--weights", weights, int),
     )
     if noise == "parties":
-        found = at_parties.plan_at_parties(request)
+        found = at_parties.plan_at_parties(request, sums=DEPLOYED_FORMS)
         text = plan_words.render_plan_at_parties
     else:
-        found, text = at_coordinator.plan(request), at_coordinator.render_plan
+        found, text = at_coordinator.plan(request, sums=DEPLOYED_FORMS), plan_words.render_plan
     if plot is not None:
-        _write_new(plot, at_coordinator.draw_plan(found))
+        _write_new(plot, plan_words.draw_plan(found))
     if output_format is Format.JSON:
         print_json(found)
     else:

@@ -20,7 +20,7 @@ from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
-    FORMS,
+    FORM_MAKERS,
     Hospital,
     HospitalsBlueprint,
     simulation_policy,
@@ -53,6 +53,9 @@ from pate_fed.partition import (
 )
 from pate_fed.planning import (
     RunSettings,
+    affordable,
+    resolve,
+    terms_of,
 )
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
@@ -61,6 +64,7 @@ from pate_fed.report import (
 )
 from pate_fed.students import Student, interim_chances, make_student, select_queries
 from protocols.errors import ProtocolError
+from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 
 Progress = Callable[[str, int, int], None]
@@ -97,7 +101,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
             left behind.
     """
-    settings.check()
+    settings.check(FORMS)
     require_engine(settings.engine)
     refuse_existing(out)
     rehearsal = _Rehearsal(settings, progress)
@@ -137,7 +141,7 @@ class _Rehearsal:
         with self._timed("data"):
             self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
             self._asked = asked = settings
-            self._settings = settings = settings.resolve(self._dataset)
+            self._settings = settings = resolve(settings, self._dataset, sums=FORMS)
             self._unit_notes = _unit_notes(asked, settings)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
@@ -168,8 +172,12 @@ class _Rehearsal:
         """Set the federation up and ask all batches."""
         settings = self._settings
         identity = SigningIdentity.generate()
-        terms = settings.terms(
-            name="simulation", classes=len(self._dataset.class_names), pool_digest=self._pool.digest
+        terms = terms_of(
+            settings,
+            name="simulation",
+            classes=len(self._dataset.class_names),
+            pool_digest=self._pool.digest,
+            sums=FORMS,
         )
         self._names = tuple(hospital.name for hospital in self._hospitals)
         self._drafted = terms
@@ -274,7 +282,7 @@ class _Rehearsal:
         if not isinstance(error, BudgetExhaustedError) or self._asked.queries is None:
             return error
         try:
-            fit = self._asked.affordable(self._dataset)
+            fit = affordable(self._asked, self._dataset, sums=FORMS)
         except BudgetExhaustedError as nothing_fits:
             return nothing_fits
         queries = "1 query fits" if fit == 1 else f"{fit} queries fit"
@@ -313,7 +321,7 @@ class _Rehearsal:
         run = LabelingRun(
             transport=transport,
             identity=identity,
-            form=FORMS[self._settings.form](),
+            form=FORM_MAKERS[self._settings.form](),
             members=[
                 Member(hospital.name, hospital.identity.public, hospital.weights)
                 for hospital in self._hospitals

@@ -1,15 +1,19 @@
 """What a budget buys, before anything is spent: settings, affordable queries, previews."""
 
-from pate_fed.planning.settings import (
-    DEFAULTS,
-    LEAST_PARTIES,
-    RunSettings,
-    usual_mechanism,
-)
+from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
+from pate_fed.planning.resolving import affordable, resolve, resolve_for, terms_of
+from pate_fed.planning.settings import RunSettings
+from pate_fed.planning.sums import SumForm, Sums, advised_sum
 
 __all__ = [
     "DEFAULTS",
-    "LEAST_PARTIES",
     "RunSettings",
+    "SumForm",
+    "Sums",
+    "advised_sum",
+    "affordable",
+    "resolve",
+    "resolve_for",
+    "terms_of",
     "usual_mechanism",
 ]

@@ -8,7 +8,6 @@ holds, and how many right answers to expect from them.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,10 +36,8 @@ from pate_fed.mechanisms.preview import (
     preview_confident,
     simulated_votes,
 )
-from pate_fed.report.plots import price_plot, standalone
+from pate_fed.planning.sums import Sums, advised_sum
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
-from protocols.additive import AdditiveSum
-from protocols.masked import MaskedSum
 
 MOST_QUERIES: Final = 10_000
 MOST_CLASSES: Final = 10_000
@@ -53,7 +50,7 @@ _CANDIDATES: Final = 4
 _GDP: Final[frozenset[Pricing]] = frozenset({"gdp"})
 _STEPS: Final = 10
 _REACH: Final = 6
-_BOUNDS: Final[tuple[Pricing, ...]] = ("gdp", "label", "joint")
+BOUNDS: Final[tuple[Pricing, ...]] = ("gdp", "label", "joint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +169,18 @@ class Choice:
         return queries * self.preview.answer_rate * self.preview.accuracy
 
 
-def plan(request: PlanRequest) -> dict[str, Any]:
+def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
     """Find what a budget buys.
+
+    Args:
+        request: The federation and its budget.
+        sums: Forms of the secure sum that may be advised.
 
     Raises:
         BudgetExhaustedError: not a single query.
         InvalidSettingError: the hospitals cannot vote like that.
     """
-    sum_for(request)  # refuses one that does not fit before it takes long
+    advice = sum_for(request, sums)  # refuses one that does not fit before it takes long
     choices = list(_choices(request))
     # Every choice is ranked by the bound that costs nothing to compute, the best are priced.
     most = request.queries or MOST_QUERIES
@@ -210,13 +211,13 @@ def plan(request: PlanRequest) -> dict[str, Any]:
         "view": 'public: labels and "no answer"s',
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "noise": "coordinator",
-        "sum": sum_for(request),
+        "sum": advice,
         "best": best,
         "others": list(offers.values()),
     }
 
 
-def sum_for(request: PlanRequest) -> dict[str, Any]:
+def sum_for(request: PlanRequest, sums: Sums) -> dict[str, Any]:
     """Say which secure sum a federation uses: the one that it names, else the one that fits.
 
     Returns:
@@ -225,7 +226,9 @@ def sum_for(request: PlanRequest) -> dict[str, Any]:
     Raises:
         UnfitSumError: it names one that does not fit.
     """
-    advice = advised_sum(request.parties, dropouts=request.expected_dropouts, form=request.form)
+    advice = advised_sum(
+        request.parties, dropouts=request.expected_dropouts, sums=sums, form=request.form
+    )
     if request.form is not None and advice["form"] is None:
         raise UnfitSumError(
             f"--sum {request.form} must fit {request.parties} hospitals of which "
@@ -233,194 +236,6 @@ def sum_for(request: PlanRequest) -> dict[str, Any]:
             advice["why"],
         )
     return advice
-
-
-def advised_sum(parties: int, *, dropouts: int, form: str | None = None) -> dict[str, Any]:
-    """Say which secure sum fits so many hospitals of which so many may be lost in a batch.
-
-    Args:
-        parties: Hospitals, at least 1.
-        dropouts: Of them, those that a batch must do without at the worst.
-        form: Look at this one only; None for additive where it fits, else masked.
-
-    Returns:
-        "form" (null where none fits), "hides_from" (hospitals that may work together with the
-        coordinator before one's own votes are open to them), "survives" (hospitals that a batch
-        can do without), "exchanges" per batch, and "why" in words.
-    """
-    may_be_additive = form in (None, AdditiveSum.name)
-    may_be_masked = form in (None, MaskedSum.name)
-    survives = parties - MaskedSum.threshold(parties) if parties >= MaskedSum.smallest else 0
-    if may_be_additive and not dropouts and parties >= AdditiveSum.smallest:
-        return {
-            "form": "additive",
-            "hides_from": parties - 2,
-            "survives": 0,
-            "exchanges": 1,
-            "why": "every hospital answers every batch, and a lost one voids it; hides votes from "
-            f"the coordinator with up to {parties - 2} of {parties} hospitals",
-        }
-    if may_be_masked and parties >= MaskedSum.smallest and dropouts <= survives:
-        colluders = MaskedSum.most_colluders(parties)
-        return {
-            "form": "masked",
-            "hides_from": colluders,
-            "survives": survives,
-            "exchanges": 3,
-            "why": f"a batch goes on without {survives} of {parties} hospitals, in 3 exchanges; "
-            f"hides votes from the coordinator with up to {colluders} of them, not {parties - 2} "
-            "as additive",
-        }
-    why = _why_none_fits(parties, dropouts, survives=survives if may_be_masked else 0, form=form)
-    return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
-
-
-def _why_none_fits(parties: int, dropouts: int, *, survives: int, form: str | None) -> str:
-    smallest = MaskedSum.smallest if form == MaskedSum.name else AdditiveSum.smallest
-    kind = "secure sum" if form is None else f"{form} sum"
-    if parties < smallest:
-        return f"{parties} hospitals are too few for any {kind}: {smallest} are needed"
-    return (
-        f"no {kind} of {parties} hospitals goes on without {dropouts} of them: at most {survives} "
-        "may be lost"
-    )
-
-
-def render_plan(found: dict[str, Any]) -> str:
-    """Write the result of `plan` for people: what to ask, what it costs, how it grows."""
-    best, epsilon = found["best"], found["best"]["epsilon"]
-    rule = best["mechanism"]
-    lines = [
-        f"{found['parties']} hospitals, {found['votes']} votes a query, "
-        f"{found['classes']} classes; budget epsilon {budgets_shown(best['parties'])} "
-        f"at delta {found['budget']['delta']:g}",
-        *unfit_lines(found),
-        "",
-        f"Ask {best['queries']:,} queries with",
-        f"  --vote-threshold {rule['vote_threshold']:g} --sigma1 {rule['sigma1']:g} "
-        f"--sigma2 {rule['sigma2']:g}",
-        f"  --max-answers {rule['max_answers']} --max-refusals {rule['max_refusals']}",
-        f"and expect {best['expected_answered']:.0f} answers, {best['expected_right']:.0f} of them "
-        f"right, if teachers are right {found['assumed_teacher_accuracy']:.0%} of the time.",
-        "",
-        f"It costs {_whom(best)}epsilon {rounded_up(epsilon['smallest'])} at most; "
-        f"unit {found['unit']};",
-        f"view {found['view']};",
-        *textwrap.wrap(f"method: {epsilon['method']}.", 80),
-        *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
-        *textwrap.wrap(sum_line(found["sum"]), 80),
-        *_party_lines(best["parties"]),
-        "",
-        f"formal epsilon {_for_whom(best)}of a run that expects so many answers:",
-    ]
-    points = [(point["answers"], _least(point)) for point in best["epsilon_over_answers"]]
-    largest = max(epsilon for _, epsilon in points)
-    for answers, least in points:
-        lines.append(
-            f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {rounded_up(least)}"
-        )
-    return "\n".join(lines)
-
-
-def draw_plan(found: dict[str, Any]) -> str:
-    """Draw formal epsilon over expected answers: one line per bound.
-
-    Returns:
-        A self-contained SVG picture.
-    """
-    best = found["best"]
-    lines = {
-        _NAMES[bound]: [
-            (point["answers"], point[f"epsilon_{bound}"])
-            for point in best["epsilon_over_answers"]
-            if point[f"epsilon_{bound}"] is not None
-        ]
-        for bound in _BOUNDS
-    }
-    says = (
-        f"Formal epsilon, unit {found['unit']}, public view, delta {found['budget']['delta']:g}, "
-        f"of runs that expect up to {best['expected_answered']:.0f} answers."
-    )
-    budget = best["decides"]["budget"]
-    return standalone(
-        price_plot(
-            {name: points for name, points in lines.items() if points}, budget=budget, summary=says
-        )
-    )
-
-
-_NAMES: Final[dict[Pricing, str]] = {
-    "gdp": "exact Gaussian composition",
-    "label": "label level",
-    "joint": "joint price (valid votes)",
-}
-
-
-def _least(point: dict[str, Any]) -> float:
-    epsilons = [point[f"epsilon_{bound}"] for bound in _BOUNDS]
-    return float(min(epsilon for epsilon in epsilons if epsilon is not None))
-
-
-def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Say what each hospital's units may be charged, where hospitals differ; alike ones once."""
-    kinds: dict[tuple[int, int, float, float], list[str]] = {}
-    for row in rows:
-        kind = (row["votes"], row["unit_votes"], row["budget"], row["epsilon"])
-        kinds.setdefault(kind, []).append(row["party"])
-    if len(kinds) == 1:
-        return []
-    tightest_first = sorted(kinds.items(), key=lambda item: -item[0][3] / item[0][2])
-    lines = ["hospital by hospital (same delta, unit and view), the tightest first:"]
-    for (votes, moved, budget, epsilon), names in tightest_first:
-        who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        lines.append(
-            f"  {who:22} {votes:5} votes, {moved} of one unit; "
-            f"epsilon {rounded_up(epsilon)} of {budget:g}"
-        )
-    return lines
-
-
-def sum_line(advice: dict[str, Any]) -> str:
-    """Write the advice of `advised_sum` in one sentence."""
-    form = advice["form"]
-    return f"--sum {form}: {advice['why']}." if form else f"No secure sum fits: {advice['why']}."
-
-
-def budgets_shown(rows: list[dict[str, Any]]) -> str:
-    """Write the budgets of all hospitals: one, or from the smallest to the largest."""
-    budgets = [row["budget"] for row in rows]
-    least, most = min(budgets), max(budgets)
-    return f"{least:g}" if least == most else f"{least:g} to {most:g}, each hospital its own,"
-
-
-def _whom(best: dict[str, Any]) -> str:
-    """Name the hospital that a number is for, where hospitals differ."""
-    kinds = {(row["unit_votes"], row["budget"]) for row in best["parties"]}
-    if len(kinds) == 1:
-        return ""
-    decides = best["decides"]
-    return f"{decides['party']}, the closest to its budget of {decides['budget']:g}, "
-
-
-def _for_whom(best: dict[str, Any]) -> str:
-    return f"for {best['decides']['party']} " if _whom(best) else ""
-
-
-def unfit_lines(found: dict[str, Any]) -> list[str]:
-    """Say so where the queries that were wanted cost too much."""
-    wanted, fit = found["requested_queries"], found["best"]["queries"]
-    if wanted is None or wanted <= fit:
-        return []
-    return textwrap.wrap(
-        f"{wanted:,} queries do not fit this budget: {fit:,} do. More teachers, more noise or a "
-        "larger budget would allow more.",
-        80,
-    )
-
-
-def rounded_up(epsilon: float) -> str:
-    """Write an epsilon with four decimals, never less than it is."""
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def _choices(request: PlanRequest) -> Iterator[Choice]:
@@ -517,7 +332,7 @@ def _offer(choice: Choice, request: PlanRequest) -> dict[str, Any]:
             "pricing": terms.pricing,
         },
         "epsilon": {
-            **{f"formal_{bound}": _epsilon(bounds, bound) for bound in _BOUNDS},
+            **{f"formal_{bound}": _epsilon(bounds, bound) for bound in BOUNDS},
             "smallest": costs[decides].epsilon,
             "method": costs[decides].method,
         },
@@ -559,7 +374,7 @@ def _curve(
             {
                 "asked": asked,
                 "answers": asked * choice.preview.answer_rate,
-                **{f"epsilon_{bound}": _epsilon(bounds, bound) for bound in _BOUNDS},
+                **{f"epsilon_{bound}": _epsilon(bounds, bound) for bound in BOUNDS},
             }
         )
     return points

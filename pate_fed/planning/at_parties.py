@@ -49,8 +49,8 @@ from pate_fed.planning.at_coordinator import (
     PlanRequest,
     sum_for,
 )
+from pate_fed.planning.sums import Sums
 from pate_fed.votes import TeacherWeights
-from protocols.forms import DEPLOYED_FORMS
 
 _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
 """Shares of the number of votes that are tried where nothing is said, for both phases."""
@@ -103,8 +103,12 @@ class Offer:
         return max(1, min(queries, math.ceil(queries * rate + _MARGIN * spread)))
 
 
-def plan_at_parties(request: PlanRequest) -> dict[str, Any]:
+def plan_at_parties(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
     """Find what a budget buys with noise at the parties.
+
+    Args:
+        request: The federation and its budget.
+        sums: Forms of the secure sum that may be advised.
 
     Raises:
         BudgetExhaustedError: not a single query.
@@ -112,8 +116,8 @@ def plan_at_parties(request: PlanRequest) -> dict[str, Any]:
         NarrowNoiseError: the noise that is named is too little to be shared.
         InvalidSettingError: too many colluders, or the hospitals cannot vote like that.
     """
-    advice = sum_for(request)
-    split = _split(request, advice)
+    advice = sum_for(request, sums)
+    split = _split(request, advice, sums)
     counts = simulated_votes(
         votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
     )
@@ -176,10 +180,10 @@ class _Split:
             raise NarrowNoiseError(f"{option} must be wide enough: {error.must}", sigma) from error
 
 
-def _split(request: PlanRequest, advice: Mapping[str, Any]) -> _Split:
+def _split(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> _Split:
     if advice["form"] is None:
         raise UnfitSumError("--noise parties must come with a secure sum that fits", advice["why"])
-    form = DEPLOYED_FORMS[advice["form"]]
+    form = sums[advice["form"]]
     colluders = 1 if request.colluders is None else request.colluders
     most = form.most_colluders(request.parties)
     if not 1 <= colluders <= most:

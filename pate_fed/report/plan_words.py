@@ -1,12 +1,152 @@
-"""The words of `pate-fed plan --noise parties`: what to ask, what it costs, what passes."""
+"""The words and the picture of `pate-fed plan`: what to ask, what it costs, what passes."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from pate_fed.planning.at_coordinator import budgets_shown, rounded_up, sum_line, unfit_lines
+from pate_fed.accounting.statement import Pricing
+from pate_fed.planning.at_coordinator import BOUNDS
+from pate_fed.report.plots import price_plot, standalone
+
+
+def render_plan(found: dict[str, Any]) -> str:
+    """Write the result of `plan` for people: what to ask, what it costs, how it grows."""
+    best, epsilon = found["best"], found["best"]["epsilon"]
+    rule = best["mechanism"]
+    lines = [
+        f"{found['parties']} hospitals, {found['votes']} votes a query, "
+        f"{found['classes']} classes; budget epsilon {budgets_shown(best['parties'])} "
+        f"at delta {found['budget']['delta']:g}",
+        *unfit_lines(found),
+        "",
+        f"Ask {best['queries']:,} queries with",
+        f"  --vote-threshold {rule['vote_threshold']:g} --sigma1 {rule['sigma1']:g} "
+        f"--sigma2 {rule['sigma2']:g}",
+        f"  --max-answers {rule['max_answers']} --max-refusals {rule['max_refusals']}",
+        f"and expect {best['expected_answered']:.0f} answers, {best['expected_right']:.0f} of them "
+        f"right, if teachers are right {found['assumed_teacher_accuracy']:.0%} of the time.",
+        "",
+        f"It costs {_whom(best)}epsilon {rounded_up(epsilon['smallest'])} at most; "
+        f"unit {found['unit']};",
+        f"view {found['view']};",
+        *textwrap.wrap(f"method: {epsilon['method']}.", 80),
+        *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
+        *textwrap.wrap(sum_line(found["sum"]), 80),
+        *_party_lines(best["parties"]),
+        "",
+        f"formal epsilon {_for_whom(best)}of a run that expects so many answers:",
+    ]
+    points = [(point["answers"], _least(point)) for point in best["epsilon_over_answers"]]
+    largest = max(epsilon for _, epsilon in points)
+    for answers, least in points:
+        lines.append(
+            f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {rounded_up(least)}"
+        )
+    return "\n".join(lines)
+
+
+def draw_plan(found: dict[str, Any]) -> str:
+    """Draw formal epsilon over expected answers: one line per bound.
+
+    Returns:
+        A self-contained SVG picture.
+    """
+    best = found["best"]
+    lines = {
+        _NAMES[bound]: [
+            (point["answers"], point[f"epsilon_{bound}"])
+            for point in best["epsilon_over_answers"]
+            if point[f"epsilon_{bound}"] is not None
+        ]
+        for bound in BOUNDS
+    }
+    says = (
+        f"Formal epsilon, unit {found['unit']}, public view, delta {found['budget']['delta']:g}, "
+        f"of runs that expect up to {best['expected_answered']:.0f} answers."
+    )
+    budget = best["decides"]["budget"]
+    return standalone(
+        price_plot(
+            {name: points for name, points in lines.items() if points}, budget=budget, summary=says
+        )
+    )
+
+
+_NAMES: Final[dict[Pricing, str]] = {
+    "gdp": "exact Gaussian composition",
+    "label": "label level",
+    "joint": "joint price (valid votes)",
+}
+
+
+def _least(point: dict[str, Any]) -> float:
+    epsilons = [point[f"epsilon_{bound}"] for bound in BOUNDS]
+    return float(min(epsilon for epsilon in epsilons if epsilon is not None))
+
+
+def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Say what each hospital's units may be charged, where hospitals differ; alike ones once."""
+    kinds: dict[tuple[int, int, float, float], list[str]] = {}
+    for row in rows:
+        kind = (row["votes"], row["unit_votes"], row["budget"], row["epsilon"])
+        kinds.setdefault(kind, []).append(row["party"])
+    if len(kinds) == 1:
+        return []
+    tightest_first = sorted(kinds.items(), key=lambda item: -item[0][3] / item[0][2])
+    lines = ["hospital by hospital (same delta, unit and view), the tightest first:"]
+    for (votes, moved, budget, epsilon), names in tightest_first:
+        who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        lines.append(
+            f"  {who:22} {votes:5} votes, {moved} of one unit; "
+            f"epsilon {rounded_up(epsilon)} of {budget:g}"
+        )
+    return lines
+
+
+def sum_line(advice: dict[str, Any]) -> str:
+    """Write the advice of `advised_sum` in one sentence."""
+    form = advice["form"]
+    return f"--sum {form}: {advice['why']}." if form else f"No secure sum fits: {advice['why']}."
+
+
+def budgets_shown(rows: list[dict[str, Any]]) -> str:
+    """Write the budgets of all hospitals: one, or from the smallest to the largest."""
+    budgets = [row["budget"] for row in rows]
+    least, most = min(budgets), max(budgets)
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}, each hospital its own,"
+
+
+def _whom(best: dict[str, Any]) -> str:
+    """Name the hospital that a number is for, where hospitals differ."""
+    kinds = {(row["unit_votes"], row["budget"]) for row in best["parties"]}
+    if len(kinds) == 1:
+        return ""
+    decides = best["decides"]
+    return f"{decides['party']}, the closest to its budget of {decides['budget']:g}, "
+
+
+def _for_whom(best: dict[str, Any]) -> str:
+    return f"for {best['decides']['party']} " if _whom(best) else ""
+
+
+def unfit_lines(found: dict[str, Any]) -> list[str]:
+    """Say so where the queries that were wanted cost too much."""
+    wanted, fit = found["requested_queries"], found["best"]["queries"]
+    if wanted is None or wanted <= fit:
+        return []
+    return textwrap.wrap(
+        f"{wanted:,} queries do not fit this budget: {fit:,} do. More teachers, more noise or a "
+        "larger budget would allow more.",
+        80,
+    )
+
+
+def rounded_up(epsilon: float) -> str:
+    """Write an epsilon with four decimals, never less than it is."""
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def render_plan_at_parties(found: dict[str, Any]) -> str:

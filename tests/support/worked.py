@@ -23,6 +23,7 @@ from party.site import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.messages import JoinRequest
 from tests.support.deployed import (
     CLASSES,
@@ -146,6 +147,7 @@ class Worked:
     ) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
+            "suite": DEFAULT_SUITE,
             "queries": QUERIES,
             "batch_size": 4,
             "mechanism": "gnmax",

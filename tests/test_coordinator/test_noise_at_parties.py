@@ -36,7 +36,10 @@ from pate_fed.mechanisms import (
     FLAT_CHANCE,
     pass_chances,
 )
-from pate_fed.planning import DEFAULTS, RunSettings
+from pate_fed.planning import DEFAULTS, RunSettings, resolve
+from pate_fed.planning import terms_of as settled_terms
+from protocols.envelope import DEFAULT_SUITE
+from protocols.forms import FORMS
 from tests.support.command import Command, pate_fed, write_table
 from tests.test_pate_fed.test_planning_settings import dataset
 
@@ -71,12 +74,16 @@ def labels_of(run: Path) -> list[str]:
 
 
 def terms_of(**changed: Any) -> RunTerms:
-    settings = RunSettings(
-        data=DataSource("digits"), noise="parties", **{"mechanism": "gnmax", **changed}
-    )
-    return settings.resolve(dataset(private=1000)).terms(
-        name="run", classes=10, pool_digest=bytes(32)
-    )
+    return settled(settings(noise="parties", **{"mechanism": "gnmax", **changed}))
+
+
+def settings(**asked: Any) -> RunSettings:
+    return RunSettings(data=DataSource("digits"), suite=DEFAULT_SUITE, **asked)
+
+
+def settled(asked: RunSettings) -> RunTerms:
+    resolved = resolve(asked, dataset(private=1000), sums=FORMS)
+    return settled_terms(resolved, name="run", classes=10, pool_digest=bytes(32), sums=FORMS)
 
 
 class TestRun:
@@ -349,7 +356,7 @@ class TestSettings:
 
     def test_noise_elsewhere_is_refused_by_the_settings_themselves(self) -> None:
         with pytest.raises(InvalidSettingError):
-            RunSettings(data=DataSource("digits"), noise="students").check()
+            settings(noise="students").check(FORMS)
 
 
 class TestTerms:
@@ -361,10 +368,7 @@ class TestTerms:
 
     def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
         at_parties = terms_of()
-        elsewhere = RunSettings(data=DataSource("digits"), mechanism="gnmax")
-        coordinators = elsewhere.resolve(dataset(private=1000)).terms(
-            name="run", classes=10, pool_digest=bytes(32)
-        )
+        coordinators = settled(settings(mechanism="gnmax"))
         assert mechanism_of(at_parties).phase_sigmas == (7.4,)
         assert mechanism_of(coordinators).phase_sigmas == ()
         for wrong in (

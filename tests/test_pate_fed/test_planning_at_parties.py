@@ -25,18 +25,22 @@ from pate_fed.errors import (
     NarrowNoiseError,
     UnfitSumError,
 )
-from pate_fed.planning import at_parties
-from pate_fed.planning.at_coordinator import PlanRequest, advised_sum
+from pate_fed.planning import advised_sum, at_parties
+from pate_fed.planning.at_coordinator import PlanRequest
+from protocols.forms import DEPLOYED_FORMS
 from tests.support.command import Command, pate_fed, write_table
 
 __all__ = ["pate_fed"]
 
 DELTA = 1e-5
 
-plan_at_parties = lru_cache(at_parties.plan_at_parties)
-"""The same question has the same answer: each is asked once."""
-
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+
+
+@lru_cache
+def plan_at_parties(asked: PlanRequest) -> dict[str, Any]:
+    """The same question has the same answer: each is asked once."""
+    return at_parties.plan_at_parties(asked, sums=DEPLOYED_FORMS)
 
 
 def request(**changed: Any) -> PlanRequest:
@@ -412,6 +416,6 @@ def keys_of(value: object) -> set[str]:
 def test_a_sum_that_was_named_is_the_one_that_is_judged(
     parties: int, dropouts: int, form: str, fits: bool
 ) -> None:
-    advice = advised_sum(parties, dropouts=dropouts, form=form)
+    advice = advised_sum(parties, dropouts=dropouts, sums=DEPLOYED_FORMS, form=form)
     assert advice["form"] == (form if fits else None)
     assert form in advice["why"] or fits
