@@ -21,6 +21,7 @@ from pate_fed.mechanisms import (
     InteractiveGaussianMax,
     Mechanism,
     Options,
+    StableMax,
     make_mechanism,
     spec_of,
 )
@@ -110,9 +111,16 @@ def read_case(request: AccountRequest) -> VoteCase:
     # Nobody's records are at stake in a calculation.
     mechanism = make_mechanism(request.mechanism, options, simulated=True)
     votes = load_vote_counts(request.votes, rows=request.rows)
-    if isinstance(mechanism, InteractiveGaussianMax):
-        mechanism = _with_predictions(mechanism, votes, request)
-    return VoteCase(votes, mechanism, _caps(votes, mechanism, request))
+    caps = _caps(votes, mechanism, request)
+    event = mechanism.event(1, 1, weight=float(request.unit_votes))
+    if isinstance(mechanism, StableMax):
+        return VoteCase(votes, event, caps, answered=mechanism.answer_chances(votes))
+    if not isinstance(mechanism, InteractiveGaussianMax):
+        return VoteCase(votes, event, caps)
+    chances = _predictions(votes, request)
+    asked = mechanism.with_predictions(chances, total_votes=caps.teachers)
+    is_sure = chances.max(axis=1) >= mechanism.confidence
+    return VoteCase(votes, event, caps, offsets=asked.offsets, is_sure=is_sure)
 
 
 def _check_options(request: AccountRequest) -> None:
@@ -140,9 +148,7 @@ def _flags(names: Sequence[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def _with_predictions(
-    mechanism: InteractiveGaussianMax, votes: NDArray[np.int64], request: AccountRequest
-) -> InteractiveGaussianMax:
+def _predictions(votes: NDArray[np.int64], request: AccountRequest) -> NDArray[np.float64]:
     assert request.predictions is not None
     chances = load_predictions(request.predictions, rows=request.rows)
     if chances.shape != votes.shape:
@@ -150,7 +156,7 @@ def _with_predictions(
             f"--predictions must hold {votes.shape[0]} queries by {votes.shape[1]} classes",
             " by ".join(map(str, chances.shape)),
         )
-    return mechanism.with_predictions(chances, total_votes=int(votes[0].sum()))
+    return chances
 
 
 def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountRequest) -> RunCaps:

@@ -10,7 +10,6 @@ from pate_fed.accounting.compare.case import MethodCost, VoteCase
 from pate_fed.accounting.compare.formal import formal_rows
 from pate_fed.accounting.compare.private import per_instance_rows, sanitized_row
 from pate_fed.accounting.statement import PrivacyUnit, neighbors
-from pate_fed.mechanisms import InteractiveGaussianMax
 
 _PUBLIC = 'public: labels and "no answer"s'
 
@@ -19,7 +18,7 @@ def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
     """Price votes by every method.
 
     Args:
-        case: The votes, and the mechanism that they are asked with.
+        case: The votes, and how they are asked.
         unit: The privacy unit.
 
     Returns:
@@ -106,10 +105,8 @@ def _up(epsilon: float) -> str:
 
 
 def _expected(case: VoteCase) -> dict[str, float]:
-    chances = case.answer_chances(case.votes)
+    chances = case.chances
     expected = {"expected_answered": float(chances.sum())}
-    mechanism = case.mechanism
-    if isinstance(mechanism, InteractiveGaussianMax) and mechanism.predictions is not None:
-        is_confident = mechanism.predictions.max(axis=1) >= mechanism.confidence
-        expected["expected_reinforced"] = float((1 - chances)[is_confident].sum())
+    if case.is_sure is not None:
+        expected["expected_reinforced"] = float((1 - chances)[case.is_sure].sum())
     return expected
