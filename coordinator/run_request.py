@@ -16,13 +16,13 @@ import numpy as np
 
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import RunRequestError
-from coordinator.results import require_fine_noise
 from pate_fed.charging import RunLedger
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.planning import RunSettings, resolve_for, terms_of
+from pate_fed.planning.fine_noise import require_fine_noise
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
