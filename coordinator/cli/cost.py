@@ -187,14 +187,12 @@ def plan(  # noqa: PLR0917 - one argument per option
     Works from public numbers and simulated votes alone.
     """
     single_threaded_kernels()
-    from pate_fed.planning import at_coordinator, at_parties  # noqa: PLC0415 - fast --help
+    from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
 
     if noise == "parties" and plot is not None:
         raise InvalidSettingError("--plot is for --noise coordinator", noise)
-    if noise == "coordinator" and colluders is not None:
-        raise InvalidSettingError("--colluders is for --noise parties", noise)
-    request = at_coordinator.PlanRequest(
+    request = planning.PlanRequest(
         parties=parties,
         teachers=teachers,
         classes=classes,
@@ -209,21 +207,18 @@ def plan(  # noqa: PLR0917 - one argument per option
         votes_are_valid=valid_votes,
         expected_dropouts=expected_dropouts,
         form=form,
+        noise=noise,
         colluders=colluders,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
         weights=numbers("--weights", weights, int),
     )
-    if noise == "parties":
-        found = at_parties.plan_at_parties(request, sums=DEPLOYED_FORMS)
-        text = plan_words.render_plan_at_parties
-    else:
-        found, text = at_coordinator.plan(request, sums=DEPLOYED_FORMS), plan_words.render_plan
+    found = planning.plan(request, sums=DEPLOYED_FORMS)
     if plot is not None:
         _write_new(plot, plan_words.draw_plan(found))
     if output_format is Format.JSON:
         print_json(found)
     else:
-        print(text(found))
+        print(plan_words.render_plan(found))
 
 
 def _write_new(path: Path, text: str) -> None:

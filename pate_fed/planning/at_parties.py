@@ -1,16 +1,14 @@
-"""What a budget buys where the parties add the noise: `pate-fed plan --noise parties`.
+"""Offers with noise at the parties, priced as the coordinator sees it, who opens every noisy row.
 
-Priced as the coordinator sees it, who opens every noisy row: that is what budgets bound. Plain
-GNMax comes first, because it takes one vector and one exchange. The two-phase check stands beside
-it, with what its threshold lets through: it looks at the largest of C noisy counts, so it passes
-more than the coordinator's own check would.
+That view is what budgets bound. Plain GNMax comes first, because it takes one vector and one
+exchange. The two-phase check stands beside it, with what its threshold lets through: it looks at
+the largest of C noisy counts, so it passes more than the coordinator's own check would.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,22 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
-from pate_fed.charging import (
-    affordable_queries,
-    formal_cost_at,
-    noise_of,
-    priced,
-    public_cost_at,
-    tightest_cost,
-)
-from pate_fed.errors import (
-    BudgetExhaustedError,
-    InvalidParameterError,
-    InvalidSettingError,
-    NarrowNoiseError,
-    UnfitSumError,
-)
-from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.charging import noise_of, public_cost_at
+from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
     DistributedNoise,
     flat_row,
@@ -44,13 +28,8 @@ from pate_fed.mechanisms import (
     usual_vote_threshold,
 )
 from pate_fed.mechanisms.preview import Preview, right_chances, simulated_votes
-from pate_fed.planning.at_coordinator import (
-    MOST_QUERIES,
-    PlanRequest,
-    sum_for,
-)
-from pate_fed.planning.sums import Sums
-from pate_fed.votes import TeacherWeights
+from pate_fed.planning.offers import Offer, PricedOffer, Split, affordable, nothing_affordable
+from pate_fed.planning.request import PlanRequest
 
 _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
 """Shares of the number of votes that are tried where nothing is said, for both phases."""
@@ -64,9 +43,6 @@ _USEFUL: Final = 0.5
 _LEADS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Leads of the first class over the next, as shares of the votes, whose rows are previewed."""
 
-_MARGIN: Final = 3.0
-"""Standard deviations that the cap on answers lies above their expected number."""
-
 _SOURCES: Final = {
     "coordinator": (
         "docs/explanation/noise-at-the-parties.md, Theorem 1; Kairouz, Liu, Steinke 2021, "
@@ -79,139 +55,38 @@ _SOURCES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """One mechanism with its noise, and what simulated votes say of it.
-
-    Attributes:
-        mechanism: "gnmax" or "confident".
-        vote_threshold, sigma1: In votes; None for "gnmax".
-        sigma2: In votes.
-        preview: What simulated votes say of them.
-    """
-
-    mechanism: str
-    vote_threshold: float | None
-    sigma1: float | None
-    sigma2: float
-    preview: Preview
-
-    def most_answers(self, queries: int) -> int:
-        """Return a cap on answers that so many queries will hardly reach."""
-        rate = self.preview.answer_rate
-        spread = math.sqrt(queries * rate * (1 - rate))
-        return max(1, min(queries, math.ceil(queries * rate + _MARGIN * spread)))
-
-
-def plan_at_parties(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
-    """Find what a budget buys with noise at the parties.
-
-    Args:
-        request: The federation and its budget.
-        sums: Forms of the secure sum that may be advised.
+def offers_at_parties(request: PlanRequest, split: Split) -> list[dict[str, Any]]:
+    """Return the offers with noise at the parties, plain GNMax first.
 
     Raises:
         BudgetExhaustedError: not a single query.
-        UnfitSumError: no secure sum fits, or not the one that is named.
         NarrowNoiseError: the noise that is named is too little to be shared.
-        InvalidSettingError: too many colluders, or the hospitals cannot vote like that.
+        InvalidSettingError: the hospitals cannot vote like that.
     """
-    advice = sum_for(request, sums)
-    split = _split(request, advice, sums)
     counts = simulated_votes(
         votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
     )
-    plain = _best(list(_plain_offers(request, split, counts)), request, split)
-    if not plain["queries"]:
-        terms = _terms(plain["offer"], request, split, 1)
-        requested, budget = tightest_cost(terms, votes_are_valid=False)
-        raise BudgetExhaustedError(requested=requested, budget=budget)
-    phased = _best(list(_phased_offers(request, split, counts)), request, split)
-    others = [_said(phased, request, split)] if phased["queries"] else []
-    best = _said(plain, request, split)
-    return {
-        "schema_version": 1,
-        "noise": "parties",
-        "parties": request.parties,
-        "teachers": request.parties * request.teachers,
-        "votes": request.votes,
-        "classes": request.classes,
-        "budget": {"epsilon": max(request.budgets), "delta": request.delta},
-        "requested_queries": request.queries,
-        "unit": request.unit,
-        "neighbors": best["decides"]["neighbors"],
-        "assumed_teacher_accuracy": request.teacher_accuracy,
-        "sum": advice,
-        "shares": {
-            "parties": request.parties,
-            "colluders": split.colluders,
-            "dropouts": split.dropouts,
-            "suffice": split.shares,
-        },
-        "best": best,
-        "others": others,
-    }
+    plain, queries = _best(list(_plain_offers(request, split, counts)), request, split)
+    if not queries:
+        raise nothing_affordable(plain, request, split)
+    found = [(plain, queries)]
+    phased, queries = _best(list(_phased_offers(request, split, counts)), request, split)
+    if queries:
+        found.append((phased, queries))
+    return [_said(offer, request, split, queries) for offer, queries in found]
 
 
 # Choosing ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """How the noise is divided: parties, colluders, drop-outs."""
-
-    parties: int
-    colluders: int
-    dropouts: int
-
-    @property
-    def shares(self) -> int:
-        return self.parties - self.colluders - self.dropouts
-
-    @property
-    def least_sigma(self) -> float:
-        """The smallest sigma whose shares are wide enough, in whole votes."""
-        return float(math.ceil(math.sqrt(self.shares)))
-
-    def noise(self, sigma: float, *, option: str) -> DistributedNoise:
-        try:
-            return DistributedNoise(sigma, self.parties, self.colluders, self.dropouts)
-        except InvalidParameterError as error:
-            raise NarrowNoiseError(f"{option} must be wide enough: {error.must}", sigma) from error
-
-
-def _split(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> _Split:
-    if advice["form"] is None:
-        raise UnfitSumError("--noise parties must come with a secure sum that fits", advice["why"])
-    form = sums[advice["form"]]
-    colluders = 1 if request.colluders is None else request.colluders
-    most = form.most_colluders(request.parties)
-    if not 1 <= colluders <= most:
-        raise InvalidSettingError(
-            f"--colluders must be from 1 to {most} with --sum {form.name} of {request.parties} "
-            "hospitals",
-            colluders,
-        )
-    # As many are lost as the sum goes on without, whatever is expected: it does not ask first.
-    split = _Split(request.parties, colluders, request.parties - form.threshold(request.parties))
-    if split.shares < 1:
-        raise InvalidSettingError(
-            f"--colluders must leave one of {request.parties} hospitals that is honest and present",
-            colluders,
-        )
-    return split
-
-
-def _tried(value: float | None, request: PlanRequest, split: _Split) -> tuple[float, ...]:
+def _tried(value: float | None, request: PlanRequest, split: Split) -> tuple[float, ...]:
     if value is not None:
         return (value,)
     wide = {max(share * request.votes, split.least_sigma) for share in _SIGMAS}
     return tuple(sorted(wide))
 
 
-def _plain_offers(
-    request: PlanRequest, split: _Split, counts: NDArray[np.int64]
-) -> Iterator[Offer]:
+def _plain_offers(request: PlanRequest, split: Split, counts: NDArray[np.int64]) -> Iterator[Offer]:
     for sigma in _tried(request.sigma2, request, split):
         noise = split.noise(sigma, option="--sigma2")
         # All hospitals that send add their noise: more than is promised.
@@ -220,7 +95,7 @@ def _plain_offers(
 
 
 def _phased_offers(
-    request: PlanRequest, split: _Split, counts: NDArray[np.int64]
+    request: PlanRequest, split: Split, counts: NDArray[np.int64]
 ) -> Iterator[Offer]:
     for narrowest, sigma1 in _first_marked(_tried(request.sigma1, request, split)):
         first = split.noise(sigma1, option="--sigma1")
@@ -246,104 +121,30 @@ def _first_marked(values: tuple[float, ...]) -> Iterator[tuple[bool, float]]:
     return ((place == 0, value) for place, value in enumerate(values))
 
 
-def _best(offers: list[Offer], request: PlanRequest, split: _Split) -> dict[str, Any]:
+def _best(offers: list[Offer], request: PlanRequest, split: Split) -> tuple[Offer, int]:
     """Return the offer with most right labels among those whose labels the noise does not spoil."""
     most = max(offer.preview.accuracy for offer in offers)
     good = [offer for offer in offers if offer.preview.accuracy >= _KEPT * most]
-    queries = {offer: _affordable(offer, request, split) for offer in good}
-    chosen = max(good, key=lambda offer: _right(offer, queries[offer]))
-    return {"offer": chosen, "queries": queries[chosen]}
-
-
-def _right(offer: Offer, queries: int) -> float:
-    return queries * offer.preview.answer_rate * offer.preview.accuracy
-
-
-def _affordable(
-    offer: Offer, request: PlanRequest, split: _Split, *, seat: int | None = None
-) -> int:
-    """Return how many queries all budgets afford, or that of one hospital alone."""
-
-    @lru_cache
-    def terms_of(queries: int) -> RunTerms:
-        return _terms(offer, request, split, queries, seat=seat)
-
-    return affordable_queries(terms_of, most=request.queries or MOST_QUERIES, votes_are_valid=False)
-
-
-def _terms(
-    offer: Offer, request: PlanRequest, split: _Split, queries: int, *, seat: int | None = None
-) -> RunTerms:
-    """Terms of a run of so many queries; with `seat`, other hospitals' budgets do not count."""
-    weights = request.weights or (1,) * request.parties
-    budgets = request.budgets
-    if seat is not None:
-        budgets = tuple(budget if place == seat else 1e300 for place, budget in enumerate(budgets))
-    refuses = offer.mechanism == "confident"
-    try:
-        return RunTerms(
-            name="plan",
-            pool_digest=bytes(32),
-            task_digest=NO_TASK,
-            classes=request.classes,
-            weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
-            mechanism=offer.mechanism,
-            vote_threshold=offer.vote_threshold,
-            sigma1=offer.sigma1,
-            sigma2=offer.sigma2,
-            confidence=None,
-            test_delta=None,
-            noise_place="parties",
-            unit=request.unit,  # type: ignore[arg-type]  # checked with all else
-            pricing="renyi",
-            orders=(2.0,) * request.parties,
-            max_asks=queries,
-            max_answers=offer.most_answers(queries) if refuses else queries,
-            max_refusals=queries if refuses else 0,
-            budgets=budgets,
-            delta=request.delta,
-            colluders=split.colluders,
-            dropouts=split.dropouts,
-        )
-    except InvalidParameterError as error:
-        raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
+    queries = {offer: affordable(offer, request, split) for offer in good}
+    chosen = max(good, key=lambda offer: offer.expected_right(queries[offer]))
+    return chosen, queries[chosen]
 
 
 # Saying -----------------------------------------------------------------------------------------
 
 
-def _said(chosen: Mapping[str, Any], request: PlanRequest, split: _Split) -> dict[str, Any]:
-    offer, queries = chosen["offer"], chosen["queries"]
-    terms = priced(_terms(offer, request, split, queries), votes_are_valid=False)
-    costs = [formal_cost_at(terms, seat) for seat in range(request.parties)]
-    used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
-    seat = used.index(max(used))
-    weight = terms.unit_votes_at(seat)
-    views = {"coordinator": costs[seat], "public": public_cost_at(terms, seat)}
+def _said(offer: Offer, request: PlanRequest, split: Split, queries: int) -> dict[str, Any]:
+    priced = PricedOffer.of(offer, request, split, queries)
+    terms, seat = priced.terms, priced.decides
+    weight, table = terms.unit_votes_at(seat), priced.as_table()
+    views = {"coordinator": priced.costs[seat], "public": public_cost_at(terms, seat)}
     said = neighbors(terms.unit, weight=weight)
     return {
-        "queries": queries,
+        **table,
         "exchanges": _exchanges(terms),
-        "expected_answered": queries * offer.preview.answer_rate,
-        "expected_right": _right(offer, queries),
-        "expected_accuracy": offer.preview.accuracy,
-        "mechanism": {
-            "name": offer.mechanism,
-            "vote_threshold": offer.vote_threshold,
-            "sigma1": offer.sigma1,
-            "sigma2": offer.sigma2,
-            "max_answers": terms.max_answers,
-            "max_refusals": terms.max_refusals,
-            "pricing": terms.pricing,
-        },
         "noise_shares": [_share(terms, phase, weight) for phase in range(terms.phases)],
         "prices": {view: _price(cost, view, terms, said) for view, cost in views.items()},
-        "parties": _hospitals(offer, request, split, terms, costs),
-        "decides": {
-            "party": f"party-{seat + 1}",
-            "budget": terms.budgets[seat],
-            "neighbors": said,
-        },
+        "parties": _with_afforded(table["parties"], offer, request, split),
         "passing": _passing(offer, request, noise_of(terms)),
     }
 
@@ -379,35 +180,17 @@ def _share(terms: RunTerms, phase: int, weight: int) -> dict[str, Any]:
     }
 
 
-def _hospitals(
-    offer: Offer,
-    request: PlanRequest,
-    split: _Split,
-    terms: RunTerms,
-    costs: list[FormalCost],
+def _with_afforded(
+    rows: list[dict[str, Any]], offer: Offer, request: PlanRequest, split: Split
 ) -> list[dict[str, Any]]:
-    """Say what each hospital's units may be charged, and how many queries its budget affords."""
+    """Add how many queries each hospital's own budget affords."""
+    kinds = [(row["unit_votes"], row["budget"]) for row in rows]
 
     @lru_cache
-    def affords(weight: int, budget: float) -> int:
-        seat = next(
-            place
-            for place in range(request.parties)
-            if (terms.unit_votes_at(place), terms.budgets[place]) == (weight, budget)
-        )
-        return _affordable(offer, request, split, seat=seat)
+    def affords(kind: tuple[int, float]) -> int:
+        return affordable(offer, request, split, seat=kinds.index(kind))
 
-    return [
-        {
-            "party": f"party-{seat + 1}",
-            "votes": terms.quotas[seat],
-            "unit_votes": terms.unit_votes_at(seat),
-            "budget": terms.budgets[seat],
-            "epsilon": cost.epsilon,
-            "affords": affords(terms.unit_votes_at(seat), terms.budgets[seat]),
-        }
-        for seat, cost in enumerate(costs)
-    ]
+    return [{**row, "affords": affords(kind)} for row, kind in zip(rows, kinds, strict=True)]
 
 
 def _passing(

@@ -14,13 +14,17 @@ from pate_fed.report.plots import price_plot, standalone
 
 def render_plan(found: dict[str, Any]) -> str:
     """Write the result of `plan` for people: what to ask, what it costs, how it grows."""
+    return _at_parties(found) if found["noise"] == "parties" else _at_coordinator(found)
+
+
+def _at_coordinator(found: dict[str, Any]) -> str:
     best, epsilon = found["best"], found["best"]["epsilon"]
     rule = best["mechanism"]
     lines = [
         f"{found['parties']} hospitals, {found['votes']} votes a query, "
-        f"{found['classes']} classes; budget epsilon {budgets_shown(best['parties'])} "
+        f"{found['classes']} classes; budget epsilon {_budgets_shown(best['parties'])} "
         f"at delta {found['budget']['delta']:g}",
-        *unfit_lines(found),
+        *_unfit_lines(found),
         "",
         f"Ask {best['queries']:,} queries with",
         f"  --vote-threshold {rule['vote_threshold']:g} --sigma1 {rule['sigma1']:g} "
@@ -29,12 +33,12 @@ def render_plan(found: dict[str, Any]) -> str:
         f"and expect {best['expected_answered']:.0f} answers, {best['expected_right']:.0f} of them "
         f"right, if teachers are right {found['assumed_teacher_accuracy']:.0%} of the time.",
         "",
-        f"It costs {_whom(best)}epsilon {rounded_up(epsilon['smallest'])} at most; "
+        f"It costs {_whom(best)}epsilon {_rounded_up(epsilon['smallest'])} at most; "
         f"unit {found['unit']};",
         f"view {found['view']};",
         *textwrap.wrap(f"method: {epsilon['method']}.", 80),
         *textwrap.wrap(f"neighbors: {found['neighbors']}", 80),
-        *textwrap.wrap(sum_line(found["sum"]), 80),
+        *textwrap.wrap(_sum_line(found["sum"]), 80),
         *_party_lines(best["parties"]),
         "",
         f"formal epsilon {_for_whom(best)}of a run that expects so many answers:",
@@ -43,7 +47,7 @@ def render_plan(found: dict[str, Any]) -> str:
     largest = max(epsilon for _, epsilon in points)
     for answers, least in points:
         lines.append(
-            f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {rounded_up(least)}"
+            f"{answers:8.0f} {'#' * max(1, round(50 * least / largest))} {_rounded_up(least)}"
         )
     return "\n".join(lines)
 
@@ -101,18 +105,18 @@ def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
         who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         lines.append(
             f"  {who:22} {votes:5} votes, {moved} of one unit; "
-            f"epsilon {rounded_up(epsilon)} of {budget:g}"
+            f"epsilon {_rounded_up(epsilon)} of {budget:g}"
         )
     return lines
 
 
-def sum_line(advice: dict[str, Any]) -> str:
+def _sum_line(advice: dict[str, Any]) -> str:
     """Write the advice of `advised_sum` in one sentence."""
     form = advice["form"]
     return f"--sum {form}: {advice['why']}." if form else f"No secure sum fits: {advice['why']}."
 
 
-def budgets_shown(rows: list[dict[str, Any]]) -> str:
+def _budgets_shown(rows: list[dict[str, Any]]) -> str:
     """Write the budgets of all hospitals: one, or from the smallest to the largest."""
     budgets = [row["budget"] for row in rows]
     least, most = min(budgets), max(budgets)
@@ -132,7 +136,7 @@ def _for_whom(best: dict[str, Any]) -> str:
     return f"for {best['decides']['party']} " if _whom(best) else ""
 
 
-def unfit_lines(found: dict[str, Any]) -> list[str]:
+def _unfit_lines(found: dict[str, Any]) -> list[str]:
     """Say so where the queries that were wanted cost too much."""
     wanted, fit = found["requested_queries"], found["best"]["queries"]
     if wanted is None or wanted <= fit:
@@ -144,18 +148,17 @@ def unfit_lines(found: dict[str, Any]) -> list[str]:
     )
 
 
-def rounded_up(epsilon: float) -> str:
+def _rounded_up(epsilon: float) -> str:
     """Write an epsilon with four decimals, never less than it is."""
     return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
-def render_plan_at_parties(found: dict[str, Any]) -> str:
-    """Write the result of `plan_at_parties` for people."""
+def _at_parties(found: dict[str, Any]) -> str:
     best, shares = found["best"], found["shares"]
     lines = [
         *_wrapped(
             f"{found['parties']} hospitals, {found['votes']} votes a query, "
-            f"{found['classes']} classes; budget epsilon {budgets_shown(best['parties'])} "
+            f"{found['classes']} classes; budget epsilon {_budgets_shown(best['parties'])} "
             f"at delta {found['budget']['delta']:g}"
         ),
         *_wrapped(
@@ -163,8 +166,8 @@ def render_plan_at_parties(found: dict[str, Any]) -> str:
             f"noise an attacker may know - {shares['dropouts']} that may be lost = "
             f"{shares['suffice']} shares that have to hold the noise."
         ),
-        *_wrapped(sum_line(found["sum"])),
-        *unfit_lines(found),
+        *_wrapped(_sum_line(found["sum"])),
+        *_unfit_lines(found),
         "",
         *_offer_lines(
             best, found, head="Recommended: plain GNMax, one exchange less.", in_full=True
@@ -227,7 +230,7 @@ def _price_lines(offer: Mapping[str, Any], found: Mapping[str, Any], *, in_full:
     prices = offer["prices"]
     if not in_full:
         said = ", ".join(
-            f"epsilon {rounded_up(price['epsilon'])} in the {view}'s view"
+            f"epsilon {_rounded_up(price['epsilon'])} in the {view}'s view"
             for view, price in prices.items()
         )
         return _wrapped(
@@ -237,7 +240,7 @@ def _price_lines(offer: Mapping[str, Any], found: Mapping[str, Any], *, in_full:
     lines = [f"It costs{whom} at most (delta {found['budget']['delta']:g}; unit {found['unit']}):"]
     for view, price in prices.items():
         lines += textwrap.wrap(
-            f"epsilon {rounded_up(price['epsilon'])} in the {view}'s view: {price['view']}. "
+            f"epsilon {_rounded_up(price['epsilon'])} in the {view}'s view: {price['view']}. "
             f"Method: {price['method']}. Source: {price['source']}.",
             80,
             initial_indent="  ",
@@ -264,7 +267,7 @@ def _hospital_lines(rows: list[dict[str, Any]]) -> list[str]:
     ):
         who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         lines.append(
-            f"  {who:20} {_plural(moved, 'vote', 'votes')} a unit; epsilon {rounded_up(epsilon)} "
+            f"  {who:20} {_plural(moved, 'vote', 'votes')} a unit; epsilon {_rounded_up(epsilon)} "
             f"of {budget:g}; alone {_plural(affords, 'query', 'queries')}"
         )
     return lines

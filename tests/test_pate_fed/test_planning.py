@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pate_fed import planning
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
-from pate_fed.planning import advised_sum, at_coordinator
-from pate_fed.planning.at_coordinator import PlanRequest
+from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
@@ -21,7 +21,7 @@ __all__ = ["pate_fed"]
 
 
 def plan(asked: PlanRequest) -> dict[str, Any]:
-    return at_coordinator.plan(asked, sums=DEPLOYED_FORMS)
+    return planning.plan(asked, sums=DEPLOYED_FORMS)
 
 
 def request(**changed: Any) -> PlanRequest:

@@ -25,8 +25,7 @@ from pate_fed.errors import (
     NarrowNoiseError,
     UnfitSumError,
 )
-from pate_fed.planning import advised_sum, at_parties
-from pate_fed.planning.at_coordinator import PlanRequest
+from pate_fed.planning import PlanRequest, advised_sum, plan
 from protocols.forms import DEPLOYED_FORMS
 from tests.support.command import Command, pate_fed, write_table
 
@@ -40,7 +39,7 @@ COMMAND_LINE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.
 @lru_cache
 def plan_at_parties(asked: PlanRequest) -> dict[str, Any]:
     """The same question has the same answer: each is asked once."""
-    return at_parties.plan_at_parties(asked, sums=DEPLOYED_FORMS)
+    return plan(asked, sums=DEPLOYED_FORMS)
 
 
 def request(**changed: Any) -> PlanRequest:
@@ -51,6 +50,7 @@ def request(**changed: Any) -> PlanRequest:
         "epsilon": 5.0,
         "delta": DELTA,
         "unit": "record",
+        "noise": "parties",
     }
     return PlanRequest(**{**asked, **changed})
 
