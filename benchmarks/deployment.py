@@ -31,7 +31,6 @@ import numpy as np
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
-from coordinator.config import RunSettings
 from coordinator.flower_app import GridTransport
 from coordinator.home import FederationHome
 from coordinator.open_run import results_of
@@ -42,7 +41,9 @@ from party.site import Site
 from party.site_records import SiteRecords, Subject
 from party.tasks import fetch_task
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from tests.support.loopback_home import environment, free_ports, make_home
 
@@ -217,6 +218,7 @@ class Deployment:
         queries = len(task.pool)
         settings = RunSettings(
             data=source_of("public.csv", LABEL),
+            suite=DEFAULT_SUITE,
             mechanism="gnmax",
             sigma2=100.0,
             epsilon=100.0,

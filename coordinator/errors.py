@@ -3,9 +3,6 @@
 A message says what must hold and what came, and holds no secret::
 
     CoordinatorError            PF-400
-    |- InvalidSettingError      PF-401  settings that contradict each other
-    |  |- UnfitSumError         PF-420  a secure sum that does not fit hospitals or drop-outs
-    |  `- NarrowNoiseError      PF-421  noise at the parties whose shares are too narrow
     |- UsageError               PF-402  a command line that cannot be read
     |- SetupError               PF-410  the run could not be set up: a party failed or refused
     |- VoidBatchError           PF-411  a batch is void; its labels were not released
@@ -39,24 +36,6 @@ class CoordinatorError(NodeError):
     """Base of all errors of `coordinator`; see `NodeError`."""
 
     code = "PF-400"
-
-
-class InvalidSettingError(CoordinatorError, ValueError):
-    """Settings that contradict each other."""
-
-    code = "PF-401"
-
-
-class UnfitSumError(InvalidSettingError):
-    """A secure sum that does not fit the number of hospitals, or those that may be lost."""
-
-    code = "PF-420"
-
-
-class NarrowNoiseError(InvalidSettingError):
-    """Noise at the parties whose shares are too narrow to be priced."""
-
-    code = "PF-421"
 
 
 class UsageError(CoordinatorError, ValueError):

@@ -25,7 +25,7 @@ from coordinator.database import (
 )
 from coordinator.home import FederationHome
 from coordinator.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
-from coordinator.results import Answers, EarlierSetup
+from coordinator.results import EarlierSetup
 from coordinator.run_request import RunRequest
 from coordinator.store import BatchState
 from coordinator.surroundings import Surroundings
@@ -34,6 +34,13 @@ from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
+from pate_fed.report.tables import Answers, metrics_table
+from pate_fed.report.warning_words import (
+    earlier_warnings,
+    end_warnings,
+    setup_warnings,
+    slack_warnings,
+)
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
@@ -276,8 +283,8 @@ class OpenRun:
         outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
         setups = self._earlier_setups()
         student = self._student(outcomes, seed)
-        privacy = results.privacy_table(
-            run=labeling,
+        privacy = results.privacy_of(
+            labeling,
             settings=settings,
             store=self.store,
             simulated=False,
@@ -286,21 +293,23 @@ class OpenRun:
         # What was asked and is in no release.
         void = len(labeling.asked) - len(results.answers_of(self.store))
         self.warnings += [
-            *results.slack_warnings(privacy),
-            *results.end_warnings(
-                labeling,
+            *slack_warnings(privacy),
+            *end_warnings(
+                labeling.terms,
+                is_over=labeling.is_over,
                 ledger=privacy["ledger"],
                 queries=len(request.queries) - len(self.earlier),
                 void=void,
                 voids=self.voids,
             ),
             *(f"{said}." for said in self.skipped_words),
-            *results.setup_warnings(setups),
-            *results.run_warnings(labeling),
-            *results.earlier_warnings(earlier_runs),
+            *setup_warnings(setup.reason for setup in setups),
+            *results.warnings_of(labeling),
+            *earlier_warnings(earlier_runs),
         ]
-        metrics = results.metrics_table(
-            settings=settings,
+        metrics = metrics_table(
+            parties=len(request.parties),
+            teachers=settings.all_teachers,
             truth=None,
             pool=len(self.task.pool),
             queries=request.queries,
@@ -309,7 +318,8 @@ class OpenRun:
             reinforced=0,
             student_accuracy=None,
             yardsticks={},
-            traffic=transport.traffic,
+            sent=transport.traffic.sent,
+            received=transport.traffic.received,
             exchanges=exchanges,
             batches=len(self.store.ledger().states),
             seconds={"labeling": seconds},

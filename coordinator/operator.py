@@ -19,7 +19,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from coordinator.config import RunSettings
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.enrollment import (
     INVITATION_LIFETIME,
@@ -43,6 +42,7 @@ from coordinator.superlink_child import flower_variables
 from pate_fed.data.task import LearningTask, TaskSchema, schema_in
 from pate_fed.errors import InvalidTaskError
 from pate_fed.nodes import write_file
+from pate_fed.planning import RunSettings
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.party_names import normalized

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.config import RunSettings
 from coordinator.enrollment import EnrolledParty
 from coordinator.errors import RunRequestError
-from coordinator.results import require_fine_noise
 from pate_fed.charging import RunLedger
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
+from pate_fed.planning import RunSettings, resolve_for, terms_of
+from pate_fed.planning.fine_noise import require_fine_noise
+from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
 _NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
@@ -107,14 +108,18 @@ class RunRequest:
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
         if settings.mechanism not in DEPLOYED:
             raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
-        settings.check()
+        settings.check(FORMS)
         pool = task.pool
         distinct = pool.distinct
         parties = tuple(
             RequestedParty(one.name, one.identity.fingerprint, one.teachers) for one in members
         )
-        resolved = settings.resolve_for(
-            tuple(one.teachers for one in parties), pool=len(distinct), classes=task.classes
+        resolved = resolve_for(
+            settings,
+            tuple(one.teachers for one in parties),
+            pool=len(distinct),
+            classes=task.classes,
+            sums=FORMS,
         )
         count = resolved.queries or 0
         if select == "all":
@@ -146,11 +151,13 @@ class RunRequest:
     @property
     def terms(self) -> RunTerms:
         """Terms of the run, its parties in the order of `parties`."""
-        return self.settings.terms(
+        return terms_of(
+            self.settings,
             name=self.name,
             classes=len(self.class_names),
             pool_digest=self.pool,
             task_digest=self.task,
+            sums=FORMS,
         )
 
     def to_json(self) -> str:

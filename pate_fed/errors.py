@@ -7,6 +7,9 @@ A message says what must hold and what came, and holds no secret::
     |- InvalidVotesError          PF-102  counts that no teachers can have cast
     |- RowSumError                PF-103  a summed row differs from the quota: the batch is void
     |- InvalidTermsError          PF-104  terms of a run that cannot be read, or contradictory
+    |- InvalidSettingError        PF-105  settings that contradict each other
+    |  |- UnfitSumError           PF-106  a secure sum that does not fit hospitals or drop-outs
+    |  `- NarrowNoiseError        PF-107  noise at the parties whose shares are too narrow
     |- InvalidDataError           PF-110  a data set that cannot be used
     |  |- UnreadableFileError     PF-111
     |  |- MissingColumnError      PF-112
@@ -76,6 +79,24 @@ class InvalidTermsError(PateFedError, ValueError):
     """The terms of a run cannot be read, or contradict themselves."""
 
     code = "PF-104"
+
+
+class InvalidSettingError(PateFedError, ValueError):
+    """Settings that contradict each other."""
+
+    code = "PF-105"
+
+
+class UnfitSumError(InvalidSettingError):
+    """A secure sum that does not fit the number of hospitals, or those that may be lost."""
+
+    code = "PF-106"
+
+
+class NarrowNoiseError(InvalidSettingError):
+    """Noise at the parties whose shares are too narrow to be priced."""
+
+    code = "PF-107"
 
 
 class InvalidDataError(PateFedError, ValueError):

@@ -156,14 +156,15 @@ class SecureSum(ABC):
         """Return the total before any party's y."""
         return np.zeros(words, dtype=self.ring.word_type)
 
-    def require_enough(self, parties: int) -> None:
+    @classmethod
+    def require_enough(cls, parties: int) -> None:
         """Check the number of parties.
 
         Raises:
             TooFewPartiesError: fewer than `smallest`.
         """
-        if parties < self.smallest:
-            raise TooFewPartiesError(received=parties, threshold=self.smallest)
+        if parties < cls.smallest:
+            raise TooFewPartiesError(received=parties, threshold=cls.smallest)
 
 
 def run_secure_sum(

@@ -14,7 +14,6 @@ import pytest
 import typer
 
 from coordinator.cli import app as coordinator_app
-from coordinator.config import DEFAULTS
 from coordinator.errors import CoordinatorError
 from party.cli import app as party_app
 from party.cli.policy import RULES, SETTINGS
@@ -24,6 +23,7 @@ from party.membership import MembershipSettings
 from party.site import SiteSettings
 from pate_fed.data.tables import load_csv
 from pate_fed.errors import PateFedError
+from pate_fed.planning import DEFAULTS
 from pate_fed.report import shapes
 from pate_fed.students import make_student
 from protocols.errors import ProtocolError

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.console import MechanismChoice, choice, numbers, single_threaded_kernels
-from coordinator.errors import InvalidSettingError, UsageError
+from coordinator.errors import UsageError
+from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
+from protocols.forms import DEPLOYED_FORMS
 
 
 def account(  # noqa: PLR0917 - one argument per option
@@ -77,6 +79,7 @@ def account(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator import account as pricing  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.accounting.compare import render_comparison  # noqa: PLC0415 - the same
 
     found = pricing.account(
         pricing.AccountRequest(
@@ -99,7 +102,7 @@ def account(  # noqa: PLR0917 - one argument per option
     if output_format is Format.JSON:
         print_json(found)
     else:
-        print(pricing.render_account(found))
+        print(render_comparison(found))
 
 
 def plan(  # noqa: PLR0917 - one argument per option
@@ -179,12 +182,11 @@ def plan(  # noqa: PLR0917 - one argument per option
     Works from public numbers and simulated votes alone.
     """
     single_threaded_kernels()
-    from coordinator import plan_words, planning, planning_at_parties  # noqa: PLC0415 - fast --help
+    from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.report import plan_words  # noqa: PLC0415 - the same
 
     if noise == "parties" and plot is not None:
         raise InvalidSettingError("--plot is for --noise coordinator", noise)
-    if noise == "coordinator" and colluders is not None:
-        raise InvalidSettingError("--colluders is for --noise parties", noise)
     request = planning.PlanRequest(
         parties=parties,
         teachers=teachers,
@@ -200,21 +202,18 @@ def plan(  # noqa: PLR0917 - one argument per option
         votes_are_valid=valid_votes,
         expected_dropouts=expected_dropouts,
         form=form,
+        noise=noise,
         colluders=colluders,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
         weights=numbers("--weights", weights, int),
     )
-    if noise == "parties":
-        found = planning_at_parties.plan_at_parties(request)
-        text = plan_words.render_plan_at_parties
-    else:
-        found, text = planning.plan(request), planning.render_plan
+    found = planning.plan(request, sums=DEPLOYED_FORMS)
     if plot is not None:
-        _write_new(plot, planning.draw_plan(found))
+        _write_new(plot, plan_words.draw_plan(found))
     if output_format is Format.JSON:
         print_json(found)
     else:
-        print(text(found))
+        print(plan_words.render_plan(found))
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -20,7 +20,6 @@ from coordinator.cli.console import (
     write_secret,
 )
 from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty, MadeInvitation
-from coordinator.errors import InvalidSettingError
 from coordinator.home import (
     DATABASE_VARIABLE,
     FederationHome,
@@ -29,6 +28,7 @@ from coordinator.home import (
     utc_now,
     without_password,
 )
+from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 from protocols.fingerprint_words import spoken

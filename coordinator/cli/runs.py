@@ -21,8 +21,9 @@ from coordinator.cli.console import (
     show,
     single_threaded_kernels,
 )
-from coordinator.errors import InvalidSettingError, RunEndedError
+from coordinator.errors import RunEndedError
 from coordinator.run_queue import ENDED, Run, RunState
+from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
@@ -213,10 +214,10 @@ def run(  # noqa: PLR0917 - one argument per option
     Ctrl-C stops the following, not the run: `pate-fed status` shows it, `pate-fed stop` ends it.
     """
     single_threaded_kernels()
-    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from coordinator.operator import follow  # noqa: PLC0415
     from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.run_request import source_of  # noqa: PLC0415
+    from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)

@@ -276,9 +276,9 @@ def simulate(  # noqa: PLR0917 - one argument per option
     sharing, adds noise, releases labels within the budget, trains a student and writes a report.
     """
     single_threaded_kernels()
-    from coordinator.config import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
+    from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
 
     settings = RunSettings(
         data=DataSource(data, data_dir, data_file, label, patient_id, hospital),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from coordinator.config import LEAST_PARTIES
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import ENDED, Run, RunState
 from pate_fed.nodes import OK, WARN, Check
+from protocols.additive import AdditiveSum
 
 SOON: Final = timedelta(days=2)
 
@@ -30,8 +30,8 @@ def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
     if away:
         said.append(f"Not connected: {', '.join(away)}.")
         advice.append("Telephone them: is their node running? `pate-party doctor` tells.")
-    if len(members) < LEAST_PARTIES:
-        advice.append(f"A run needs {LEAST_PARTIES}: `pate-fed invite`.")
+    if len(members) < AdditiveSum.smallest:
+        advice.append(f"A run needs {AdditiveSum.smallest}: `pate-fed invite`.")
     state = WARN if advice else OK
     return Check("hospitals", state, " ".join(said), " ".join(advice))
 

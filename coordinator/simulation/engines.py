@@ -15,12 +15,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from coordinator import flower_app as server_side
-from coordinator.errors import InvalidSettingError
 from coordinator.local_grid import LocalGrid
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.transport import Transport
 from party import flower_app as client_side
-from pate_fed.errors import MissingExtraError
+from pate_fed.errors import InvalidSettingError, MissingExtraError
 from pate_fed.nodes import QUIET_FLOWER
 
 

@@ -24,7 +24,7 @@ from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from pate_fed.votes import TeacherWeights
-from protocols.forms import FORMS as ALL_FORMS
+from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.prg import Keystream, fastest_keystream
 from protocols.secure_sum import SecureSum
@@ -32,8 +32,8 @@ from protocols.secure_sum import SecureSum
 KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
 """The faster back end of the expansion on this machine; the bytes are the same with either."""
 
-FORMS: Mapping[str, Callable[[], SecureSum]] = {
-    name: partial(form, keystream=KEYSTREAM) for name, form in ALL_FORMS.items()
+FORM_MAKERS: Mapping[str, Callable[[], SecureSum]] = {
+    name: partial(form, keystream=KEYSTREAM) for name, form in FORMS.items()
 }
 """Secure sums that a simulation knows."""
 
@@ -160,7 +160,7 @@ class HospitalsBlueprint:
             pins=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
-            forms={name: make() for name, make in FORMS.items()},
+            forms={name: make() for name, make in FORM_MAKERS.items()},
             journal=MemoryJournal(),
             ledger=MemoryLedgerStore(budget),
             random_bytes=secrets.token_bytes,

@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator import results
-from coordinator.config import (
-    RunSettings,
-)
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
-    FORMS,
+    FORM_MAKERS,
     Hospital,
     HospitalsBlueprint,
     simulation_policy,
@@ -33,7 +30,7 @@ from coordinator.simulation.hospitals import (
 from coordinator.store import MemoryStore
 from coordinator.transport import Traffic, Transport
 from pate_fed.accounting import PrivacyLedger, delta_warning
-from pate_fed.charging import RunLedger, ledger_of, noise_of
+from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
@@ -41,11 +38,7 @@ from pate_fed.mechanisms import (
     SPECS,
     InteractiveGaussianMax,
     RandomBytes,
-    Size,
-    flat_row,
     keyed_stream,
-    pass_chances,
-    usual_vote_threshold,
 )
 from pate_fed.partition import (
     Manifest,
@@ -54,13 +47,22 @@ from pate_fed.partition import (
     partition_records,
     verify_manifest,
 )
+from pate_fed.planning import (
+    RunSettings,
+    affordable,
+    resolve,
+    terms_of,
+)
+from pate_fed.planning.fine_noise import require_fine_noise
+from pate_fed.planning.notes import threshold_notes, unit_notes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report import (
-    refuse_existing,
-)
+from pate_fed.report import refuse_existing
+from pate_fed.report.tables import Answers, Truth, metrics_table
+from pate_fed.report.warning_words import end_warnings, slack_warnings
 from pate_fed.students import Student, interim_chances, make_student, select_queries
 from protocols.errors import ProtocolError
+from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 
 Progress = Callable[[str, int, int], None]
@@ -97,7 +99,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
             left behind.
     """
-    settings.check()
+    settings.check(FORMS)
     require_engine(settings.engine)
     refuse_existing(out)
     rehearsal = _Rehearsal(settings, progress)
@@ -137,8 +139,8 @@ class _Rehearsal:
         with self._timed("data"):
             self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
             self._asked = asked = settings
-            self._settings = settings = settings.resolve(self._dataset)
-            self._unit_notes = _unit_notes(asked, settings)
+            self._settings = settings = resolve(settings, self._dataset, sums=FORMS)
+            self._unit_notes = unit_notes(asked, settings)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
             self._pool = QueryPool(self._dataset.pool.features)
@@ -168,12 +170,16 @@ class _Rehearsal:
         """Set the federation up and ask all batches."""
         settings = self._settings
         identity = SigningIdentity.generate()
-        terms = settings.terms(
-            name="simulation", classes=len(self._dataset.class_names), pool_digest=self._pool.digest
+        terms = terms_of(
+            settings,
+            name="simulation",
+            classes=len(self._dataset.class_names),
+            pool_digest=self._pool.digest,
+            sums=FORMS,
         )
         self._names = tuple(hospital.name for hospital in self._hospitals)
         self._drafted = terms
-        results.require_fine_noise(terms)
+        require_fine_noise(terms)
         policy = simulation_policy(
             terms=terms,
             form=settings.form,
@@ -204,7 +210,7 @@ class _Rehearsal:
         labels = self._known_labels()
         labels.warnings[:0] = self._held_out_notes()
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
-        labels.warnings.extend(_threshold_notes(self._asked, labels.run.terms))
+        labels.warnings.extend(threshold_notes(self._asked, labels.run.terms))
         outcomes = results.answers_of(self._store)
         if not outcomes and labels.stopped_by is not None:
             raise self._advised(labels.stopped_by)
@@ -219,25 +225,27 @@ class _Rehearsal:
                 generator=self._chance.of("yardsticks"),
                 tick=self._ticker("measuring yardsticks", self._partition.parties),
             )
-        privacy = results.privacy_table(
-            run=labels.run,
+        privacy = results.privacy_of(
+            labels.run,
             settings=self._settings,
             store=self._store,
             simulated=True,
         )
-        labels.warnings.extend(results.slack_warnings(privacy))
+        labels.warnings.extend(slack_warnings(privacy))
         labels.warnings.extend(
-            results.end_warnings(
-                labels.run,
+            end_warnings(
+                labels.run.terms,
+                is_over=labels.run.is_over,
                 ledger=privacy["ledger"],
                 queries=len(self._queries),
                 void=labels.void,
                 voids=labels.run.voids,
             )
         )
-        metrics = results.metrics_table(
-            settings=self._settings,
-            truth=results.Truth(self._dataset.pool.labels, self._dataset.class_names),
+        metrics = metrics_table(
+            parties=len(self._hospitals),
+            teachers=self._settings.all_teachers,
+            truth=Truth(self._dataset.pool.labels, self._dataset.class_names),
             pool=len(self._pool),
             queries=self._queries,
             outcomes=outcomes,
@@ -245,7 +253,8 @@ class _Rehearsal:
             reinforced=len(labels.reinforced),
             student_accuracy=self._accuracy(student),
             yardsticks=measured,
-            traffic=labels.traffic,
+            sent=labels.traffic.sent,
+            received=labels.traffic.received,
             exchanges=labels.exchanges,
             batches=len(self._store.ledger().states),
             seconds=self._seconds,
@@ -274,7 +283,7 @@ class _Rehearsal:
         if not isinstance(error, BudgetExhaustedError) or self._asked.queries is None:
             return error
         try:
-            fit = self._asked.affordable(self._dataset)
+            fit = affordable(self._asked, self._dataset, sums=FORMS)
         except BudgetExhaustedError as nothing_fits:
             return nothing_fits
         queries = "1 query fits" if fit == 1 else f"{fit} queries fit"
@@ -313,7 +322,7 @@ class _Rehearsal:
         run = LabelingRun(
             transport=transport,
             identity=identity,
-            form=FORMS[self._settings.form](),
+            form=FORM_MAKERS[self._settings.form](),
             members=[
                 Member(hospital.name, hospital.identity.public, hospital.weights)
                 for hospital in self._hospitals
@@ -351,7 +360,7 @@ class _Rehearsal:
         except (CoordinatorError, ProtocolError) as error:
             labels.stopped_by = labels.stopped_by or error
             labels.warnings.append(f"The run could not be closed by all parties: {error}")
-        labels.warnings.extend(results.run_warnings(run))
+        labels.warnings.extend(results.warnings_of(run))
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
@@ -392,7 +401,7 @@ class _Rehearsal:
         """Put the planned terms in seat order."""
         return results.in_seat_order(self._drafted, names=self._names, members=members)
 
-    def _teach(self, outcomes: results.Answers, labels: _Labels) -> Student | None:
+    def _teach(self, outcomes: Answers, labels: _Labels) -> Student | None:
         answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
         answered += list(labels.reinforced.items())
         if not answered:
@@ -421,7 +430,7 @@ class _Rehearsal:
         self,
         out: Path,
         student: Student | None,
-        outcomes: results.Answers,
+        outcomes: Answers,
         *,
         metrics: dict[str, Any],
         privacy: dict[str, Any],
@@ -473,57 +482,6 @@ def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
     if terms.pricing == "none":  # nothing is a bound, so nothing is charged
         return PrivacyLedger(terms.budgets[seat], terms.delta)
     return ledger_of(terms, seat)
-
-
-def _unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
-    """Say so where small hospitals turned the privacy unit into a whole hospital."""
-    if resolved.partition != "column" or asked.teachers is not None:
-        return []
-    notes = [
-        "The number of teachers was chosen by the smallest hospital's number of patients, which "
-        "is private and which the guarantee does not count. Choose --teachers."
-    ]
-    if resolved.teachers != 1 or asked.unit is not None:
-        return notes
-    return [
-        *notes,
-        "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
-        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
-    ]
-
-
-def _threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
-    """Say what the two-phase check lets through: it is biased upward, unlike the coordinator's."""
-    threshold = terms.vote_threshold
-    if not terms.at_parties or threshold is None:
-        return []
-    noise, spec = noise_of(terms), terms.spec
-    votes = 0 if spec.learns else terms.total_votes
-    flat = flat_row(votes, terms.classes)
-
-    def passing(at: float) -> str:
-        return f"{pass_chances([flat], vote_threshold=at, noise=noise)[0]:.1%}"
-
-    check = (
-        f"The check with noise at the parties looks at the largest of {terms.classes} noisy counts"
-    )
-    usual = usual_vote_threshold(votes=votes, classes=terms.classes, noise=noise)
-    if asked.vote_threshold is None:
-        size = Size(terms.total_votes, terms.unit_votes, terms.delta)
-        other = spec.usual(size)["vote_threshold"]
-        if threshold == other:
-            return []
-        return [
-            f"{check}, so --vote-threshold was chosen for it: {threshold:g}, which a query on "
-            f"which teachers do not agree at all passes with a chance of {passing(threshold)}; "
-            f"{other:g}, usual with noise at the coordinator, with {passing(other)}."
-        ]
-    if threshold >= usual:
-        return []
-    return [
-        f"{check}: a query on which teachers do not agree at all passes --vote-threshold "
-        f"{threshold:g} with a chance of {passing(threshold)}; {usual} with {passing(usual)}."
-    ]
 
 
 class _Chance:

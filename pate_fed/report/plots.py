@@ -12,12 +12,13 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 from markupsafe import escape
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 STUDENT_COLOR = "#0b5f6b"
 ANSWERED_COLOR = "#0b5f6b"
@@ -185,6 +186,8 @@ _LINE_STYLES = (":", "--", "-")
 
 @contextmanager
 def _own_settings(name: str) -> Iterator[None]:
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second, and most commands draw nothing
+
     with mpl.rc_context(), warnings.catch_warnings():
         # The font that measures a name may lack a letter of it; the page's own font will have it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
@@ -198,6 +201,8 @@ def _figure(
     *, height: float, left: float, columns: int, top: float = 0.08, bottom: float = 0.5
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure with margins in inches; `left` is that of each column of axes."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - see `_own_settings`
+
     figure = Figure(figsize=(_WIDTH, height))
     all_axes = []
     for column in range(columns):
@@ -221,6 +226,8 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _legend(figure: Figure, entries: Sequence[tuple[str, str, str]]) -> None:
+    from matplotlib.patches import Patch  # noqa: PLC0415 - see `_own_settings`
+
     patches = [
         Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=name)
         for name, color, hatch in entries

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run
@@ -39,7 +38,9 @@ from coordinator.transport import Silence, Transport
 from party.service import PartyService
 from party.site import Site
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.messages import JoinRequest
 from tests.support.deployed import true_class
 from tests.support.door import Door
@@ -347,6 +348,7 @@ class ProcessFederation:
     ) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
+            "suite": DEFAULT_SUITE,
             "form": self.form,
             "queries": QUERIES,
             "batch_size": BATCH,

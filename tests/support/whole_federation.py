@@ -27,7 +27,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.run_queue import ENDED, Run
@@ -39,6 +38,8 @@ from party.status_file import FILE as STATUS_FILE
 from party.status_file import FederationStatus, Status, read_status
 from party.training import ready_teachers
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
+from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
@@ -385,6 +386,7 @@ class WholeFederation:
         nodes = [one for one in self.hospitals.values() if one.node.is_alive]
         self.wait_for(lambda: all(self._knows_tasks(one) for one in nodes))
         chosen: dict[str, Any] = {
+            "suite": DEFAULT_SUITE,
             "queries": QUERIES,
             "batch_size": BATCH,
             "mechanism": "gnmax",

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run
@@ -22,7 +21,9 @@ from coordinator.surroundings import Surroundings
 from coordinator.transport import Silence, Transport
 from party.site import Site
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
 from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
 from protocols.messages import JoinRequest
 from tests.support.deployed import (
     CLASSES,
@@ -146,6 +147,7 @@ class Worked:
     ) -> Run:
         """Queue a run."""
         chosen: dict[str, Any] = {
+            "suite": DEFAULT_SUITE,
             "queries": QUERIES,
             "batch_size": 4,
             "mechanism": "gnmax",

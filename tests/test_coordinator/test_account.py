@@ -130,8 +130,8 @@ def test_votes_that_no_teachers_cast_are_refused(
         pytest.param(("--sigma2", 8, "--rows", "5:2"), "PF-101", id="rows backwards"),
         pytest.param(("--sigma2", 8, "--rows", "0:99"), "PF-101", id="rows beyond the end"),
         pytest.param(("--sigma2", 8, "--rows", "x"), "PF-402", id="no rows"),
-        pytest.param(("--sigma2", 8, "--sigma1", 9), "PF-401", id="a check for GNMax"),
-        pytest.param((), "PF-401", id="no sigma2"),
+        pytest.param(("--sigma2", 8, "--sigma1", 9), "PF-105", id="a check for GNMax"),
+        pytest.param((), "PF-105", id="no sigma2"),
         pytest.param(("--sigma2", 8, "--delta", 0), "PF-101", id="delta of 0"),
         pytest.param(("--sigma2", 8, "--delta", "nan"), "PF-101", id="delta no number"),
         pytest.param(("--sigma2", "nan"), "PF-101", id="sigma no number"),
@@ -532,8 +532,8 @@ def test_rows_are_those_of_votes_and_predictions_alike(pate_fed: Command, tmp_pa
         pytest.param(np.full((40, 3), np.nan), "PF-101", id="no number"),
         pytest.param(np.full(40, 1.0), "PF-101", id="one axis"),
         pytest.param(np.full((40, 3), "a"), "PF-101", id="text"),
-        pytest.param(np.full((39, 3), 1 / 3), "PF-401", id="too few queries"),
-        pytest.param(np.full((40, 4), 1 / 4), "PF-401", id="other classes"),
+        pytest.param(np.full((39, 3), 1 / 3), "PF-105", id="too few queries"),
+        pytest.param(np.full((40, 4), 1 / 4), "PF-105", id="other classes"),
     ],
 )
 def test_predictions_that_are_no_chances_are_refused(
@@ -551,8 +551,8 @@ def test_predictions_that_are_no_chances_are_refused(
 @pytest.mark.parametrize(
     ("mechanism", "arguments", "code"),
     [
-        pytest.param("confident", ("--sigma1", 9, "--sigma2", 8), "PF-401", id="no threshold"),
-        pytest.param("interactive", OPTIONS["interactive"], "PF-401", id="no predictions"),
+        pytest.param("confident", ("--sigma1", 9, "--sigma2", 8), "PF-105", id="no threshold"),
+        pytest.param("interactive", OPTIONS["interactive"], "PF-105", id="no predictions"),
         pytest.param(
             "interactive",
             (*OPTIONS["interactive"], "--predictions", "none.npy"),
@@ -562,10 +562,10 @@ def test_predictions_that_are_no_chances_are_refused(
         pytest.param(
             "confident",
             (*OPTIONS["confident"], "--confidence", 0.9),
-            "PF-401",
+            "PF-105",
             id="a student for Confident-GNMax",
         ),
-        pytest.param("stable-gaussian", ("--sigma1", 4), "PF-401", id="no test_delta"),
+        pytest.param("stable-gaussian", ("--sigma1", 4), "PF-105", id="no test_delta"),
         pytest.param(
             "stable-laplace", ("--sigma1", 4, "--test-delta", 0.5), "PF-101", id="test_delta of 1/2"
         ),
@@ -620,7 +620,7 @@ def test_where_every_order_fails_a_condition_there_is_no_sanitized_number(
     def refuse(*_: object, **__: object) -> None:
         raise InvalidParameterError("the conditions must hold", "C6")
 
-    monkeypatch.setattr("coordinator.account.private.instance_cost", refuse)
+    monkeypatch.setattr("pate_fed.accounting.compare.private.instance_cost", refuse)
     row = price_of(pate_fed, tmp_path, "gnmax")["epsilon"]["sanitized"]
     assert row["epsilon"] is None
     assert row["method"] == "not known for these parameters: the conditions must hold"

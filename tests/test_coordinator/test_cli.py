@@ -208,7 +208,7 @@ class TestWrongUsage:
         [
             pytest.param(["--parties", "2"], "PF-240", 3, id="a refusal"),
             pytest.param(["--nonsense"], "PF-402", 2, id="a wrong option"),
-            pytest.param(["--epsilon", "-1"], "PF-401", 2, id="a wrong number"),
+            pytest.param(["--epsilon", "-1"], "PF-105", 2, id="a wrong number"),
         ],
     )
     def test_errors_are_json_where_json_was_asked_for(

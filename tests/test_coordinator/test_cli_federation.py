@@ -87,7 +87,7 @@ def test_an_invitation_that_is_out_stays_good_where_its_file_is_in_the_way(
     assert pate_fed("invite", "East", "--out", out, "--home", home).code == 0
     before = out.read_bytes()
     again = pate_fed("invite", "East", "--out", out, "--home", home)
-    assert (again.code, again.error_code) == (2, "PF-401")
+    assert (again.code, again.error_code) == (2, "PF-105")
     assert "choose --out" in again.err
     assert out.read_bytes() == before
     with (
@@ -147,7 +147,7 @@ def test_an_invitation_lasts_a_while_and_not_for_ever(
 ) -> None:
     out = tmp_path / "east.json"
     ended = pate_fed("invite", "East", "--days", days, "--out", out, "--home", home)
-    assert (ended.code, ended.error_code) == (2, "PF-401")
+    assert (ended.code, ended.error_code) == (2, "PF-105")
     assert not out.exists()
 
 
@@ -489,14 +489,14 @@ class TestPostgresql:
     ) -> None:
         url = self.with_password("postgresql+psycopg://pate@db.example.org/pate")
         ended = pate_fed(*self.INIT, "--home", tmp_path / "fed", "--database", url)
-        assert (ended.code, "PF-401" in ended.err) == (2, True)
+        assert (ended.code, "PF-105" in ended.err) == (2, True)
         assert "PATE_FED_DATABASE_URL" in ended.err
         assert self.PASSWORD not in ended.err + ended.out
         assert not (tmp_path / "fed").exists()
 
     def test_a_file_beside_the_folder_is_refused(self, pate_fed: Command, tmp_path: Path) -> None:
         ended = pate_fed(*self.INIT, "--home", tmp_path / "fed", "--database", "sqlite:///x.db")
-        assert (ended.code, ended.error_code) == (2, "PF-401")
+        assert (ended.code, ended.error_code) == (2, "PF-105")
         assert not (tmp_path / "fed").exists()
 
     def test_a_server_that_is_not_there_leaves_no_folder_behind(

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from party.node import Vote
 from pate_fed.mechanisms.sampling import sample_gaussian
+from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
+from protocols.envelope import DEFAULT_SUITE
 from tests.support.deployed import LABEL, TEACHERS, deployed
 from tests.support.seeded_service import noise_of
 
@@ -47,6 +48,7 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
             hospital.teachers = teachers_of(place)
         settings = RunSettings(
             data=source_of("public.csv", LABEL),
+            suite=DEFAULT_SUITE,
             mechanism="gnmax",
             sigma2=SIGMA,
             epsilon=500.0,

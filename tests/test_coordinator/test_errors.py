@@ -9,7 +9,6 @@ from coordinator.errors import (
     BrokenTranscriptError,
     CoordinatorError,
     InternalError,
-    InvalidSettingError,
     PartyFailedError,
     PartyRefusedError,
     SetupError,
@@ -18,6 +17,7 @@ from coordinator.errors import (
     VoidBatchError,
 )
 from pate_fed import errors as pate_fed_errors
+from pate_fed.errors import InvalidSettingError
 from protocols import errors as protocol_errors
 
 FAILED = PartyFailedError("every party must answer", "none", party="hospital-1", cause="PF-221")

@@ -323,7 +323,7 @@ class TestCommandLine:
             pytest.param("coordinator.labeling.deciding.open_sum", id="opening the sum"),
             pytest.param("coordinator.labeling.deciding.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
-            pytest.param("coordinator.results.formal_cost_at", id="writing down"),
+            pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
             pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
         ],
     )

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from coordinator.config import DEFAULTS, RunSettings
-from coordinator.errors import InvalidSettingError
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.run import _Chance
 from pate_fed.accounting import (
@@ -32,14 +30,18 @@ from pate_fed.charging import (
     public_cost_at,
 )
 from pate_fed.data import DataSource
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidParameterError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
     FLAT_CHANCE,
     pass_chances,
 )
+from pate_fed.planning import DEFAULTS, RunSettings, resolve
+from pate_fed.planning import terms_of as settled_terms
+from protocols.envelope import DEFAULT_SUITE
+from protocols.forms import FORMS
 from tests.support.command import Command, pate_fed, write_table
-from tests.test_coordinator.test_config import dataset
+from tests.test_pate_fed.test_planning_settings import dataset
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -72,12 +74,16 @@ def labels_of(run: Path) -> list[str]:
 
 
 def terms_of(**changed: Any) -> RunTerms:
-    settings = RunSettings(
-        data=DataSource("digits"), noise="parties", **{"mechanism": "gnmax", **changed}
-    )
-    return settings.resolve(dataset(private=1000)).terms(
-        name="run", classes=10, pool_digest=bytes(32)
-    )
+    return settled(settings(noise="parties", **{"mechanism": "gnmax", **changed}))
+
+
+def settings(**asked: Any) -> RunSettings:
+    return RunSettings(data=DataSource("digits"), suite=DEFAULT_SUITE, **asked)
+
+
+def settled(asked: RunSettings) -> RunTerms:
+    resolved = resolve(asked, dataset(private=1000), sums=FORMS)
+    return settled_terms(resolved, name="run", classes=10, pool_digest=bytes(32), sums=FORMS)
 
 
 class TestRun:
@@ -330,7 +336,7 @@ class TestSettings:
     ) -> None:
         ended = pate_fed(*small(table, tmp_path / "run"), *options)
         assert ended.code == 2
-        assert ended.error_code in ("PF-401", "PF-402")
+        assert ended.error_code in ("PF-105", "PF-402")
         assert told in ended.err
         assert not (tmp_path / "run").exists()
 
@@ -350,7 +356,7 @@ class TestSettings:
 
     def test_noise_elsewhere_is_refused_by_the_settings_themselves(self) -> None:
         with pytest.raises(InvalidSettingError):
-            RunSettings(data=DataSource("digits"), noise="students").check()
+            settings(noise="students").check(FORMS)
 
 
 class TestTerms:
@@ -362,10 +368,7 @@ class TestTerms:
 
     def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
         at_parties = terms_of()
-        elsewhere = RunSettings(data=DataSource("digits"), mechanism="gnmax")
-        coordinators = elsewhere.resolve(dataset(private=1000)).terms(
-            name="run", classes=10, pool_digest=bytes(32)
-        )
+        coordinators = settled(settings(mechanism="gnmax"))
         assert mechanism_of(at_parties).phase_sigmas == (7.4,)
         assert mechanism_of(coordinators).phase_sigmas == ()
         for wrong in (

@@ -22,14 +22,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.run_request import source_of
 from coordinator.simulation import run as simulation
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import keyed_stream
+from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
+from protocols.envelope import DEFAULT_SUITE
 from tests.support import deployed as support
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed
@@ -168,6 +169,7 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
 def settings() -> RunSettings:
     return RunSettings(
         data=source_of("pool.csv", LABEL),
+        suite=DEFAULT_SUITE,
         queries=QUERIES,
         mechanism="confident",
         vote_threshold=18.0,

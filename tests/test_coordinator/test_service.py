@@ -14,7 +14,6 @@ import pytest
 from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
 from coordinator.open_run import OpenRun, results_of
-from coordinator.results import Answers
 from coordinator.run_queue import RunState
 from coordinator.service import _MOST_FAILURES, Service
 from coordinator.stages import Stage
@@ -23,6 +22,7 @@ from party.guard import Guard
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing
+from pate_fed.report.tables import Answers
 from pate_fed.students import Student
 from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES

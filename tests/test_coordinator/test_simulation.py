@@ -18,7 +18,7 @@ import pytest
 
 from coordinator import results
 from coordinator.errors import SpoiledBatchError
-from coordinator.simulation.hospitals import FORMS, KEYSTREAM
+from coordinator.simulation.hospitals import FORM_MAKERS, KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
@@ -56,7 +56,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_every_form_takes_the_back_end_that_was_found_faster() -> None:
     assert KEYSTREAM in (ctr_keystream, gcm_keystream)
-    assert all(make().keystream is KEYSTREAM for make in FORMS.values())
+    assert all(make().keystream is KEYSTREAM for make in FORM_MAKERS.values())
 
 
 class TestRepeatable:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from coordinator.certificates import SERVER_LIFETIME
-from coordinator.config import RunSettings
 from coordinator.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
 from coordinator.run_queue import Run, RunState
@@ -24,6 +23,8 @@ from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
 from party.site import Site
 from pate_fed.data.task import LearningTask
+from pate_fed.planning import RunSettings
+from protocols.envelope import DEFAULT_SUITE
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -83,6 +84,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
     settings = RunSettings(
         data=source_of("public.csv", LABEL),
+        suite=DEFAULT_SUITE,
         queries=4,
         mechanism="gnmax",
         sigma2=3.0,

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.config import RunSettings
 from coordinator.run_queue import ENDED, RunState
 from coordinator.run_request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
+from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
+from protocols.envelope import DEFAULT_SUITE
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound
 
@@ -34,6 +35,7 @@ def ask(federation: Deployed, *, patience_s: float) -> None:
     """Queue a run of two batches."""
     settings = RunSettings(
         data=source_of("public.csv", LABEL),
+        suite=DEFAULT_SUITE,
         queries=QUERIES,
         batch_size=3,
         mechanism="gnmax",

@@ -1,4 +1,4 @@
-"""The result of `pate-fed account`: as plain values, and in words."""
+"""What votes would cost, as a table: a row for each method; and the same in words."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import math
 import textwrap
 from typing import Any
 
-from coordinator.account.case import MethodCost, VoteCase
-from coordinator.account.formal import formal_rows
-from coordinator.account.private import per_instance_rows, sanitized_row
-from coordinator.account.request import AccountRequest, read_case
-from pate_fed.accounting import neighbors
-from pate_fed.mechanisms import InteractiveGaussianMax
+from pate_fed.accounting.compare.case import MethodCost, VoteCase
+from pate_fed.accounting.compare.formal import formal_rows
+from pate_fed.accounting.compare.private import per_instance_rows, sanitized_row
+from pate_fed.accounting.statement import PrivacyUnit, neighbors
 
 _PUBLIC = 'public: labels and "no answer"s'
 
 
-def account(request: AccountRequest) -> dict[str, Any]:
+def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
     """Price votes by every method.
 
     Args:
-        request: Which votes, asked how.
+        case: The votes, and how they are asked.
+        unit: The privacy unit.
 
     Returns:
         "asked", "expected_answered", "teachers", "classes", and "epsilon": for each method its
@@ -29,14 +28,11 @@ def account(request: AccountRequest) -> dict[str, Any]:
         labels a confident student would keep.
 
     Raises:
-        PateFedError: the file, the votes or a parameter is no good; nothing was computed.
-        InvalidSettingError: an option is missing, or belongs to another mechanism.
+        InvalidParameterError: a parameter is out of its range.
     """
-    case = read_case(request)
-    unit = request.privacy_unit
     about = {
         "unit": unit,
-        "neighbors": neighbors(unit, weight=request.unit_votes),
+        "neighbors": neighbors(unit, weight=case.weight),
         "view": _PUBLIC,
     }
     formal = formal_rows(case)
@@ -47,7 +43,7 @@ def account(request: AccountRequest) -> dict[str, Any]:
         **_expected(case),
         "teachers": case.caps.teachers,
         "classes": case.caps.classes,
-        "delta": request.delta,
+        "delta": case.caps.delta,
         "epsilon": {
             name: {
                 "epsilon": row.epsilon,
@@ -62,8 +58,8 @@ def account(request: AccountRequest) -> dict[str, Any]:
     }
 
 
-def render_account(found: dict[str, Any]) -> str:
-    """Write the result of `account` for people: one block per method, at most 80 columns."""
+def render_comparison(found: dict[str, Any]) -> str:
+    """Write the result of `compare` for people: one block per method, at most 80 columns."""
     lines = [
         f"{found['asked']:,} queries of {found['classes']} classes, "
         f"{found['teachers']:,} teachers; delta {found['delta']:g}",
@@ -109,10 +105,8 @@ def _up(epsilon: float) -> str:
 
 
 def _expected(case: VoteCase) -> dict[str, float]:
-    chances = case.answer_chances(case.votes)
+    chances = case.chances
     expected = {"expected_answered": float(chances.sum())}
-    mechanism = case.mechanism
-    if isinstance(mechanism, InteractiveGaussianMax) and mechanism.predictions is not None:
-        is_confident = mechanism.predictions.max(axis=1) >= mechanism.confidence
-        expected["expected_reinforced"] = float((1 - chances)[is_confident].sum())
+    if case.is_sure is not None:
+        expected["expected_reinforced"] = float((1 - chances)[case.is_sure].sum())
     return expected

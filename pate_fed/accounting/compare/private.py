@@ -7,8 +7,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.account.case import MethodCost, VoteCase, no_finite_epsilon
-from pate_fed.accounting import exact_epsilon, laplace_rdp
+from pate_fed.accounting import (
+    ConfidentGaussianMaxEvent,
+    GaussianMaxEvent,
+    ImmutableMaxEvent,
+    LaplaceMaxEvent,
+    exact_epsilon,
+    laplace_rdp,
+)
+from pate_fed.accounting.compare.case import MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting.conversion import PAPER_ORDERS, ConversionMethod, convert_at_orders
 from pate_fed.accounting.laplace_bounds import PureBound
 from pate_fed.accounting.pate_bounds import (
@@ -25,7 +32,6 @@ from pate_fed.accounting.sanitized import (
 )
 from pate_fed.accounting.smooth_conditions import SmoothSetting
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax, ImmutableMax, LaplaceMax
 
 PER_INSTANCE_METHODS: Final = ("per_instance_paper", "per_instance_cks", "per_instance_exact")
 
@@ -38,12 +44,12 @@ _NO_PLAN: Final = dict.fromkeys(("order", "beta", "sigma_ss", "parameters_from")
 
 def per_instance_rows(case: VoteCase) -> dict[str, MethodCost]:
     """Say what these votes cost: a row for each of `PER_INSTANCE_METHODS`, never to be shown."""
-    match case.mechanism:
-        case GaussianMax(sigma=sigma) | ConfidentGaussianMax(sigma2=sigma):
+    match case.event:
+        case GaussianMaxEvent(sigma=sigma) | ConfidentGaussianMaxEvent(sigma2=sigma):
             return _per_instance_gaussian(case, sigma)
-        case LaplaceMax(gamma=gamma):
+        case LaplaceMaxEvent(gamma=gamma):
             return _per_instance_laplace(case, gamma)
-        case ImmutableMax():
+        case ImmutableMaxEvent():
             return dict.fromkeys(PER_INSTANCE_METHODS, no_finite_epsilon({"order": None}))
     why = "no bound: a plurality that one change can turn has no finite cost of its own"
     return dict.fromkeys(PER_INSTANCE_METHODS, _private(None, why))
@@ -54,10 +60,10 @@ def sanitized_row(case: VoteCase) -> MethodCost:
 
     Nothing is released: a release draws noise once, and every further one would cost again.
     """
-    match case.mechanism:
-        case GaussianMax(sigma=sigma) | ConfidentGaussianMax(sigma2=sigma):
+    match case.event:
+        case GaussianMaxEvent(sigma=sigma) | ConfidentGaussianMaxEvent(sigma2=sigma):
             return _sanitized_gaussian(case, sigma)
-        case ImmutableMax():
+        case ImmutableMaxEvent():
             return no_finite_epsilon(_NO_PLAN)
     return MethodCost(
         None,
@@ -74,7 +80,7 @@ def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost
         PAPER_ORDERS,
         sigma=sigma,
         weight=case.weight,
-        shares=case.answer_chances(case.votes),
+        shares=case.chances,
     )
     if check is not None:
         rdp = rdp + threshold_total_rdp(
@@ -167,7 +173,7 @@ def _cost_at(order: float, votes: NDArray[np.int64], case: VoteCase, sigma: floa
     return instance_cost(
         votes,
         setting,
-        answered=case.answer_chances(votes),
+        answered=case.check_chances(votes),
         vote_threshold=None if check is None else check[0],
         sigma1=None if check is None else check[1],
         offsets=case.offsets,

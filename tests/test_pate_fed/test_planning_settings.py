@@ -12,14 +12,16 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from coordinator.config import DEFAULTS, RunSettings
-from coordinator.errors import InvalidSettingError
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.charging import formal_cost_at
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.preview import preview_confident, simulated_votes
+from pate_fed.planning import DEFAULTS, RunSettings, affordable, resolve, terms_of
+from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
+from protocols.forms import FORMS
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -50,16 +52,26 @@ def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None 
 
 
 def settings(data: DataSource = CSV, **changed: Any) -> RunSettings:
-    return RunSettings(data=data, **changed)
+    return RunSettings(data=data, suite=DEFAULT_SUITE, **changed)
+
+
+def resolved_of(asked: RunSettings, data: Dataset) -> RunSettings:
+    return resolve(asked, data, sums=FORMS)
+
+
+def terms(resolved: RunSettings) -> RunTerms:
+    return terms_of(resolved, name="run", classes=2, pool_digest=bytes(32), sums=FORMS)
 
 
 def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_many() -> None:
     asked: dict[str, Any] = {"parties": 10, "teachers": 10, "epsilon": 1.0}
-    left_open = settings(**asked).resolve(dataset()).queries
+    left_open = resolved_of(settings(**asked), dataset()).queries
     assert left_open is not None
     assert 1 < left_open < 100
-    assert settings(**asked, queries=110).affordable(dataset()) == left_open
-    assert settings(**asked, queries=left_open - 1).affordable(dataset()) == left_open - 1
+    assert affordable(settings(**asked, queries=110), dataset(), sums=FORMS) == left_open
+    assert (
+        affordable(settings(**asked, queries=left_open - 1), dataset(), sums=FORMS) == left_open - 1
+    )
 
 
 class TestDefaults:
@@ -68,27 +80,29 @@ class TestDefaults:
     def test_bundled_sets_fit_their_budget_with_all_their_queries(
         self, name: str, mechanism: str
     ) -> None:
-        resolved = settings(DataSource(name), mechanism=mechanism).resolve(dataset(private=1000))
+        resolved = resolved_of(
+            settings(DataSource(name), mechanism=mechanism), dataset(private=1000)
+        )
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
         assert resolved.queries == resolved.max_answers
         assert resolved.queries == 30
-        terms = resolved.terms(name="run", classes=2, pool_digest=bytes(32))
-        assert all(0 < formal_cost_at(terms, seat).epsilon <= 5.0 for seat in (0, 49))
+        run = terms(resolved)
+        assert all(0 < formal_cost_at(run, seat).epsilon <= 5.0 for seat in (0, 49))
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
-        resolved = settings(parties=10, teachers=25).resolve(dataset())
+        resolved = resolved_of(settings(parties=10, teachers=25), dataset())
         assert resolved.vote_threshold == pytest.approx(0.6 * 250)
         assert resolved.sigma1 == pytest.approx(0.3 * 250)
         assert resolved.sigma2 == pytest.approx(0.16 * 250)
         assert resolved.unit == "record"
 
     def test_nothing_is_left_open(self) -> None:
-        resolved = settings().resolve(dataset())
+        resolved = resolved_of(settings(), dataset())
         for field in fields(resolved):
             assert field.name in OPEN or getattr(resolved, field.name) is not None, field.name
 
     def test_gnmax_has_neither_threshold_nor_its_noise(self) -> None:
-        resolved = settings(mechanism="gnmax").resolve(dataset())
+        resolved = resolved_of(settings(mechanism="gnmax"), dataset())
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == LEFT_OPEN
 
@@ -105,22 +119,24 @@ class TestDefaults:
         typed = settings(
             parties=parties, teachers=teachers, queries=queries, sigma1=sigma, sigma2=sigma
         )
-        resolved = typed.resolve(dataset())
+        resolved = resolved_of(typed, dataset())
         for field in fields(typed):
             value = getattr(typed, field.name)
             assert value is None or getattr(resolved, field.name) == value
 
     def test_hospitals_of_the_data_become_parties(self) -> None:
-        resolved = settings().resolve(dataset(hospitals=[100, 40, 60, 20]))
+        resolved = resolved_of(settings(), dataset(hospitals=[100, 40, 60, 20]))
         assert (resolved.partition, resolved.parties) == ("column", 4)
         assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
 
     def test_hospitals_can_be_ignored(self) -> None:
-        resolved = settings(partition="iid", parties=5).resolve(dataset(hospitals=[100, 40, 60]))
+        resolved = resolved_of(
+            settings(partition="iid", parties=5), dataset(hospitals=[100, 40, 60])
+        )
         assert (resolved.partition, resolved.parties) == ("iid", 5)
 
     def test_small_parties_have_a_teacher_all_the_same(self) -> None:
-        resolved = settings(parties=12, sigma1=20.0, sigma2=20.0).resolve(dataset(private=24))
+        resolved = resolved_of(settings(parties=12, sigma1=20.0, sigma2=20.0), dataset(private=24))
         assert (resolved.teachers, resolved.unit) == (1, "party")
 
 
@@ -171,7 +187,7 @@ class TestQueries:
             unit=unit,
             pricing=pricing,
         )
-        resolved = asked.resolve(dataset())
+        resolved = resolved_of(asked, dataset())
         assert resolved.queries is not None
         if pricing == "gdp" and mechanism == "confident":
             # Without a joint price nothing is gained by a smaller cap on refusals.
@@ -180,32 +196,38 @@ class TestQueries:
         assert resolved.queries == 100 or need(resolved, resolved.queries + 1, pricing) > 1
 
     def test_small_pool_bounds_them(self) -> None:
-        resolved = settings(sigma1=1e4, sigma2=1e4).resolve(dataset(pool=7))
+        resolved = resolved_of(settings(sigma1=1e4, sigma2=1e4), dataset(pool=7))
         assert resolved.queries == 7
 
     def test_more_than_the_pool_are_refused(self) -> None:
         with pytest.raises(InvalidSettingError, match="--queries must be at most the pool's 7"):
-            settings(queries=8).resolve(dataset(pool=7))
+            resolved_of(settings(queries=8), dataset(pool=7))
 
     def test_budget_below_one_query_is_refused(self) -> None:
         with pytest.raises(BudgetExhaustedError):
-            settings(epsilon=0.001).resolve(dataset())
+            resolved_of(settings(epsilon=0.001), dataset())
 
     def test_caps_and_batches_are_never_above_the_queries(self) -> None:
-        resolved = settings(
-            queries=5, max_answers=50, max_refusals=60, batch_size=70, sigma1=99.0, sigma2=99.0
-        ).resolve(dataset())
+        resolved = resolved_of(
+            settings(
+                queries=5, max_answers=50, max_refusals=60, batch_size=70, sigma1=99.0, sigma2=99.0
+            ),
+            dataset(),
+        )
         assert (resolved.max_answers, resolved.max_refusals, resolved.batch_size) == (5, 5, 5)
 
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
         budgets = (9.0, 3.0, *(5.0,) * 8)
-        resolved = settings(
-            parties=10, teachers=2, weights=(2, *(1,) * 9), party_epsilons=budgets, sigma2=12.0
-        ).resolve(dataset())
-        terms = resolved.terms(name="run", classes=2, pool_digest=bytes(32))
-        assert resolved.votes == terms.total_votes == 22
-        assert terms.budgets == budgets
-        costs = [formal_cost_at(terms, seat).epsilon for seat in range(10)]
+        resolved = resolved_of(
+            settings(
+                parties=10, teachers=2, weights=(2, *(1,) * 9), party_epsilons=budgets, sigma2=12.0
+            ),
+            dataset(),
+        )
+        run = terms(resolved)
+        assert resolved.votes == run.total_votes == 22
+        assert run.budgets == budgets
+        costs = [formal_cost_at(run, seat).epsilon for seat in range(10)]
         assert all(cost <= budget for cost, budget in zip(costs, budgets, strict=True))
         assert costs[0] > costs[1]  # its teachers weigh more
 
@@ -222,23 +244,23 @@ class TestQueries:
         ],
     )
     def test_the_cheapest_price_that_is_known_is_taken(self, mechanism: str, pricing: str) -> None:
-        resolved = settings(parties=50, teachers=1, mechanism=mechanism).resolve(dataset())
-        assert resolved.terms(name="run", classes=2, pool_digest=bytes(32)).pricing == pricing
+        resolved = resolved_of(settings(parties=50, teachers=1, mechanism=mechanism), dataset())
+        assert terms(resolved).pricing == pricing
 
     def test_unchecked_votes_are_never_priced_jointly(self) -> None:
-        resolved = settings(parties=50, teachers=1, valid_votes=False).resolve(dataset())
-        assert resolved.terms(name="run", classes=2, pool_digest=bytes(32)).pricing == "label"
+        resolved = resolved_of(settings(parties=50, teachers=1, valid_votes=False), dataset())
+        assert terms(resolved).pricing == "label"
 
 
 class TestRefusals:
     @pytest.mark.parametrize("parties", [1, 2])
     def test_fewer_than_three_parties(self, parties: int) -> None:
         with pytest.raises(TooFewPartiesError):
-            settings(parties=parties).check()
+            settings(parties=parties).check(FORMS)
 
     def test_fewer_than_three_hospitals(self) -> None:
         with pytest.raises(TooFewPartiesError):
-            settings().resolve(dataset(hospitals=[100, 100]))
+            resolved_of(settings(), dataset(hospitals=[100, 100]))
 
     @pytest.mark.parametrize(
         "changed",
@@ -270,7 +292,7 @@ class TestRefusals:
     )
     def test_numbers_out_of_range_and_contradictions(self, changed: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettingError):
-            settings(**changed).check()
+            settings(**changed).check(FORMS)
 
     @pytest.mark.parametrize(
         "changed",
@@ -282,7 +304,7 @@ class TestRefusals:
     )
     def test_lists_that_do_not_fit_three_hospitals(self, changed: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettingError):
-            settings(parties=3, sigma1=99.0, sigma2=99.0, **changed).resolve(dataset())
+            resolved_of(settings(parties=3, sigma1=99.0, sigma2=99.0, **changed), dataset())
 
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
     @pytest.mark.parametrize(
@@ -291,7 +313,7 @@ class TestRefusals:
     def test_options_of_other_data(self, name: str, option: str) -> None:
         given_too = DataSource(name, **{option: "x"})  # type: ignore[arg-type]
         with pytest.raises(InvalidSettingError, match=r"is for --data (csv|mnist)"):
-            settings(given_too).check()
+            settings(given_too).check(FORMS)
 
 
 def test_table_of_settings_names_no_folder() -> None:
@@ -320,4 +342,4 @@ def test_a_hospital_whose_patients_all_have_more_records_elsewhere_is_no_party()
     test = Records(features[4:6], labels[4:6], ("t", "u"), None)
     data = Dataset("csv", "table", ("no", "yes"), private, pool, test)
     asked = settings(epsilon=500.0, sigma1=5.0, sigma2=5.0)
-    assert asked.resolve(data).parties == 3
+    assert resolved_of(asked, data).parties == 3

@@ -1,26 +1,27 @@
-"""What `pate-fed account` was asked: which votes, which mechanism, which caps."""
+"""What `pate-fed account` was asked: which votes, which mechanism, which caps; and its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.account.case import VoteCase
-from coordinator.errors import InvalidSettingError
+from pate_fed.accounting.compare import VoteCase, compare
 from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.ranges import probability
 from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
+from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import (
     ConfidentGaussianMax,
     InteractiveGaussianMax,
     Mechanism,
     Options,
+    StableMax,
     make_mechanism,
     spec_of,
 )
@@ -74,6 +75,22 @@ class AccountRequest:
         return self.unit or ("record" if self.unit_votes == 1 else "party")
 
 
+def account(request: AccountRequest) -> dict[str, Any]:
+    """Price votes by every method.
+
+    Args:
+        request: Which votes, asked how.
+
+    Returns:
+        As `pate_fed.accounting.compare.compare`.
+
+    Raises:
+        PateFedError: the file, the votes or a parameter is no good; nothing was computed.
+        InvalidSettingError: an option is missing, or belongs to another mechanism.
+    """
+    return compare(read_case(request), unit=request.privacy_unit)
+
+
 def read_case(request: AccountRequest) -> VoteCase:
     """Check the options, load the files, make the mechanism.
 
@@ -94,9 +111,16 @@ def read_case(request: AccountRequest) -> VoteCase:
     # Nobody's records are at stake in a calculation.
     mechanism = make_mechanism(request.mechanism, options, simulated=True)
     votes = load_vote_counts(request.votes, rows=request.rows)
-    if isinstance(mechanism, InteractiveGaussianMax):
-        mechanism = _with_predictions(mechanism, votes, request)
-    return VoteCase(votes, mechanism, _caps(votes, mechanism, request))
+    caps = _caps(votes, mechanism, request)
+    event = mechanism.event(1, 1, weight=float(request.unit_votes))
+    if isinstance(mechanism, StableMax):
+        return VoteCase(votes, event, caps, answered=mechanism.answer_chances(votes))
+    if not isinstance(mechanism, InteractiveGaussianMax):
+        return VoteCase(votes, event, caps)
+    chances = _predictions(votes, request)
+    asked = mechanism.with_predictions(chances, total_votes=caps.teachers)
+    is_sure = chances.max(axis=1) >= mechanism.confidence
+    return VoteCase(votes, event, caps, offsets=asked.offsets, is_sure=is_sure)
 
 
 def _check_options(request: AccountRequest) -> None:
@@ -124,9 +148,7 @@ def _flags(names: Sequence[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def _with_predictions(
-    mechanism: InteractiveGaussianMax, votes: NDArray[np.int64], request: AccountRequest
-) -> InteractiveGaussianMax:
+def _predictions(votes: NDArray[np.int64], request: AccountRequest) -> NDArray[np.float64]:
     assert request.predictions is not None
     chances = load_predictions(request.predictions, rows=request.rows)
     if chances.shape != votes.shape:
@@ -134,7 +156,7 @@ def _with_predictions(
             f"--predictions must hold {votes.shape[0]} queries by {votes.shape[1]} classes",
             " by ".join(map(str, chances.shape)),
         )
-    return mechanism.with_predictions(chances, total_votes=int(votes[0].sum()))
+    return chances
 
 
 def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountRequest) -> RunCaps:

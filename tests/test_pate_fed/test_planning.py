@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import InvalidSettingError
-from coordinator.planning import PlanRequest, advised_sum, plan
+from pate_fed import planning
 from pate_fed.accounting.formal import RunCaps, formal_costs
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
+from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
 from tests.support.command import Command, pate_fed
 
 __all__ = ["pate_fed"]
+
+
+def plan(asked: PlanRequest) -> dict[str, Any]:
+    return planning.plan(asked, sums=DEPLOYED_FORMS)
 
 
 def request(**changed: Any) -> PlanRequest:
@@ -209,7 +214,7 @@ class TestAdvisedSum:
     def test_it_survives_what_is_expected(
         self, parties: int, dropouts: int, form: str | None
     ) -> None:
-        advice = advised_sum(parties, dropouts=dropouts)
+        advice = advised_sum(parties, dropouts=dropouts, sums=DEPLOYED_FORMS)
         assert advice["form"] == form
         if form is not None:
             secure = {"additive": AdditiveSum, "masked": MaskedSum}[form]()

@@ -8,28 +8,25 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from coordinator.account.case import Details, MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting import (
+    ConfidentGaussianMaxEvent,
+    GaussianMaxEvent,
+    ImmutableMaxEvent,
+    LaplaceMaxEvent,
+    StableGaussianMaxEvent,
+    StableLaplaceMaxEvent,
     event_additive_delta,
     event_approximate_rdp,
     gdp_epsilon,
     threshold_bit_rdp,
 )
+from pate_fed.accounting.compare.case import Details, MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
 from pate_fed.accounting.formal import formal_costs, gdp_cost, label_cost
 from pate_fed.accounting.label_bounds import LABEL_METHOD
 from pate_fed.accounting.ranges import probability
 from pate_fed.accounting.statement import CAPS_METHOD
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    ImmutableMax,
-    InteractiveGaussianMax,
-    LaplaceMax,
-    StableGaussianMax,
-    StableMax,
-)
 
 FORMAL_METHODS: Final = ("formal_gdp", "formal_label", "formal_joint")
 """Rows of every mechanism; "formal_renyi" is one more where noise is not in the counts, or not
@@ -52,16 +49,14 @@ def formal_rows(case: VoteCase) -> dict[str, MethodCost]:
     Raises:
         InvalidParameterError: a parameter is out of its range.
     """
-    match case.mechanism:
-        case InteractiveGaussianMax():
-            return _interactive(case)
-        case ConfidentGaussianMax() | GaussianMax():
-            return _gaussian(case)
-        case StableMax() as test:
+    match case.event:
+        case ConfidentGaussianMaxEvent() | GaussianMaxEvent():
+            return _gaussian(case) if case.offsets is None else _interactive(case)
+        case StableGaussianMaxEvent() | StableLaplaceMaxEvent() as test:
             return _stable(case, test)
-        case LaplaceMax() as laplace:
-            return _laplace(case, laplace)
-        case ImmutableMax():
+        case LaplaceMaxEvent(gamma=gamma):
+            return _laplace(case, gamma)
+        case ImmutableMaxEvent():
             rows = dict.fromkeys(FORMAL_METHODS, no_finite_epsilon())
             return {**rows, "formal_joint": no_finite_epsilon(_caps_of_joint(case))}
     why = MethodCost(None, _GAUSSIAN_ONLY, not case.caps.real)
@@ -92,9 +87,9 @@ def _interactive(case: VoteCase) -> dict[str, MethodCost]:
     }
 
 
-def _laplace(case: VoteCase, laplace: LaplaceMax) -> dict[str, MethodCost]:
+def _laplace(case: VoteCase, gamma: float) -> dict[str, MethodCost]:
     caps, shown = case.caps, not case.caps.real
-    pure = caps.answers * 2 * laplace.gamma * caps.weight
+    pure = caps.answers * 2 * gamma * caps.weight
     renyi = _renyi(case, caps.answers)
     # Both hold whatever the votes, so the smaller one does.
     if renyi.epsilon is None or pure < renyi.epsilon:
@@ -107,12 +102,14 @@ def _laplace(case: VoteCase, laplace: LaplaceMax) -> dict[str, MethodCost]:
     }
 
 
-def _stable(case: VoteCase, test: StableMax) -> dict[str, MethodCost]:
+def _stable(
+    case: VoteCase, test: StableGaussianMaxEvent | StableLaplaceMaxEvent
+) -> dict[str, MethodCost]:
     caps, shown = case.caps, not case.caps.real
     left, additive = _left_of_delta(case, caps.asks)
     details = {"additive_delta": additive}
     gdp = label = MethodCost(None, _GAUSSIAN_ONLY, shown, details)
-    if isinstance(test, StableGaussianMax):
+    if isinstance(test, StableGaussianMaxEvent):
         epsilon = gdp_epsilon(math.sqrt(caps.asks) / test.sigma, left)
         gdp = MethodCost(epsilon, CAPS_METHOD + _OWN_DELTAS, shown, details)
         bits = convert_costly_curve(
@@ -133,14 +130,13 @@ def _stable(case: VoteCase, test: StableMax) -> dict[str, MethodCost]:
 
 def _renyi(case: VoteCase, times: float) -> MethodCost:
     """Price so many releases of one query by the mechanism's own curve."""
-    one = case.mechanism.event(1, 1, weight=float(case.weight))
     left, additive = _left_of_delta(case, times)
     shown = not case.caps.real
     details = {"order": None, "additive_delta": additive}
     if not times:
         return MethodCost(0.0, RENYI_METHOD, shown, details)
     best = convert_curve(
-        lambda orders: times * event_approximate_rdp(one, orders), delta=left, method="cks"
+        lambda orders: times * event_approximate_rdp(case.event, orders), delta=left, method="cks"
     )
     method = RENYI_METHOD + (_OWN_DELTAS if additive else "")
     return MethodCost(best.epsilon, method, shown, {**details, "order": best.order})
@@ -149,7 +145,7 @@ def _renyi(case: VoteCase, times: float) -> MethodCost:
 def _left_of_delta(case: VoteCase, times: float) -> tuple[float, float]:
     """Return what of delta is left for the conversion, and what the releases take of it."""
     probability("delta", case.caps.delta)
-    additive = times * event_additive_delta(case.mechanism.event(1, 1, weight=float(case.weight)))
+    additive = times * event_additive_delta(case.event)
     if additive >= case.caps.delta:
         raise InvalidParameterError(
             f"delta must be above the tests' own {additive:g}", case.caps.delta

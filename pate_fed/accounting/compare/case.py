@@ -1,4 +1,4 @@
-"""Votes and the mechanism they are asked with; and what one method says of them."""
+"""Votes and how they are asked; and what one method says of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin
-from pate_fed.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax, Mechanism, StableMax
 
 Details = Mapping[str, float | str | None]
 """What else is known of a number, as JSON can hold it."""
@@ -34,43 +34,48 @@ class MethodCost:
     details: Details = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VoteCase:
-    """Votes, and the mechanism that they are asked with. Private.
+    """Votes, and how they are asked. Private.
 
     Attributes:
         votes: Whole counts; shape (queries, classes), every row with the same sum.
-        mechanism: The rule; of Interactive-GNMax with its predictions.
+        event: What one query costs that is asked and answered.
         caps: Public caps of the run, or expected ones.
+        answered: Chance that each query is answered, shape (queries,); None where it follows from
+            the caps' check of the top count.
+        offsets: Votes of the student's that are taken off the counts for the check; shape
+            (queries, classes); None without a student.
+        is_sure: Whether the student is sure enough of a query to keep its own label; shape
+            (queries,); None without a student.
     """
 
     votes: NDArray[np.int64]
-    mechanism: Mechanism
+    event: PrivacyEvent
     caps: RunCaps
+    answered: NDArray[np.float64] | None = None
+    offsets: NDArray[np.int64] | None = None
+    is_sure: NDArray[np.bool_] | None = None
 
     @property
     def check(self) -> tuple[float, float] | None:
         """Threshold and noise of the check; None where nothing is checked against one."""
-        if isinstance(self.mechanism, ConfidentGaussianMax):
-            return self.mechanism.vote_threshold, self.mechanism.sigma1
-        return None
-
-    @property
-    def offsets(self) -> NDArray[np.int64] | None:
-        """What is taken off the counts for the check; None for nothing."""
-        if isinstance(self.mechanism, InteractiveGaussianMax):
-            return self.mechanism.offsets
-        return None
+        if self.caps.vote_threshold is None or self.caps.sigma1 is None:
+            return None
+        return self.caps.vote_threshold, self.caps.sigma1
 
     @property
     def weight(self) -> int:
         """Votes that one privacy unit can move."""
         return self.caps.weight
 
-    def answer_chances(self, votes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the chance that each query is answered, for these or other votes."""
-        if isinstance(self.mechanism, StableMax):
-            return self.mechanism.answer_chances(votes)
+    @property
+    def chances(self) -> NDArray[np.float64]:
+        """Chance that each query is answered."""
+        return self.check_chances(self.votes) if self.answered is None else self.answered
+
+    def check_chances(self, votes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the chance that each query passes the check, for these or other votes."""
         if self.check is None:
             return np.ones(len(votes))
         threshold, sigma1 = self.check

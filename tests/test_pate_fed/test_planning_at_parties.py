@@ -14,25 +14,32 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from coordinator import planning_at_parties
-from coordinator.errors import InvalidSettingError, NarrowNoiseError, UnfitSumError
-from coordinator.planning import PlanRequest, advised_sum
 from pate_fed.accounting import (
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
     distributed_costs,
 )
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidSettingError,
+    NarrowNoiseError,
+    UnfitSumError,
+)
+from pate_fed.planning import PlanRequest, advised_sum, plan
+from protocols.forms import DEPLOYED_FORMS
 from tests.support.command import Command, pate_fed, write_table
 
 __all__ = ["pate_fed"]
 
 DELTA = 1e-5
 
-plan_at_parties = lru_cache(planning_at_parties.plan_at_parties)
-"""The same question has the same answer: each is asked once."""
-
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+
+
+@lru_cache
+def plan_at_parties(asked: PlanRequest) -> dict[str, Any]:
+    """The same question has the same answer: each is asked once."""
+    return plan(asked, sums=DEPLOYED_FORMS)
 
 
 def request(**changed: Any) -> PlanRequest:
@@ -43,6 +50,7 @@ def request(**changed: Any) -> PlanRequest:
         "epsilon": 5.0,
         "delta": DELTA,
         "unit": "record",
+        "noise": "parties",
     }
     return PlanRequest(**{**asked, **changed})
 
@@ -357,10 +365,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("more", "code"),
         [
-            pytest.param(("--sigma2", 2), "PF-421", id="narrow noise"),
-            pytest.param(("--sum", "additive", "--expected-dropouts", 1), "PF-420", id="sum"),
-            pytest.param(("--plot", "plan.svg"), "PF-401", id="no picture"),
-            pytest.param(("--colluders", 9), "PF-401", id="colluders"),
+            pytest.param(("--sigma2", 2), "PF-107", id="narrow noise"),
+            pytest.param(("--sum", "additive", "--expected-dropouts", 1), "PF-106", id="sum"),
+            pytest.param(("--plot", "plan.svg"), "PF-105", id="no picture"),
+            pytest.param(("--colluders", 9), "PF-105", id="colluders"),
         ],
     )
     def test_what_cannot_be_is_a_coded_line(
@@ -371,7 +379,7 @@ class TestCommand:
 
     def test_colluders_are_for_noise_at_the_parties(self, pate_fed: Command) -> None:
         ended = pate_fed("plan", "--parties", 30, "--classes", 2, "--colluders", 1)
-        assert (ended.code, ended.error_code) == (2, "PF-401")
+        assert (ended.code, ended.error_code) == (2, "PF-105")
 
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_every_key_is_documented(self, pate_fed: Command, noise: str) -> None:
@@ -408,6 +416,6 @@ def keys_of(value: object) -> set[str]:
 def test_a_sum_that_was_named_is_the_one_that_is_judged(
     parties: int, dropouts: int, form: str, fits: bool
 ) -> None:
-    advice = advised_sum(parties, dropouts=dropouts, form=form)
+    advice = advised_sum(parties, dropouts=dropouts, sums=DEPLOYED_FORMS, form=form)
     assert advice["form"] == (form if fits else None)
     assert form in advice["why"] or fits

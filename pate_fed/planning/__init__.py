@@ -1,0 +1,23 @@
+"""What a budget buys, before anything is spent: settings, affordable queries, previews."""
+
+from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
+from pate_fed.planning.plan import plan
+from pate_fed.planning.request import PlanRequest
+from pate_fed.planning.resolving import affordable, resolve, resolve_for, terms_of
+from pate_fed.planning.settings import RunSettings
+from pate_fed.planning.sums import SumForm, Sums, advised_sum
+
+__all__ = [
+    "DEFAULTS",
+    "PlanRequest",
+    "RunSettings",
+    "SumForm",
+    "Sums",
+    "advised_sum",
+    "affordable",
+    "plan",
+    "resolve",
+    "resolve_for",
+    "terms_of",
+    "usual_mechanism",
+]

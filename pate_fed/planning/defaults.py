@@ -1,0 +1,55 @@
+"""What a run gets where nothing is said: parties, teachers, queries, mechanism and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pate_fed.mechanisms import SPECS, USUAL_AT_PARTIES
+
+LEARNING_BATCHES: Final = 5
+"""Batches of a run whose student learns between them."""
+
+
+def usual_mechanism(noise: str) -> str:
+    """Return the mechanism of a run that names none: with noise at the parties one exchange."""
+    return USUAL_AT_PARTIES if noise == "parties" else next(iter(SPECS))
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a data set gets where nothing else is said.
+
+    The mechanisms' parameters were chosen on simulated votes, never on private ones:
+    `benchmarks/choose_parameters.py` says how.
+
+    Attributes:
+        parties: Number of parties where the data name no hospitals.
+        teachers: Teachers per party; None for `TEACHERS_IN_ALL` shared out.
+        queries: Most queries asked; fewer where the budget affords fewer.
+        parameters: Of mechanisms, by name, for this many teachers.
+        at_parties: The same where the parties add the noise.
+    """
+
+    parties: int
+    teachers: int | None
+    queries: int
+    parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    at_parties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def _for_fifty(check: Mapping[str, float]) -> Defaults:
+    """Return the defaults of a bundled data set, with parameters of Confident-GNMax of its own."""
+    parameters = {"confident": check, "interactive": check, "gnmax": {"sigma2": 6.95}}
+    return Defaults(50, 1, 30, parameters, at_parties={"gnmax": {"sigma2": 7.4}})
+
+
+DEFAULTS: Final[Mapping[str, Defaults]] = {
+    "digits": _for_fifty({"vote_threshold": 20.0, "sigma1": 10.0, "sigma2": 7.95}),
+    "breast-cancer": _for_fifty({"vote_threshold": 30.0, "sigma1": 8.0, "sigma2": 8.75}),
+    "mnist": Defaults(10, 25, 100),
+    "csv": Defaults(10, None, 100),
+}
+TEACHERS_IN_ALL: Final = 50
+LEAST_UNITS_PER_TEACHER: Final = 5

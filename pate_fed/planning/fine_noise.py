@@ -1,0 +1,60 @@
+"""How little the computer's noise differs from the ideal one, and whether that is little enough."""
+
+from __future__ import annotations
+
+import math
+
+from pate_fed.charging import noise_of
+from pate_fed.errors import InvalidSettingError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
+
+
+def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
+    """Bound what the computer's noise, so little unlike the ideal one, could add to delta.
+
+    Args:
+        terms: The run's.
+        epsilon: The formal one.
+
+    Returns:
+        (1 + e^epsilon) times the total variation distance of all draws together; None where
+        nothing is protected.
+    """
+    if terms.pricing == "none":
+        return None
+    counts = terms.max_asks * terms.classes
+    if terms.at_parties:
+        drawn = sum(
+            counts * len(terms.weights) * noise_of(terms, phase=phase).variation
+            for phase in range(terms.phases)
+        )
+        return (1 + math.exp(min(epsilon, 700.0))) * drawn
+    drawn = 0.0
+    if terms.sigma2 is not None:
+        drawn += counts * _variation(terms, terms.sigma2)
+    if terms.sigma1 is not None:
+        drawn += terms.max_asks * _variation(terms, terms.sigma1)
+    return (1 + math.exp(min(epsilon, 700.0))) * drawn
+
+
+def require_fine_noise(terms: RunTerms) -> None:
+    """Refuse a run whose noise may differ from the ideal one with a chance of delta or more.
+
+    What that could add to delta is larger by e^epsilon: a warning, as delta is not its own.
+
+    Raises:
+        InvalidSettingError: it is that coarse.
+    """
+    slack = delta_slack(terms, epsilon=0.0)
+    if slack is not None and slack >= terms.delta:
+        raise InvalidSettingError(
+            f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
+            terms.delta,
+        )
+
+
+def _variation(terms: RunTerms, sigma: float) -> float:
+    if terms.spec.laplace:
+        return laplace_variation_bound(math.sqrt(2) / sigma)
+    return total_variation_bound(sigma)

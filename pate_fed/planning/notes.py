@@ -1,0 +1,59 @@
+"""What people are told of choices that were made for them: the unit, the threshold."""
+
+from __future__ import annotations
+
+from pate_fed.charging import noise_of
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import Size, flat_row, pass_chances, usual_vote_threshold
+from pate_fed.planning.settings import RunSettings
+
+
+def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
+    """Say so where small hospitals turned the privacy unit into a whole hospital."""
+    if resolved.partition != "column" or asked.teachers is not None:
+        return []
+    notes = [
+        "The number of teachers was chosen by the smallest hospital's number of patients, which "
+        "is private and which the guarantee does not count. Choose --teachers."
+    ]
+    if resolved.teachers != 1 or asked.unit is not None:
+        return notes
+    return [
+        *notes,
+        "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
+        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
+    ]
+
+
+def threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
+    """Say what the two-phase check lets through: it is biased upward, unlike the coordinator's."""
+    threshold = terms.vote_threshold
+    if not terms.at_parties or threshold is None:
+        return []
+    noise, spec = noise_of(terms), terms.spec
+    votes = 0 if spec.learns else terms.total_votes
+    flat = flat_row(votes, terms.classes)
+
+    def passing(at: float) -> str:
+        return f"{pass_chances([flat], vote_threshold=at, noise=noise)[0]:.1%}"
+
+    check = (
+        f"The check with noise at the parties looks at the largest of {terms.classes} noisy counts"
+    )
+    usual = usual_vote_threshold(votes=votes, classes=terms.classes, noise=noise)
+    if asked.vote_threshold is None:
+        size = Size(terms.total_votes, terms.unit_votes, terms.delta)
+        other = spec.usual(size)["vote_threshold"]
+        if threshold == other:
+            return []
+        return [
+            f"{check}, so --vote-threshold was chosen for it: {threshold:g}, which a query on "
+            f"which teachers do not agree at all passes with a chance of {passing(threshold)}; "
+            f"{other:g}, usual with noise at the coordinator, with {passing(other)}."
+        ]
+    if threshold >= usual:
+        return []
+    return [
+        f"{check}: a query on which teachers do not agree at all passes --vote-threshold "
+        f"{threshold:g} with a chance of {passing(threshold)}; {usual} with {passing(usual)}."
+    ]

@@ -1,0 +1,91 @@
+"""What a budget buys, before anything is spent: `pate-fed plan`.
+
+Works from public numbers and simulated votes alone, never from a hospital's. For each choice of
+threshold and noise it asks how many queries the budget affords by the smallest formal bound that
+holds, and how many right answers to expect from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pate_fed.errors import UnfitSumError
+from pate_fed.planning.at_coordinator import offers_at_coordinator
+from pate_fed.planning.at_parties import offers_at_parties
+from pate_fed.planning.offers import Split, split_of
+from pate_fed.planning.request import PlanRequest
+from pate_fed.planning.sums import Sums, advised_sum
+
+
+def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
+    """Find what a budget buys.
+
+    Args:
+        request: The federation, its budget, and who adds the noise.
+        sums: Forms of the secure sum that may be advised.
+
+    Raises:
+        BudgetExhaustedError: not a single query.
+        UnfitSumError: the secure sum that is named does not fit, or none does and noise at the
+            parties needs one.
+        NarrowNoiseError: the noise that is named is too little to be shared.
+        InvalidSettingError: too many colluders, or the hospitals cannot vote like that.
+    """
+    advice = sum_for(request, sums)  # refuses one that does not fit before it takes long
+    split = split_of(request, advice, sums)
+    if split is None:
+        best, *others = offers_at_coordinator(request)
+    else:
+        best, *others = offers_at_parties(request, split)
+    return {
+        "schema_version": 1,
+        "noise": request.noise,
+        "parties": request.parties,
+        "teachers": request.parties * request.teachers,
+        "votes": request.votes,
+        "classes": request.classes,
+        "budget": {"epsilon": max(request.budgets), "delta": request.delta},
+        "requested_queries": request.queries,
+        "unit": request.unit,
+        "neighbors": best["decides"]["neighbors"],
+        "assumed_teacher_accuracy": request.teacher_accuracy,
+        "sum": advice,
+        **_of_the_place(split),
+        "best": best,
+        "others": others,
+    }
+
+
+def _of_the_place(split: Split | None) -> dict[str, Any]:
+    """Say whose view the prices are for, or how the noise is divided."""
+    if split is None:
+        return {"view": 'public: labels and "no answer"s'}
+    return {
+        "shares": {
+            "parties": split.parties,
+            "colluders": split.colluders,
+            "dropouts": split.dropouts,
+            "suffice": split.shares,
+        }
+    }
+
+
+def sum_for(request: PlanRequest, sums: Sums) -> dict[str, Any]:
+    """Say which secure sum a federation uses: the one that it names, else the one that fits.
+
+    Returns:
+        As `advised_sum`.
+
+    Raises:
+        UnfitSumError: it names one that does not fit.
+    """
+    advice = advised_sum(
+        request.parties, dropouts=request.expected_dropouts, sums=sums, form=request.form
+    )
+    if request.form is not None and advice["form"] is None:
+        raise UnfitSumError(
+            f"--sum {request.form} must fit {request.parties} hospitals of which "
+            f"{request.expected_dropouts} may be lost",
+            advice["why"],
+        )
+    return advice

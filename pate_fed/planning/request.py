@@ -1,0 +1,125 @@
+"""What a plan is asked for: a federation, a budget, and who adds the noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from pate_fed.errors import InvalidSettingError
+from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
+from pate_fed.votes import MAX_TOTAL_VOTES
+
+MOST_QUERIES: Final = 10_000
+MOST_CLASSES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A federation and a budget.
+
+    Attributes:
+        parties: Hospitals.
+        teachers: Teachers per hospital.
+        classes: Number of classes.
+        epsilon: Budget.
+        delta: In (0, 1).
+        unit: "record" or "party".
+        weights: Votes that each teacher of a hospital casts, hospital by hospital; None for 1.
+        party_epsilons: Budgets of the hospitals one by one, instead of `epsilon`; None for that.
+        queries: Queries wanted; None for as many as the budget affords.
+        vote_threshold, sigma1, sigma2: The mechanism's, in votes; None to choose.
+        teacher_accuracy: Assumed share of teachers that are right on an average query.
+        votes_are_valid: Whether the hospitals are trusted to send valid vote rows.
+        expected_dropouts: Hospitals that may be lost in a batch, at the worst.
+        form: Secure sum; None for the one that fits.
+        noise: Who adds it: "coordinator" or "parties".
+        colluders: With noise at the parties, hospitals whose noise an attacker may know; None for
+            1.
+    """
+
+    parties: int
+    teachers: int
+    classes: int
+    epsilon: float
+    delta: float
+    unit: str
+    weights: tuple[int, ...] | None = None
+    party_epsilons: tuple[float, ...] | None = None
+    queries: int | None = None
+    vote_threshold: float | None = None
+    sigma1: float | None = None
+    sigma2: float | None = None
+    teacher_accuracy: float = ASSUMED_ACCURACY
+    votes_are_valid: bool = True
+    expected_dropouts: int = 0
+    form: str | None = None
+    noise: str = "coordinator"
+    colluders: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_federation()
+        if not 2 <= self.classes <= MOST_CLASSES:
+            raise InvalidSettingError(f"--classes must be from 2 to {MOST_CLASSES}", self.classes)
+        if self.queries is not None and self.queries < 1:
+            raise InvalidSettingError("--queries must be at least 1", self.queries)
+        if self.votes > MAX_TOTAL_VOTES:
+            raise InvalidSettingError(
+                f"all hospitals together must cast at most {MAX_TOTAL_VOTES} votes", self.votes
+            )
+        self._check_mechanism()
+        if not 0 < self.epsilon < math.inf or not 0 < self.delta < 1:
+            raise InvalidSettingError("--epsilon must be above 0 and --delta in (0, 1)", "others")
+        if not 1 / self.classes < self.teacher_accuracy < 1:
+            raise InvalidSettingError(
+                "--teacher-accuracy must lie between that of guessing and 1", self.teacher_accuracy
+            )
+
+    def _check_federation(self) -> None:
+        for name in ("parties", "teachers"):
+            if getattr(self, name) < 1:
+                raise InvalidSettingError(f"--{name} must be at least 1", getattr(self, name))
+        for name, least in (("weights", 1), ("party_epsilons", 0)):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            option = f"--{name.replace('_', '-')}"
+            if len(given) != self.parties:
+                raise InvalidSettingError(
+                    f"{option} must have one entry for each of {self.parties} hospitals", len(given)
+                )
+            if not all(least <= each < math.inf and each > 0 for each in given):
+                raise InvalidSettingError(f"{option} must be above 0 and finite", "others")
+        if not 0 <= self.expected_dropouts < self.parties:
+            raise InvalidSettingError(
+                f"--expected-dropouts must be at least 0 and below {self.parties}",
+                self.expected_dropouts,
+            )
+
+    def _check_mechanism(self) -> None:
+        if self.noise not in ("coordinator", "parties"):
+            raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
+        if self.noise == "coordinator" and self.colluders is not None:
+            raise InvalidSettingError("--colluders is for --noise parties", self.noise)
+        for name in ("sigma1", "sigma2"):
+            sigma = getattr(self, name)
+            if sigma is not None and not 0 < sigma < math.inf:
+                raise InvalidSettingError(f"--{name} must be above 0 and finite", sigma)
+        threshold = self.vote_threshold
+        if threshold is not None and not 0 <= threshold < math.inf:
+            raise InvalidSettingError("--vote-threshold must be at least 0 and finite", threshold)
+
+    @property
+    def votes(self) -> int:
+        """Votes per query."""
+        return sum(self.weights or (1,) * self.parties) * self.teachers
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Budget of each hospital's units."""
+        return self.party_epsilons or (self.epsilon,) * self.parties
+
+    @property
+    def most_queries(self) -> int:
+        """Queries that are wanted, or more than anybody plans."""
+        return self.queries or MOST_QUERIES

@@ -1,0 +1,363 @@
+"""Settings filled in: what was left open, chosen from public numbers and from the data's shape.
+
+A refusal for too few parties is the form's own error, whatever `SumForm.require_enough` raises.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pate_fed.accounting import Outcomes
+from pate_fed.charging import affordable_queries, priced, tightest_cost
+from pate_fed.data import Dataset
+from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
+from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.mechanisms import DistributedNoise, Size, usual_vote_threshold
+from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
+from pate_fed.partition import PartitionScheme, units_by_hospital
+from pate_fed.planning.defaults import (
+    DEFAULTS,
+    LEARNING_BATCHES,
+    LEAST_UNITS_PER_TEACHER,
+    TEACHERS_IN_ALL,
+    Defaults,
+)
+from pate_fed.planning.settings import RunSettings, option_of
+from pate_fed.planning.sums import SumForm, Sums, require_enough
+from pate_fed.queries import QueryPool
+from pate_fed.votes import MAX_TOTAL_VOTES
+
+
+def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettings:
+    """Fill in everything that was left open, now that the data are known.
+
+    Args:
+        settings: What was asked for.
+        dataset: The records, split.
+        sums: Forms of the secure sum.
+
+    Raises:
+        InvalidSettingError: more queries than the pool has.
+        BudgetExhaustedError: the budget does not afford a single query.
+    """
+    return _resolved(settings, dataset, DEFAULTS[settings.data.name], sums)
+
+
+def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> int:
+    """Return how many of the queries that were asked for the budgets afford at the worst.
+
+    Args:
+        settings: What was asked for.
+        dataset: The records, split.
+        sums: Forms of the secure sum.
+
+    Raises:
+        BudgetExhaustedError: not a single one.
+    """
+    known = DEFAULTS[settings.data.name]
+    most = replace(known, queries=settings.queries or known.queries)
+    return _resolved(replace(settings, queries=None), dataset, most, sums).queries or 0
+
+
+def resolve_for(
+    settings: RunSettings, teachers: tuple[int, ...], *, pool: int, classes: int, sums: Sums
+) -> RunSettings:
+    """Fill in everything that was left open, for hospitals that are there already.
+
+    Args:
+        settings: What was asked for.
+        teachers: Of each of them.
+        pool: Distinct public inputs.
+        classes: Number of classes.
+        sums: Forms of the secure sum.
+
+    Raises:
+        See `resolve`.
+    """
+    require_enough(len(teachers), form=settings.form, sums=sums)
+    usual_unit = "party" if set(teachers) == {1} else "record"
+    settled = replace(
+        settings,
+        parties=len(teachers),
+        party_teachers=teachers,
+        teachers=None,
+        unit=settings.unit or usual_unit,
+    )
+    return _filled(settled, DEFAULTS["csv"], pool=pool, classes=classes, sums=sums)
+
+
+def terms_of(
+    settings: RunSettings,
+    *,
+    name: str,
+    classes: int,
+    pool_digest: bytes,
+    sums: Sums,
+    task_digest: bytes = NO_TASK,
+) -> RunTerms:
+    """Return the terms of a run, hospitals in the data's order, with the price chosen.
+
+    Args:
+        settings: Its settings, resolved.
+        name: What the run is called.
+        classes: Number of classes.
+        pool_digest: Of the query pool, 32 bytes.
+        sums: Forms of the secure sum.
+        task_digest: Of the task document, 32 bytes; a simulation has none.
+    """
+    asked = _Asked(settings, classes, sums[settings.form])
+    terms = asked.priced(asked.draft(asked.caps(settings.queries or 0, None)))
+    return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)
+
+
+def _resolved(settings: RunSettings, dataset: Dataset, known: Defaults, sums: Sums) -> RunSettings:
+    has_hospitals = dataset.private.hospitals is not None
+    scheme = settings.partition or ("column" if has_hospitals else "iid")
+    if scheme == "column" and has_hospitals:
+        parties = settings.parties or len(units_by_hospital(dataset.private))
+    else:
+        parties = settings.parties or known.parties
+    require_enough(parties, form=settings.form, sums=sums)
+    teachers = settings.teachers or known.teachers or _shared_out(dataset, parties, scheme)
+    settled = replace(
+        settings,
+        partition=scheme,
+        parties=parties,
+        teachers=teachers,
+        unit=settings.unit or ("party" if teachers == 1 else "record"),
+    )
+    pool = len(QueryPool(dataset.pool.features).distinct)
+    return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
+
+
+def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
+    """Share `TEACHERS_IN_ALL` out, but leave every teacher a few units to learn from."""
+    private = dataset.private
+    if scheme == "column" and private.hospitals is not None:
+        smallest = min(units_by_hospital(private).values())
+    else:
+        smallest = private.unit_count // parties
+    wanted = -(-TEACHERS_IN_ALL // parties)
+    return max(1, min(wanted, smallest // LEAST_UNITS_PER_TEACHER))
+
+
+def _filled(
+    settings: RunSettings, known: Defaults, *, pool: int, classes: int, sums: Sums
+) -> RunSettings:
+    """Fill in lists, mechanism and queries; of settings whose parties and teachers are known."""
+    form = sums[settings.form]
+    listed = _with_one_each(settings, form)
+    chosen = _Asked(listed, classes, form).with_mechanism(known)
+    return _Asked(chosen, classes, form).with_queries(known, pool=pool)
+
+
+def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
+    """Fill in what each party has."""
+    parties = settings.parties or 0
+    settled = replace(
+        settings,
+        colluders=settings.colluders or 1 if settings.noise == "parties" else None,
+        weights=settings.weights or (1,) * parties,
+        party_epsilons=settings.party_epsilons or (settings.epsilon,) * parties,
+    )
+    for name in ("weights", "party_epsilons"):
+        given = getattr(settled, name)
+        if len(given) != parties:
+            raise InvalidSettingError(
+                f"{option_of(name)} must have one entry for each of {parties} hospitals",
+                len(given),
+            )
+    if settled.noise == "parties" and form.threshold(parties) <= (settled.colluders or 0):
+        raise InvalidSettingError(
+            f"--colluders must leave one of {parties} hospitals that is honest and present",
+            settled.colluders,
+        )
+    return settled
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Settings on their way to be resolved, with what else their price hangs on."""
+
+    settings: RunSettings
+    classes: int
+    form: SumForm
+
+    def with_mechanism(self, known: Defaults) -> RunSettings:
+        """Fill in the parameters that the mechanism has."""
+        settings = self.settings
+        usual = self._usual_parameters(known)
+        chosen: dict[str, Any] = {
+            name: _first(getattr(settings, name), usual[name]) for name in settings.spec.parameters
+        }
+        return replace(settings, **chosen)
+
+    def _usual_parameters(self, known: Defaults) -> dict[str, float]:
+        settings = self.settings
+        votes = settings.votes
+        is_known_size = (settings.parties, settings.teachers, votes) == (
+            known.parties,
+            known.teachers,
+            known.parties * (known.teachers or 0),
+        )
+        usual = dict(settings.spec.usual(Size(votes, settings.most_unit_votes, settings.delta)))
+        if settings.noise == "parties":
+            usual |= self._usual_at_parties(usual["sigma2"])
+            if is_known_size:
+                usual |= known.at_parties.get(settings.mechanism, {})
+        elif is_known_size:
+            usual |= known.parameters.get(settings.mechanism, {})
+        return usual
+
+    def _usual_at_parties(self, sigma2: float) -> dict[str, float]:
+        """Return noise that is wide enough to be shared, and a threshold for the biased check."""
+        settings = self.settings
+        parties, colluders = settings.parties or 0, settings.colluders or 0
+        shares = parties - colluders - self._dropouts
+        found = {"sigma2": max(sigma2, float(math.ceil(math.sqrt(shares))))}
+        # Rows of both kinds cost alike here.
+        found["sigma1"] = _first(settings.sigma1, settings.sigma2, found["sigma2"])
+        if not settings.spec.may_refuse:
+            return found
+        noise = DistributedNoise(found["sigma1"], parties, colluders, self._dropouts)
+        # What a student expects is taken off the rows.
+        votes = 0 if settings.spec.learns else settings.votes
+        threshold = usual_vote_threshold(votes=votes, classes=self.classes, noise=noise)
+        found["vote_threshold"] = float(threshold)
+        return found
+
+    @property
+    def _dropouts(self) -> int:
+        """Hospitals that may be lost before the sum opens."""
+        parties = self.settings.parties or 0
+        return parties - self.form.threshold(parties)
+
+    def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:
+        """Fill in how many queries are asked, the caps and the batches."""
+        settings = self.settings
+        if settings.queries is not None and settings.queries > pool:
+            raise InvalidSettingError(
+                f"--queries must be at most the pool's {pool} distinct inputs", settings.queries
+            )
+        if settings.votes > MAX_TOTAL_VOTES:
+            raise InvalidSettingError(
+                f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes",
+                settings.votes,
+            )
+        preview, most = self._preview(), min(known.queries, pool)
+        queries = settings.queries or self._affordable(most, preview)
+        caps = self.caps(queries, preview)
+        if preview is not None and self.priced(self.draft(caps)).pricing != "joint":
+            # A cap on refusals makes the joint price smaller and no other one.
+            queries = settings.queries or self._affordable(most, None)
+            caps = self.caps(queries, None)
+        return replace(
+            settings,
+            queries=queries,
+            max_answers=caps.answers,
+            max_refusals=caps.refusals,
+            batch_size=min(settings.batch_size or self._usual_batch(queries), queries),
+        )
+
+    def _usual_batch(self, queries: int) -> int:
+        """Ask all at once, unless the student is to learn in between."""
+        return -(-queries // LEARNING_BATCHES) if self.settings.spec.learns else queries
+
+    def _preview(self) -> Preview | None:
+        """Look at simulated votes where a cap on refusals makes a run cheaper."""
+        settings = self.settings
+        may_be_joint = (
+            "joint" in settings.wanted_pricings
+            and "joint" in settings.prices
+            and settings.valid_votes
+        )
+        if not may_be_joint or settings.max_refusals is not None:
+            return None
+        return preview_confident(
+            simulated_votes(votes=settings.votes, classes=self.classes),
+            vote_threshold=_first(settings.vote_threshold),
+            sigma1=_first(settings.sigma1),
+            sigma2=_first(settings.sigma2),
+        )
+
+    def caps(self, queries: int, preview: Preview | None) -> Outcomes:
+        """Return the caps of a run of so many queries."""
+        settings = self.settings
+        answers = min(settings.max_answers or queries, queries)
+        if not settings.spec.may_refuse:
+            return Outcomes(0, answers)
+        usual = queries if preview is None else preview.refusals(queries)
+        refusals = min(settings.max_refusals or usual, queries)
+        # The last ask ends the run by an answer or a refusal, not by both.
+        return Outcomes(refusals, answers, min(queries, answers + refusals - 1))
+
+    def draft(self, caps: Outcomes) -> RunTerms:
+        """Return terms whose pool, task and pricing are still open."""
+        settings = self.settings
+        unpriced = settings.prices[0]
+        orders = [2.0] * (settings.parties or 0) if unpriced == "renyi" else []
+        try:
+            return RunTerms.from_record(
+                {
+                    "name": "draft",
+                    "pool_digest": bytes(32),
+                    "task_digest": NO_TASK,
+                    "classes": self.classes,
+                    "weights": [[list(team)] for team in settings.teams],
+                    "mechanism": settings.mechanism,
+                    "vote_threshold": settings.vote_threshold,
+                    "sigma1": settings.sigma1,
+                    "sigma2": settings.sigma2,
+                    "confidence": settings.confidence,
+                    "test_delta": settings.test_delta,
+                    "noise_place": settings.noise,
+                    "unit": settings.unit,
+                    "pricing": unpriced,
+                    "orders": orders,
+                    "max_asks": caps.asks,
+                    "max_answers": caps.answers,
+                    "max_refusals": caps.refusals,
+                    "budgets": list(settings.party_epsilons or ()),
+                    "delta": settings.delta,
+                    "colluders": settings.colluders,
+                    "dropouts": self._dropouts if settings.noise == "parties" else None,
+                }
+            )
+        except InvalidTermsError as error:
+            cause = error.__cause__
+            raise InvalidSettingError(
+                f"the settings must fit together: {getattr(cause, 'must', error.must)}", "others"
+            ) from error
+
+    def priced(self, draft: RunTerms) -> RunTerms:
+        """Choose the price of a draft."""
+        settings = self.settings
+        return priced(draft, votes_are_valid=settings.valid_votes, wanted=settings.wanted_pricings)
+
+    def _affordable(self, most: int, preview: Preview | None) -> int:
+        """Return how many queries the budgets afford at the worst, at most `most`."""
+        settings = self.settings
+        if not settings.spec.is_private:
+            return most
+
+        def drafted(queries: int) -> RunTerms:
+            return self.draft(self.caps(queries, preview))
+
+        valid, wanted = settings.valid_votes, settings.wanted_pricings
+        found = affordable_queries(drafted, most=most, votes_are_valid=valid, wanted=wanted)
+        if found:
+            return found
+        requested, budget = tightest_cost(drafted(1), votes_are_valid=valid, wanted=wanted)
+        noise = _first(settings.sigma2, settings.sigma1)
+        raise BudgetExhaustedError(
+            requested=requested,
+            budget=budget,
+            advice=f"{settings.votes} votes a query and noise of {noise:g} votes leave nothing to "
+            "ask; take more teachers, more noise or a larger budget",
+        )
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)

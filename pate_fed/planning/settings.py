@@ -1,0 +1,303 @@
+"""Settings of a run, simulated or real: what a person asked for.
+
+`RunSettings` is what was typed, with None where nothing was. `pate_fed.planning.resolving` fills
+it in once the data are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pate_fed.accounting.statement import Pricing
+from pate_fed.charging import PRICINGS
+from pate_fed.data import DataSource
+from pate_fed.errors import InvalidSettingError
+from pate_fed.mechanisms import SPECS, Spec, specs_with
+from pate_fed.partition import PartitionScheme
+from pate_fed.planning.sums import Sums, require_enough
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """A run as it was asked for; None means "choose for me".
+
+    Attributes:
+        data: Where the records come from.
+        suite: Sealing suite of the run, the same for all hospitals.
+        parties: Number of parties.
+        teachers: Teachers per party.
+        party_teachers: Teachers of the parties one by one instead, where each said how many it has.
+        partition: How records are dealt to parties.
+        queries: Queries to ask.
+        select: How queries are chosen from the pool.
+        mechanism: One of `SPECS`.
+        vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
+        sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
+            in units.
+        sigma2: Standard deviation of the noise of each count, in votes.
+        confidence: Chance from which the student's own label is kept.
+        test_delta: Of one test of stability.
+        noise: Who adds it: "coordinator" or "parties".
+        colluders: With noise at the parties, hospitals whose noise an attacker may know.
+        form: Secure sum.
+        unit: Privacy unit.
+        weights: For each hospital in the data's order, the votes that each of its teachers casts;
+            one each if None.
+        delta: In (0, 1).
+        epsilon: Budget of every hospital's units.
+        party_epsilons: Budgets of the hospitals one by one, instead.
+        pricing: "auto" for the smallest formal price that holds, or one of them.
+        valid_votes: Whether all hospitals are trusted to send valid vote rows: the joint price
+            holds only then.
+        max_answers: Answers after which the run ends.
+        max_refusals: Refusals after which the run ends.
+        batch_size: Queries per batch.
+        teacher_model: Kind of teacher.
+        student: Kind of student.
+        engine: "local" or "ray".
+        seed: Makes a run repeatable; None draws everything fresh.
+        timeout_s: How long an exchange may take.
+    """
+
+    data: DataSource
+    suite: str
+    parties: int | None = None
+    teachers: int | None = None
+    party_teachers: tuple[int, ...] | None = None
+    partition: PartitionScheme | None = None
+    queries: int | None = None
+    select: str = "medoids"
+    mechanism: str = "confident"
+    vote_threshold: float | None = None
+    sigma1: float | None = None
+    sigma2: float | None = None
+    confidence: float | None = None
+    test_delta: float | None = None
+    noise: str = "coordinator"
+    colluders: int | None = None
+    form: str = "additive"
+    unit: str | None = None
+    weights: tuple[int, ...] | None = None
+    delta: float = 1e-5
+    epsilon: float = 5.0
+    party_epsilons: tuple[float, ...] | None = None
+    pricing: str = "auto"
+    valid_votes: bool = True
+    max_answers: int | None = None
+    max_refusals: int | None = None
+    batch_size: int | None = None
+    teacher_model: str = "auto"
+    student: str = "auto"
+    engine: str = "local"
+    seed: int | None = None
+    timeout_s: float = 600.0
+
+    def check(self, sums: Sums) -> None:
+        """Refuse what can be refused before any data are read.
+
+        Args:
+            sums: Forms of the secure sum.
+
+        Raises:
+            InvalidSettingError: a number is out of its range, or two options contradict.
+            ProtocolError: fewer parties than a secure sum needs.
+        """
+        for name in ("parties", "teachers", "queries", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
+        if self.parties is not None:
+            require_enough(self.parties, form=self.form, sums=sums)
+        for name in ("max_answers", "max_refusals"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
+        self._check_parts(sums)
+        for name in ("sigma1", "sigma2", "epsilon", "timeout_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InvalidSettingError(f"{option_of(name)} must be above 0 and finite", value)
+        if self.vote_threshold is not None and not 0 <= self.vote_threshold < float("inf"):
+            raise InvalidSettingError(
+                "--vote-threshold must be at least 0 and finite", self.vote_threshold
+            )
+        if not 0 < self.delta < 1:
+            raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
+        if self.seed is not None and self.seed < 0:
+            raise InvalidSettingError("--seed must be at least 0", self.seed)
+        if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
+            raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
+        self._check_data_options()
+
+    def _check_parts(self, sums: Sums) -> None:
+        """Refuse options that another mechanism has, and lists that do not fit."""
+        self._check_noise(sums)
+        spec, prices = self.spec, self.prices
+        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
+            if getattr(self, name) is not None and name not in spec.parameters:
+                has = " and ".join(
+                    f"--mechanism {other}"
+                    for other, each in specs_with(self.noise).items()
+                    if name in each.parameters
+                )
+                must = f"is for {has}" if has else f"is not for --noise {self.noise}"
+                raise InvalidSettingError(f"{option_of(name)} {must}", self.mechanism)
+        if self.max_refusals is not None and not spec.may_refuse:
+            raise InvalidSettingError("--max-refusals is for what refuses", self.mechanism)
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
+        if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):
+            raise InvalidSettingError("--test-delta must be above 0 and below --delta", "another")
+        for place, weight in enumerate(self.weights or (), start=1):
+            if weight < 1:
+                raise InvalidSettingError(
+                    "--weights must be at least 1 each", f"{weight} for hospital {place}"
+                )
+        if self.weights == ():
+            raise InvalidSettingError("--weights must be at least 1 each", "none")
+        if self.party_epsilons is not None and not all(
+            0 < budget < float("inf") for budget in self.party_epsilons
+        ):
+            raise InvalidSettingError("--party-epsilons must be above 0 and finite", "others")
+        if self.pricing != "auto" and self.pricing not in prices:
+            where = " with --noise parties" if self.noise == "parties" else ""
+            raise InvalidSettingError(
+                f"--pricing of {self.mechanism}{where} must be auto or {' or '.join(prices)}",
+                self.pricing,
+            )
+        if self.pricing == "joint" and not self.valid_votes:
+            raise InvalidSettingError(
+                "--pricing joint must come with --valid-votes", "--unchecked-votes"
+            )
+
+    def _check_noise(self, sums: Sums) -> None:
+        """Refuse what cannot be with noise at the parties, or is for it alone."""
+        if self.noise not in ("coordinator", "parties"):
+            raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
+        if self.noise == "coordinator":
+            if self.colluders is not None:
+                raise InvalidSettingError("--colluders is for --noise parties", self.noise)
+            return
+        if self.mechanism not in specs_with(self.noise):
+            raise InvalidSettingError(
+                f"--mechanism with --noise parties must be {' or '.join(specs_with(self.noise))}",
+                self.mechanism,
+            )
+        if not sums[self.form].hides_vectors:
+            raise InvalidSettingError(
+                "--noise parties must hide the votes: one hospital's noise is too little for it",
+                "--sum plain",
+            )
+        if self.colluders is not None and self.colluders < 1:
+            raise InvalidSettingError("--colluders must be at least 1", self.colluders)
+
+    def _check_data_options(self) -> None:
+        data = self.data
+        csv_only = {
+            "--data-file": data.data_file,
+            "--label": data.label_column,
+            "--patient-id": data.patient_column,
+            "--hospital": data.hospital_column,
+        }
+        if data.name != "csv":
+            for option, value in csv_only.items():
+                if value is not None:
+                    raise InvalidSettingError(f"{option} is for --data csv", data.name)
+        if data.name != "mnist" and data.data_dir is not None:
+            raise InvalidSettingError("--data-dir is for --data mnist", data.name)
+
+    @property
+    def spec(self) -> Spec:
+        """What its mechanism is."""
+        return SPECS[self.mechanism]
+
+    @property
+    def prices(self) -> tuple[Pricing, ...]:
+        """Prices that are known for its mechanism at the place of its noise."""
+        return self.spec.prices_with(self.noise)
+
+    @property
+    def wanted_pricings(self) -> frozenset[Pricing]:
+        """Ways to charge that may be chosen from."""
+        if self.pricing == "auto":
+            return PRICINGS
+        return frozenset({self.pricing})  # type: ignore[arg-type]  # checked by `check`
+
+    @property
+    def teams(self) -> list[tuple[int, int]]:
+        """Weight and number of each party's teachers; of resolved settings."""
+        weights = self.weights or ()
+        counts = self.party_teachers or (self.teachers or 0,) * len(weights)
+        return list(zip(weights, counts, strict=True))
+
+    @property
+    def votes(self) -> int:
+        """Votes per query in all; of resolved settings."""
+        return sum(weight * count for weight, count in self.teams)
+
+    @property
+    def all_teachers(self) -> int:
+        """Teachers of all parties; of resolved settings."""
+        return sum(count for _, count in self.teams)
+
+    @property
+    def most_unit_votes(self) -> int:
+        """Votes that a privacy unit of any party can move at most; of resolved settings."""
+        if self.unit == "party":
+            return max(weight * count for weight, count in self.teams)
+        return max(self.weights or (1,))
+
+    def as_table(self) -> dict[str, object]:
+        """Return the settings for `run.toml`; file names without their folders."""
+        data = self.data
+        return {
+            "data": data.name,
+            "source": {
+                "file": None if data.data_file is None else Path(data.data_file).name,
+                "label": data.label_column,
+                "patient_id": data.patient_column,
+                "hospital": data.hospital_column,
+            },
+            "federation": {
+                "parties": self.parties,
+                "teachers": self.teachers or (self.party_teachers and list(self.party_teachers)),
+                "weights": self.weights and list(self.weights),
+                "partition": self.partition,
+                "sum": self.form,
+                "suite": self.suite,
+                "engine": self.engine,
+            },
+            "queries": {
+                "count": self.queries,
+                "select": self.select,
+                "batch_size": self.batch_size,
+            },
+            "mechanism": {
+                "name": self.mechanism,
+                "vote_threshold": self.vote_threshold,
+                "sigma1": self.sigma1,
+                "sigma2": self.sigma2,
+                "confidence": self.confidence,
+                "test_delta": self.test_delta,
+                "noise": self.noise,
+                "colluders": self.colluders,
+                "max_answers": self.max_answers,
+                "max_refusals": self.max_refusals,
+            },
+            "budget": {
+                "epsilon": self.epsilon,
+                "party_epsilons": self.party_epsilons and list(self.party_epsilons),
+                "delta": self.delta,
+                "unit": self.unit,
+                "pricing": self.pricing,
+                "valid_votes": self.valid_votes,
+            },
+            "models": {"teacher": self.teacher_model, "student": self.student},
+            "seed": self.seed,
+        }
+
+
+def option_of(setting: str) -> str:
+    """Return the command line's name of a setting."""
+    return "--" + setting.removesuffix("_s").replace("_", "-")

@@ -1,0 +1,106 @@
+"""What planning knows of a secure sum: which one fits, and from whom it hides votes.
+
+The forms themselves are in `protocols`, which this library does not know: they arrive as an
+argument, `protocols.forms.FORMS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class SumForm(Protocol):
+    """A form of the secure sum, as planning sees it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in plans and on command lines."""
+
+    @property
+    def smallest(self) -> int:
+        """Fewest parties."""
+
+    @property
+    def hides_vectors(self) -> bool:
+        """Whether it hides each party's votes."""
+
+    def threshold(self, parties: int) -> int:
+        """Return how many of so many parties have to be there when the sum opens."""
+
+    def most_colluders(self, parties: int) -> int:
+        """Return how many of so many parties may work with the coordinator."""
+
+    def require_enough(self, parties: int) -> None:
+        """Refuse fewer parties than `smallest`."""
+
+
+Sums = Mapping[str, SumForm]
+"""Forms by name."""
+
+
+def require_enough(parties: int, *, form: str, sums: Sums) -> None:
+    """Refuse a federation that is too small for its sum, or for every sum that hides votes."""
+    sums[form].require_enough(parties)
+    hiding = [each for each in sums.values() if each.hides_vectors]
+    min(hiding, key=lambda each: each.smallest).require_enough(parties)
+
+
+def advised_sum(
+    parties: int, *, dropouts: int, sums: Sums, form: str | None = None
+) -> dict[str, Any]:
+    """Say which secure sum fits so many hospitals of which so many may be lost in a batch.
+
+    Args:
+        parties: Hospitals, at least 1.
+        dropouts: Of them, those that a batch must do without at the worst.
+        sums: Forms that may be advised.
+        form: Look at this one only; None for additive where it fits, else masked.
+
+    Returns:
+        "form" (null where none fits), "hides_from" (hospitals that may work together with the
+        coordinator before one's own votes are open to them), "survives" (hospitals that a batch
+        can do without), "exchanges" per batch, and "why" in words.
+    """
+    additive, masked = sums["additive"], sums["masked"]
+    may_be_additive = form in (None, additive.name)
+    may_be_masked = form in (None, masked.name)
+    survives = parties - masked.threshold(parties) if parties >= masked.smallest else 0
+    if may_be_additive and not dropouts and parties >= additive.smallest:
+        return {
+            "form": "additive",
+            "hides_from": parties - 2,
+            "survives": 0,
+            "exchanges": 1,
+            "why": "every hospital answers every batch, and a lost one voids it; hides votes from "
+            f"the coordinator with up to {parties - 2} of {parties} hospitals",
+        }
+    if may_be_masked and parties >= masked.smallest and dropouts <= survives:
+        colluders = masked.most_colluders(parties)
+        return {
+            "form": "masked",
+            "hides_from": colluders,
+            "survives": survives,
+            "exchanges": 3,
+            "why": f"a batch goes on without {survives} of {parties} hospitals, in 3 exchanges; "
+            f"hides votes from the coordinator with up to {colluders} of them, not {parties - 2} "
+            "as additive",
+        }
+    smallest = (additive if may_be_additive else masked).smallest
+    why = _why_none_fits(
+        parties,
+        dropouts,
+        survives=survives if may_be_masked else 0,
+        smallest=smallest,
+        kind="secure sum" if form is None else f"{form} sum",
+    )
+    return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
+
+
+def _why_none_fits(parties: int, dropouts: int, *, survives: int, smallest: int, kind: str) -> str:
+    if parties < smallest:
+        return f"{parties} hospitals are too few for any {kind}: {smallest} are needed"
+    return (
+        f"no {kind} of {parties} hospitals goes on without {dropouts} of them: at most {survives} "
+        "may be lost"
+    )

@@ -1,0 +1,450 @@
+"""The tables of a run: content of `metrics.json` and `privacy.json`, as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting import (
+    ROW_SUMS_KEPT,
+    VALID_VOTES,
+    EntryState,
+    FormalCost,
+    Outcomes,
+    PerInstanceCost,
+    guarantee_sentence,
+    neighbors,
+    not_protected,
+    trust_sentence,
+)
+from pate_fed.charging import (
+    RunLedger,
+    charge_of,
+    formal_bounds,
+    formal_cost_at,
+    ledger_of,
+    mechanism_of,
+    outcomes_of,
+    public_cost_at,
+)
+from pate_fed.federation import RunTerms
+from pate_fed.planning.fine_noise import delta_slack
+from pate_fed.planning.sums import SumForm
+from pate_fed.releases import NoisyRelease, Outcome
+
+SCHEMA_VERSION = 1
+
+_NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
+_DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
+_NOTHING_ASKED = FormalCost(0.0, "no hospital was asked: every answer is an earlier run's")
+_NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
+
+Answers = list[tuple[int, int, Outcome]]
+"""Pool index, released class (or `ABSTAIN`) and outcome of each query, in the order asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """What a simulation knows of the pool, and nobody in a deployment.
+
+    Attributes:
+        labels: True class of each input.
+        class_names: Names of the classes.
+    """
+
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EndedRun:
+    """A run that has ended, as its tables see it.
+
+    Attributes:
+        terms: Its terms.
+        parties: Names of the parties, in seat order.
+        ledger: What it reserved and was charged.
+        releases: What each batch released, by its number.
+        instance: What the votes that were met would have cost; private. None where nobody computed
+            it.
+    """
+
+    terms: RunTerms
+    parties: tuple[str, ...]
+    ledger: RunLedger
+    releases: Mapping[int, NoisyRelease]
+    instance: PerInstanceCost | None
+
+
+def metrics_table(
+    *,
+    parties: int,
+    teachers: int,
+    truth: Truth | None,
+    pool: int,
+    queries: tuple[int, ...],
+    outcomes: Answers,
+    void: int,
+    reinforced: int,
+    student_accuracy: float | None,
+    yardsticks: Mapping[str, float],
+    sent: int,
+    received: int,
+    exchanges: Mapping[str, int],
+    batches: int,
+    seconds: Mapping[str, float],
+    warnings: list[str],
+    earlier_runs: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Return the content of `metrics.json`.
+
+    Args:
+        parties: How many there were.
+        teachers: How many they had in all.
+        truth: The pool's true classes, which a simulation knows; None in a deployment.
+        pool: Size of the pool.
+        queries: What was to be asked.
+        outcomes: What came of it.
+        void: Queries of void batches.
+        reinforced: Refused queries that the student labelled.
+        student_accuracy: On test records, if there are any.
+        yardsticks: What the student is held against; empty in a deployment.
+        sent: Bytes to parties.
+        received: Bytes from parties.
+        exchanges: How often, by stage.
+        batches: How many were asked.
+        seconds: How long each stage took.
+        warnings: For people.
+        earlier_runs: How many of the outcomes were drawn in which earlier run.
+    """
+    earlier = dict(earlier_runs or {})
+    answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
+    refused = [index for index, _, outcome in outcomes if outcome is Outcome.REFUSED]
+    looked_at = len(answered) + len(refused)
+    right = [truth.labels[index] == label for index, label in answered] if truth else []
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "simulated": truth is not None,
+        "accuracy": {
+            "student": student_accuracy,
+            "labels": float(np.mean(right)) if right else None,
+            **_NO_YARDSTICKS,
+            **yardsticks,
+        },
+        "queries": {
+            "pool": pool,
+            "asked": looked_at,
+            "answered": len(answered),
+            "refused": len(refused),
+            "not_asked": len(queries) - looked_at - void,
+            "void": void,
+            "reinforced": reinforced,
+            "from_store": sum(earlier.values()),
+        },
+        "earlier_runs": earlier,
+        "parties": parties,
+        "teachers": teachers,
+        "batches": batches,
+        "exchanges": {
+            "setup": exchanges["setup"],
+            "per_batch": exchanges["batches"] // max(batches, 1),
+            "closing": exchanges["closing"],
+        },
+        "per_class": {} if truth is None else _per_class(truth, answered, refused),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "bytes": {
+            "to_parties": sent,
+            "from_parties": received,
+        },
+        "warnings": warnings,
+    }
+
+
+def _per_class(
+    truth: Truth, answered: list[tuple[int, int]], refused: list[int]
+) -> dict[str, dict[str, int]]:
+    """Count by the true class, which a simulation knows and a real coordinator does not."""
+    classes = len(truth.class_names)
+    answers = _counts(truth.labels[[index for index, _ in answered]], classes)
+    refusals = _counts(truth.labels[refused], classes)
+    return {
+        name: {"answered": int(answers[place]), "refused": int(refusals[place])}
+        for place, name in enumerate(truth.class_names)
+    }
+
+
+def _counts(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    return np.bincount(labels.astype(np.int64), minlength=classes)
+
+
+def privacy_table(
+    *,
+    ended: EndedRun,
+    form: SumForm,
+    sealing: str,
+    seed: int | None,
+    votes_are_valid: bool,
+    simulated: bool,
+    asks_nothing: bool = False,
+) -> dict[str, Any]:
+    """Return the content of `privacy.json`.
+
+    Args:
+        ended: The run.
+        form: Its secure sum.
+        sealing: What its sealing suite means, a sentence for people; empty without secrets.
+        seed: What a simulation's noise followed from; None for fresh noise.
+        votes_are_valid: Whether all parties were trusted to send valid vote rows.
+        simulated: Whether it was a simulation.
+        asks_nothing: Whether all its answers are earlier runs'. That was known before any vote, so
+            it costs nothing, whatever its caps allowed.
+    """
+    terms = ended.terms
+    seat = _most_exposed(terms)
+    formal = _NOTHING_ASKED if asks_nothing else public_cost_at(terms, seat)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "simulated": simulated,
+        "delta": terms.delta,
+        "unit": terms.unit,
+        "unit_weight": terms.unit_votes_at(seat),
+        "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(seat)),
+        "mechanism": {
+            **mechanism_of(terms).parameters(),
+            "max_asks": terms.max_asks,
+            "max_answers": terms.max_answers,
+            "max_refusals": terms.max_refusals,
+            "pricing": terms.pricing,
+        },
+        "noise": {
+            "place": terms.noise_place,
+            "source": noise_source(seed),
+            "delta_slack": (
+                0.0
+                if asks_nothing
+                else delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon)
+            ),
+        },
+        "budget": {
+            "epsilon": terms.epsilon,
+            "delta": terms.delta,
+            "order": terms.orders[seat] if terms.orders else None,
+        },
+        "views": {
+            "public": {
+                "formal": _public_view(terms, formal),
+                "bounds": (
+                    {"formal": _number(formal)}
+                    if asks_nothing
+                    else _bounds(terms, seat, votes_are_valid=votes_are_valid)
+                ),
+            },
+            "coordinator": {
+                "formal": _number(formal) if asks_nothing else _coordinator_view(terms, seat)
+            },
+        },
+        "parties": [
+            {**row, **_number(formal), "epsilon_without_trust": 0.0} if asks_nothing else row
+            for row in _parties(ended)
+        ],
+        "per_instance": _per_instance(ended, simulated=simulated),
+        "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
+        "charged": _charged(ended, seat),
+        "ledger": _ledger(ended),
+        "sum": form.name,
+        "guarantee": guarantee(terms, formal),
+        "trust": f"{trust(form, terms)} {sealing}".rstrip(),
+        "not_protected": list(
+            not_protected(
+                simulated=simulated,
+                votes_in_the_clear=not form.hides_vectors,
+                votes_trusted_valid=terms.pricing == "joint",
+                noise_place=terms.noise_place,
+            )
+        ),
+    }
+
+
+def _public_view(terms: RunTerms, formal: FormalCost) -> dict[str, Any]:
+    said = {**_number(formal), "holds_for": formal.holds_for}
+    if terms.at_parties and terms.phases == 2:
+        said["holds_if"] = ROW_SUMS_KEPT
+    return said
+
+
+def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
+    """Say what the coordinator itself can learn: no number where it is trusted with the sum."""
+    if not terms.at_parties:
+        return {"epsilon": None, "method": "trusted"}
+    cost = formal_cost_at(terms, seat)
+    return {**_number(cost), "holds_for": cost.holds_for}
+
+
+def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
+    """Say what the votes that were met would have cost; a deployment writes no such thing down."""
+    instance = ended.instance if simulated else None
+    if instance is None:
+        why = _NO_VOTES if ended.terms.at_parties else _DEPLOYED
+        return {"epsilon": None, "order": None, "method": why, "releasable": False}
+    return {
+        "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
+        "order": instance.order,
+        "method": instance.method,
+        "releasable": instance.releasable,
+    }
+
+
+def guarantee(terms: RunTerms, formal: FormalCost) -> str:
+    """Say the guarantee in words, with what it rests on."""
+    if not math.isfinite(formal.epsilon):
+        return f"None: {formal.method}."
+    weight = terms.unit_votes_at(_most_exposed(terms))
+    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=weight)
+    return f"{said} {VALID_VOTES}" if terms.pricing == "joint" else said
+
+
+def _most_exposed(terms: RunTerms) -> int:
+    """Return the seat of a party whose units the run may cost most."""
+    costs = [formal_cost_at(terms, seat).epsilon for seat in range(len(terms.weights))]
+    return costs.index(max(costs))
+
+
+def _number(cost: FormalCost) -> dict[str, Any]:
+    """Say a cost as JSON can: no number where none is finite."""
+    return {
+        "epsilon": cost.epsilon if math.isfinite(cost.epsilon) else None,
+        "method": cost.method,
+    }
+
+
+def _bounds(terms: RunTerms, seat: int, *, votes_are_valid: bool) -> dict[str, Any]:
+    """Return every formal bound at the caps, whichever the run was charged by.
+
+    With noise at the parties, who sees labels only sees less than what is charged for.
+    """
+    bounds = dict(
+        formal_bounds(terms, weight=terms.unit_votes_at(seat), votes_are_valid=votes_are_valid)
+    )
+    if terms.at_parties:
+        bounds["label"] = public_cost_at(terms, seat)
+    return {name: _number(bounds[name]) for name in sorted(bounds)}
+
+
+def _parties(ended: EndedRun) -> list[dict[str, Any]]:
+    """Return, for each party, what the run may cost its own units; sorted by name."""
+    terms = ended.terms
+    rows = []
+    for seat, (name, weights) in enumerate(zip(ended.parties, terms.weights, strict=True)):
+        weight = terms.unit_votes_at(seat)
+        bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)
+        unconditional = min((cost.epsilon for cost in bounds.values()), default=math.inf)
+        rows.append(
+            {
+                "party": name,
+                "teachers": weights.teachers,
+                "votes": weights.votes,
+                "unit_votes": weight,
+                "neighbors": neighbors(terms.unit, weight=weight),
+                "budget": terms.budgets[seat],
+                **_number(formal_cost_at(terms, seat)),
+                # What holds at the caps even where somebody sends votes that are not valid.
+                "epsilon_without_trust": (unconditional if math.isfinite(unconditional) else None),
+            }
+        )
+    return sorted(rows, key=lambda row: str(row["party"]))
+
+
+def noise_source(seed: int | None) -> str:
+    """Say where the noise came from."""
+    if seed is None:
+        return "the operating system's cryptographic random numbers"
+    return f"a stream keyed with seed {seed}: repeatable, hence simulated only"
+
+
+def trust(form: SumForm, terms: RunTerms) -> str:
+    """Say who had to be trusted."""
+    joint = terms.pricing == "joint"
+    if not form.hides_vectors:
+        seen = (
+            "Every hospital trusts the coordinator with everything: the votes were summed in the "
+            f"clear (--sum {form.name}), so it saw each hospital's votes. For comparison only."
+        )
+        return f"{seen} {VALID_VOTES}" if joint else seen
+    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
+    parties = len(terms.weights)
+    colluders = form.most_colluders(parties)
+    return (
+        f"{sentence} One hospital's votes stay hidden from the coordinator even if it works "
+        f"together with up to {colluders} of the {parties} hospitals (--sum {form.name})."
+    )
+
+
+def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
+    """Return epsilon charged after each step to the party that the run may cost most.
+
+    An odometer, no guarantee. A step is a query that was looked at (with noise at the parties a
+    batch), or a void batch whose reservation was forfeited.
+    """
+    terms = ended.terms
+    if terms.pricing == "none":
+        return []
+    rows: list[dict[str, Any]] = []
+    weight, releases = terms.unit_votes_at(seat), ended.releases
+    ledger = ledger_of(terms, seat)
+    asked = answered = 0
+    for batch, state in enumerate(ended.ledger.states):
+        name, held = f"batch {batch}", ended.ledger.outcomes.entries[batch].reserved
+        if state is EntryState.FORFEITED:
+            charge = charge_of(terms, held, weight=weight)
+            ledger = ledger.reserve(name, charge).forfeit(name)
+            epsilon = ledger.charged_epsilon()
+            rows.append({"asked": asked, "answered": answered, "epsilon": epsilon})
+        if batch not in releases:
+            continue
+        release = releases[batch]
+        before = ledger
+        if terms.at_parties:  # all rows of a batch are opened at once
+            paid = ended.ledger.paid_for(name, outcomes_of(release))
+            ledger = before.reserve(name, charge_of(terms, paid, weight=weight))
+            rows.append(
+                {
+                    "asked": asked + release.asked,
+                    "answered": answered + release.answered,
+                    "epsilon": ledger.charged_epsilon(),
+                }
+            )
+        for place in range(0 if terms.at_parties else release.asked):
+            looked_at = release.outcomes[: place + 1]
+            answers = int((looked_at == Outcome.ANSWERED).sum())
+            charge = charge_of(terms, Outcomes(place + 1 - answers, answers), weight=weight)
+            ledger = before.reserve(name, charge)
+            rows.append(
+                {
+                    "asked": asked + place + 1,
+                    "answered": answered + answers,
+                    "epsilon": ledger.charged_epsilon(),
+                }
+            )
+        asked, answered = asked + release.asked, answered + release.answered
+    return rows
+
+
+def _ledger(ended: EndedRun) -> list[dict[str, Any]]:
+    rows = []
+    for batch, state in enumerate(ended.ledger.states):
+        release = ended.releases.get(batch)
+        # What a void batch might have cost stays charged, but nothing of it was released.
+        rows.append(
+            {
+                "batch": batch,
+                "state": state.value,
+                "asked": 0 if release is None else release.asked,
+                "answered": 0 if release is None else release.answered,
+            }
+        )
+    return rows

@@ -1,0 +1,110 @@
+"""Warnings of a run, for its metrics: what ended it, whom it lost, and what it drew anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
+
+
+def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
+    """Say so where the computer's noise could add noticeably to delta."""
+    slack = privacy["noise"]["delta_slack"]
+    if slack is None or slack <= privacy["delta"] / 10:
+        return []
+    return [
+        f"The computer's noise could add up to {slack:.1e} to delta: choose a larger delta "
+        "or less noise."
+    ]
+
+
+def end_warnings(
+    terms: RunTerms,
+    *,
+    is_over: bool,
+    ledger: Sequence[Mapping[str, Any]],
+    queries: int,
+    void: int,
+    voids: int,
+) -> list[str]:
+    """Say what ended the run where that was no choice, or that nothing is protected.
+
+    Args:
+        terms: The run's.
+        is_over: Whether a cap was reached, or its void batches were too many.
+        ledger: What each of its batches gave, as `privacy.json` says.
+        queries: How many it was to ask.
+        void: How many of them void batches took with them.
+        voids: How many batches were void, in whatever setup.
+    """
+    if terms.pricing == "none":
+        return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
+    asked, answered = (sum(row[what] for row in ledger) for what in ("asked", "answered"))
+    if asked + void >= queries or not is_over:
+        return []
+    is_at_cap = (
+        asked >= terms.max_asks
+        or answered >= terms.max_answers
+        or 0 < terms.max_refusals <= asked - answered
+    )
+    if voids and not is_at_cap:
+        return [
+            f"The run ended after {asked} of {queries} queries because {voids} of its batches "
+            "were void: what a void batch might have given counts against the caps, unless its sum "
+            f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
+        ]
+    return [
+        f"The run ended at a cap, after {asked} of {queries} queries: at most "
+        f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
+        "was fixed before it."
+    ]
+
+
+def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
+    """Say so where answers were drawn in earlier runs: what they cost is said there."""
+    if not earlier_runs:
+        return []
+    named = ", ".join(f"{name} ({count})" for name, count in earlier_runs.items())
+    return [
+        f"{sum(earlier_runs.values())} queries had been asked before: their answers were drawn in "
+        f"{named} and cost nothing here; those runs' reports say what they cost."
+    ]
+
+
+def setup_warnings(reasons: Iterable[str]) -> list[str]:
+    """Say how often a run had to be set up anew, and why."""
+    return [f"The run was set up anew: {reason}." for reason in reasons]
+
+
+def party_warnings(
+    *,
+    lost: Iterable[tuple[str, ...]],
+    share_faults: Iterable[tuple[str, ...]],
+    not_heard: tuple[str, ...],
+    parties: int,
+) -> list[str]:
+    """Say which hospitals were lost, in a batch or at the closing, and whose shares were wrong.
+
+    Args:
+        lost: Hospitals that each batch went on without.
+        share_faults: For each share that did not fit, the hospitals that may be at fault.
+        not_heard: Hospitals whose heads nobody compared.
+        parties: How many there are.
+    """
+    found = [
+        f"{count} of its batches went on without {', '.join(names)}."
+        for names, count in Counter(lost).items()
+        if names
+    ]
+    found += [
+        f"A share did not fit what its dealer signed: {' or '.join(names)} is at fault."
+        for names in dict.fromkeys(share_faults)
+    ]
+    if not_heard:
+        found.append(
+            f"Heads of {parties - len(not_heard)} of {parties} hospitals agree; not heard: "
+            f"{', '.join(not_heard)}."
+        )
+    return found
