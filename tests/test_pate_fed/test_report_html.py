@@ -500,11 +500,9 @@ def test_a_mechanism_that_protects_nobody_is_not_said_to_bound_anything(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        pytest.param("confident", "the teachers disagreed too much", id="confident"),
-        pytest.param(
-            "interactive", "the teachers did not contradict the student clearly", id="interactive"
-        ),
-        pytest.param("stable-laplace", "no class led by enough", id="stable"),
+        pytest.param("confident", "too little agreement", id="confident"),
+        pytest.param("interactive", "too little contradiction of the student", id="interactive"),
+        pytest.param("stable-laplace", "too small a lead", id="stable"),
     ],
 )
 def test_a_refusal_is_explained_by_the_mechanism_that_refused(
@@ -514,7 +512,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
     metrics["queries"]["reinforced"] = 6 if name == "interactive" else 0
     privacy["mechanism"].update(_MECHANISMS[name][0], name=name)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"For the other 8 no answer was given: {reason}, or the noise said so." in text
+    assert f"For the other 8 no answer was given: {reason} after noise was added." in text
     assert ("For 6 of these the student kept its own label." in text) is (name == "interactive")
 
 
@@ -660,8 +658,8 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert (
-        "labelled 30 of 30 public inputs together; by the protocol none shows its records or its "
-        "own votes to anyone. Every query got an answer." in text
+        "labelled 30 of 30 public inputs together. The protocol keeps every hospital's records "
+        "and votes hidden. Every query got an answer." in text
     )
     assert "GNMax. For each query the class with most votes" in text
     assert "None was refused." in text
