@@ -335,7 +335,7 @@ def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
         assert f"{party['party']} {epsilons} {cells}" in text
     assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
     smallest = epsilon_text(privacy["parties"][0]["epsilon"])
-    assert f"What it may cost: ε = {smallest} to 4.987. Budgets: ε =" in text
+    assert f"Highest cost: ε = {smallest} to 4.987. Budgets: ε =" in text
     assert "It is the number of the hospital that the run may cost most" in text
     assert "RDP filter at an order of each hospital's own" in text
 
@@ -355,9 +355,9 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     text = page.words().replace("\N{NO-BREAK SPACE}", " ")
     still = epsilon_text(headline["epsilon_without_trust"])
     said = (
-        "If a hospital sends anything else, ε = 4.987 does not hold. What still holds without this "
-        f"trust in valid votes is ε = {still} (method: Label level, at the caps; same delta, unit, "
-        "neighbors, view; source: privacy.json: parties)"
+        "If a hospital sends anything else, ε = 4.987 does not hold. Without this "
+        f"trust in valid votes, this number still holds: ε = {still} (method: Label level, at the "
+        "caps; same delta, unit, neighbors, view; source: privacy.json: parties)"
     )
     budget = epsilon_text(headline["budget"])
     over = f", more than the budget of ε = {budget}." if exceeds else "."
@@ -420,7 +420,7 @@ def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(
     privacy["parties"][2]["budget"] = 8.0
     text = _Page(render_report(make_run(privacy=privacy))).words()
     text = text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "What it may cost: ε = 4.987. Budgets: ε = 5 to 8." in text
+    assert "Highest cost: ε = 4.987. Budgets: ε = 5 to 8." in text
     assert "ε = 5 to 8, each hospital its own" in text
     assert "the run may cost most" not in text
     assert "RDP filter at order 6.908" in text
@@ -570,7 +570,7 @@ def test_the_per_instance_number_is_boxed_as_not_for_publication(
     box = page[page.index('<div class="box alarm">') :]
     box = box[: box.index("</div>")]
     assert "eyes only: do not publish" in box
-    assert "itself depends on private data" in box
+    assert "It depends on private data" in box
     assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
     assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
         epsilon_text(sample_privacy()["per_instance"]["epsilon"])
@@ -784,8 +784,8 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     assert "it sees noisy counts" in page
     assert "any 37 parts" in page
     assert "Opened rows" in page
-    assert "for everyone who sees no noisy counts" in page
-    charged = page.partition("What was charged on the way")[2].partition("</section>")[0]
+    assert "This excludes readers of noisy counts" in page
+    charged = page.partition("Charges during the run")[2].partition("</section>")[0]
     assert "<b>view</b> coordinator" in charged
     assert "the cap is" in charged
     assert 'value="4.4375"' in charged
