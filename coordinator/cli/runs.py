@@ -136,7 +136,7 @@ def run(  # noqa: PLR0917 - one argument per option
             "--sum",
             click_type=choice("additive", "masked"),
             help="masked survives lost hospitals. "
-            "[default: masked from five hospitals, else additive]",
+            "[default: masked from five hospitals, otherwise additive]",
             rich_help_panel=_MECHANISM,
         ),
     ] = None,
