@@ -169,8 +169,8 @@ class BudgetExhaustedError(PateFedError):
         # Rounded up: toward more privacy loss.
         shown = "infinity" if math.isinf(requested) else f"{math.ceil(requested * 1e4) / 1e4:g}"
         super().__init__(
-            f"spent budget and the worst case of the next batch must stay within "
-            f"epsilon {budget:.6g} at the run's delta",
+            f"the cost with the next batch must stay within epsilon {budget:.6g} at the run's "
+            "delta",
             f"{shown}: {advice}" if advice else shown,
         )
 

@@ -94,20 +94,20 @@ def short_unit(privacy: Mapping[str, Any]) -> str:
 
 
 def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
-    """Say what of a hospital's others saw, as the rest of a sentence about all of them.
+    """Say in one sentence which secrets of a hospital stayed hidden.
 
-    In a simulation one machine held everything, so there it is said of the protocol only.
+    In a simulation one machine held everything, so the sentence speaks of the protocol only.
     """
     if privacy["sum"] == "plain":
         if simulated:
             return (
-                "by the protocol none shows its records, but each shows its votes to the "
-                "coordinator"
+                "The protocol hides every hospital's records, but shows its votes to the "
+                "coordinator."
             )
-        return "none showed its records, but each showed its votes to the coordinator"
+        return "Every hospital hid its records, but showed its votes to the coordinator."
     if simulated:
-        return "by the protocol none shows its records or its own votes to anyone"
-    return "none showed its records or its own votes to anyone"
+        return "The protocol keeps every hospital's records and votes hidden."
+    return "Every hospital kept its records and votes hidden."
 
 
 def is_worse_than_best(metrics: Mapping[str, Any]) -> bool:

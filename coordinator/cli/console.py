@@ -96,7 +96,7 @@ HomeOption = Annotated[
     Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
 ]
 DEFAULT_HOME: Final = Path("federation")
-FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def open_coordinator(home: Path) -> Coordinator:

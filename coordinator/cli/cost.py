@@ -21,11 +21,11 @@ def account(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=MechanismChoice(),
-            help="How they are asked.",
+            help="Mechanism of the votes.",
         ),
     ] = "confident",
     vote_threshold: Annotated[
-        float | None, typer.Option(help="Noisy top count from which to answer, in votes.")
+        float | None, typer.Option(help="Smallest noisy top count to answer, in votes.")
     ] = None,
     sigma1: Annotated[
         float | None,
@@ -33,24 +33,25 @@ def account(  # noqa: PLR0917 - one argument per option
     ] = None,
     sigma2: Annotated[
         float | None,
-        typer.Option(help="Noise of each count, in votes: standard deviation, whatever its law."),
+        typer.Option(help="Noise of each count, in votes: its standard deviation."),
     ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.npy", help="interactive: the student's chance of each class per query."
+            metavar="FILE.npy",
+            help="interactive: the student's probability of each class, query by query.",
         ),
     ] = None,
     confidence: Annotated[
         float | None,
         typer.Option(
-            help="interactive: chance from which the student keeps its own. [default: 0.9]"
+            help="interactive: probability from which the student keeps its label. [default: 0.9]"
         ),
     ] = None,
     test_delta: Annotated[
-        float | None, typer.Option(help="stable-*: chance that one test fails.")
+        float | None, typer.Option(help="stable-*: probability that one test fails.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="Chance that a guarantee may fail.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="Probability that a guarantee may fail.")] = 1e-5,
     rows: Annotated[
         str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
     ] = None,
@@ -67,12 +68,12 @@ def account(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=choice("record", "party"),
-            help="Privacy unit. [default: record where --unit-votes is 1, else party]",
+            help="Privacy unit. [default: record if --unit-votes is 1, otherwise party]",
         ),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Say what votes would cost, by every method side by side.
+    """Compute the cost of votes by every method, side by side.
 
     Formal numbers hold for all votes. Per-instance numbers depend on these votes: they are
     private, for the operator only.
@@ -110,12 +111,12 @@ def plan(  # noqa: PLR0917 - one argument per option
     teachers: Annotated[int, typer.Option(help="Teachers per hospital.")] = 1,
     classes: Annotated[int, typer.Option(help="Classes.")] = 10,
     epsilon: Annotated[float, typer.Option(help="Budget.")] = 5.0,
-    delta: Annotated[float, typer.Option(help="Chance that it may fail.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-5,
     unit: Annotated[
-        str | None, typer.Option(click_type=choice("record", "party"), help="What is protected.")
+        str | None, typer.Option(click_type=choice("record", "party"), help="Protected unit.")
     ] = None,
     queries: Annotated[
-        int | None, typer.Option(help="Queries wanted. [default: what the budget affords]")
+        int | None, typer.Option(help="Queries wanted. [default: as many as the budget affords]")
     ] = None,
     vote_threshold: Annotated[
         float | None, typer.Option(help="Threshold, in votes. [default: choose]")
@@ -127,35 +128,35 @@ def plan(  # noqa: PLR0917 - one argument per option
         float | None, typer.Option(help="Noise of each count, in votes. [default: choose]")
     ] = None,
     teacher_accuracy: Annotated[
-        float, typer.Option(help="Assumed; the votes are simulated with it.")
+        float, typer.Option(help="Assumed accuracy of an average teacher.")
     ] = 0.7,
     valid_votes: Annotated[
         bool,
         typer.Option(
             "--valid-votes/--unchecked-votes",
-            help="Whether all parties are trusted to send valid vote rows (the joint price).",
+            help="All hospitals trust each other to send valid votes (joint price).",
         ),
     ] = True,
     party_epsilons: Annotated[
         str | None,
-        typer.Option(metavar="E,E,...", help="Budgets of the hospitals one by one."),
+        typer.Option(metavar="E,E,...", help="Budget of each hospital."),
     ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
             metavar="W,W,...",
-            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+            help="Votes of each teacher, hospital by hospital. [default: 1]",
         ),
     ] = None,
     expected_dropouts: Annotated[
-        int, typer.Option(help="Hospitals that may be lost in a batch, at the worst.")
+        int, typer.Option(help="Most hospitals that may be lost in a batch.")
     ] = 0,
     form: Annotated[
         str | None,
         typer.Option(
             "--sum",
             click_type=choice("additive", "masked"),
-            help="Secure sum. [default: what fits the hospitals that may be lost]",
+            help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,
     noise: Annotated[
@@ -173,11 +174,11 @@ def plan(  # noqa: PLR0917 - one argument per option
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Draw epsilon over answers; must not exist."),
+        typer.Option(metavar="FILE.svg", help="New SVG file with epsilon over answers."),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Say what a budget buys, before anything is spent.
+    """Forecast what a budget buys.
 
     Works from public numbers and simulated votes alone.
     """

@@ -10,9 +10,9 @@ from pate_fed.nodes.command_line import print_json
 
 
 def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Look for whatever is in the way of serving; changes nothing, service running or not.
+    """Check the service for problems; changes nothing, works with or without the service.
 
-    The exit code is 0 where all is well, 1 where there are warnings only, 4 where something fails.
+    Exit codes: 0 good, 1 warnings only, 4 failures.
     """
     from coordinator.doctor import Surroundings, examine  # noqa: PLC0415 - keeps --help fast
 

@@ -39,16 +39,14 @@ if TYPE_CHECKING:
 
 
 def init(  # noqa: PLR0917 - one argument per option
-    name: Annotated[str, typer.Option(help="What people call the federation.")],
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where hospitals reach it.")],
+    name: Annotated[str, typer.Option(help="Name of the federation.")],
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Public host and port.")],
     home: HomeOption = DEFAULT_HOME,
-    host: Annotated[
-        str, typer.Option(help="Address that the public port is bound to.")
-    ] = "0.0.0.0",  # noqa: S104 - hospitals are elsewhere
+    host: Annotated[str, typer.Option(help="Address to bind the public port to.")] = "0.0.0.0",  # noqa: S104 - hospitals are elsewhere
     port: Annotated[
         int | None, typer.Option(help="The public port here. [default: the address's]")
     ] = None,
-    admin_port: Annotated[int, typer.Option(help="On loopback, for its own use.")] = 8444,
+    admin_port: Annotated[int, typer.Option(help="On loopback, for internal use.")] = 8444,
     metrics_port: Annotated[int, typer.Option(help="On loopback, for monitoring.")] = 8445,
     health_port: Annotated[int, typer.Option(help="On loopback, gRPC health service.")] = 8446,
     database: Annotated[
@@ -61,7 +59,7 @@ def init(  # noqa: PLR0917 - one argument per option
     ] = "",
     also: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="Another name that its certificate is for."),
+        typer.Option(metavar="HOST", help="Another name for the certificate; repeatable."),
     ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -119,9 +117,7 @@ def invite(
         Path | None,
         typer.Option(metavar="FILE", help="Invitation to write. [default: NAME.invite.json]"),
     ] = None,
-    days: Annotated[
-        float, typer.Option(help="Days for which it is good; above 0, at most 30.")
-    ] = 7.0,
+    days: Annotated[float, typer.Option(help="Lifetime in days; above 0, at most 30.")] = 7.0,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -161,7 +157,7 @@ def invite(
 
 
 def members(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Show all hospitals, their states and their words; then the invitations that were made."""
+    """Show all hospitals with states and words, then all invitations."""
     coordinator = open_coordinator(home)
     found, invitations = coordinator.members(), coordinator.invitations()
     words = spoken(coordinator.home.fingerprint)
@@ -185,19 +181,19 @@ def members(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Forma
 def approve(
     party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
     words: Annotated[
-        str, typer.Option(help="The twelve words that its people read to you by telephone.")
+        str, typer.Option(help="The twelve words its people read to you by telephone.")
     ],
     teachers: Annotated[
         int | None,
         typer.Option(
-            help="Teachers that it votes with, as its people say.",
+            help="Its number of teachers, as its people say.",
             show_default=str(USUAL_TEACHERS),
         ),
     ] = None,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Make a hospital a member, after its words were compared by telephone.
+    """Make a hospital a member after comparing its words by telephone.
 
     For a member it corrects the number of teachers, from the next run on.
     """
@@ -216,9 +212,9 @@ def revoke(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Put a hospital out, or turn its request down; its identity never comes back.
+    """Expel a hospital, or reject its request; its identity can never return.
 
-    For a hospital that has not asked yet it withdraws the invitation.
+    For a hospital that has not asked yet, this withdraws the invitation.
     """
     revoked = open_coordinator(home).revoke(party)
     if revoked is not None:
@@ -230,7 +226,7 @@ def revoke(
 
 
 def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Issue the server another certificate; what hospitals trust stays the same."""
+    """Issue a new server certificate; hospitals need not change anything."""
     opened = FederationHome.open(home.absolute())
     opened.renew_server_certificate(now=utc_now())
     days = int(days_left(opened.server_certificate, now=utc_now()))
@@ -241,9 +237,9 @@ def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.
 
 
 def upgrade(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Bring the database of an older version up to date; only a backup leads back.
+    """Upgrade the database of an older version; only a backup leads back.
 
-    `pate-fed serve` does the same when it starts, and then goes on with open runs.
+    `pate-fed serve` does the same when it starts, and then continues open runs.
     """
     from coordinator.operator import Coordinator  # noqa: PLC0415 - keeps --help fast
 

@@ -13,7 +13,7 @@ from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 
 pool_app = typer.Typer(
-    help="The public queries, and what became of each.",
+    help="The public queries and their states.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -34,13 +34,11 @@ def pool() -> None:
 @pool_app.command(name="show")
 def show_pool(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run that asks the pool.")],
-    everything: Annotated[
-        bool, typer.Option("--all", help="Answered queries, too, not only those without a label.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List answered queries, too.")] = False,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show what became of each query of a run: answered, refused by hospitals, lost, not asked."""
+    """Show the state of each query of a run: answered, refused by hospitals, lost, not asked."""
     coordinator = open_coordinator(home)
     request, found = coordinator.queries(run)
     if output_format is Format.JSON:

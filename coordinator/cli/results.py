@@ -13,7 +13,7 @@ from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_INPUT, print_json
 
 transcript_app = typer.Typer(
-    help="Check what a run left behind.",
+    help="Check a run's transcript.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     suggest_commands=False,
@@ -22,9 +22,9 @@ transcript_app = typer.Typer(
 
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Write report.html of a finished run anew, and show its summary."""
+    """Rewrite a finished run's report.html, and show its summary."""
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         read_run,
         render_report,
@@ -45,25 +45,26 @@ def report(
 
 @transcript_app.callback()
 def transcript() -> None:
-    """Check what a run left behind."""
+    """Check a run's transcript."""
 
 
 @transcript_app.command()
 def verify(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
     coordinator: Annotated[
-        str | None, typer.Option(metavar="FINGERPRINT", help="Whose run it must be.")
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="Expected fingerprint of the coordinator."),
     ] = None,
     party: Annotated[
         list[str] | None,
-        typer.Option(metavar="FINGERPRINT", help="One of all parties; give each of them."),
+        typer.Option(metavar="FINGERPRINT", help="Expected fingerprint of a party; once for each."),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Check that a run's transcript and results are whole: nothing edited, dropped or cut off.
+    """Check that a run's transcript and results are complete and unchanged.
 
-    Its keys stand in it: compare the fingerprints that are shown with those that you know, or give
-    them. `python -m protocols.transcript_verifier` does the same without the rest of this program.
+    Compare the shown fingerprints with the ones you know, or pass those as options.
+    `python -m protocols.transcript_verifier` does the same without the rest of this program.
     """
     from coordinator import transcripts  # noqa: PLC0415 - keeps --help fast
     from protocols.transcript_verifier import render_verdict  # noqa: PLC0415

@@ -38,9 +38,9 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
 
 
 def serve(home: HomeOption = DEFAULT_HOME) -> None:
-    """Serve a federation: hospitals reach it, queued runs are worked on. Logs are JSON lines.
+    """Serve hospitals and work on queued runs. Logs are JSON lines.
 
-    Whatever ends it, the next one goes on with every open run.
+    After any end, the next start continues every open run.
     """
     write_logs_as_json(_PACKAGE)
     os.umask(0o077)  # what it and its SuperLink write is for their owner alone
@@ -70,34 +70,36 @@ def run(  # noqa: PLR0917 - one argument per option
     label: Annotated[
         str,
         typer.Option(
-            metavar="COLUMN", help="Hospitals' column to predict.", rich_help_panel=_QUERIES
+            metavar="COLUMN",
+            help="Column to predict in the hospitals' tables.",
+            rich_help_panel=_QUERIES,
         ),
     ],
     classes: Annotated[
         str,
-        typer.Option(
-            metavar="A,B,...", help="What stands in that column.", rich_help_panel=_QUERIES
-        ),
+        typer.Option(metavar="A,B,...", help="Values of that column.", rich_help_panel=_QUERIES),
     ],
-    name: Annotated[str, typer.Option(help="What you call the run.", rich_help_panel=_RUN)],
+    name: Annotated[str, typer.Option(help="Name of the run.", rich_help_panel=_RUN)],
     ignore: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN", help="A column that is no feature.", rich_help_panel=_QUERIES
+            metavar="COLUMN",
+            help="A column that is not a feature; repeatable.",
+            rich_help_panel=_QUERIES,
         ),
     ] = None,
     select: Annotated[
         str,
         typer.Option(
             click_type=choice("medoids", "all"),
-            help="Which inputs are asked about: centers of clusters, or all in order.",
+            help="Ask cluster centers, or all inputs in order.",
             rich_help_panel=_QUERIES,
         ),
     ] = "medoids",
     ask: Annotated[
         int | None,
         typer.Option(
-            help="How many. [default: what the budget affords, at most 100; with all: all]",
+            help="Inputs to ask. [default: as the budget affords, at most 100; with all: all]",
             rich_help_panel=_QUERIES,
         ),
     ] = None,
@@ -115,7 +117,7 @@ def run(  # noqa: PLR0917 - one argument per option
     vote_threshold: Annotated[
         float | None,
         typer.Option(
-            help="Noisy top count from which to answer, in votes.", rich_help_panel=_MECHANISM
+            help="Smallest noisy top count to answer, in votes.", rich_help_panel=_MECHANISM
         ),
     ] = None,
     sigma1: Annotated[
@@ -134,8 +136,8 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             "--sum",
             click_type=choice("additive", "masked"),
-            help="masked goes on without lost hospitals. "
-            "[default: masked from five hospitals, else additive]",
+            help="masked survives lost hospitals. "
+            "[default: masked from five hospitals, otherwise additive]",
             rich_help_panel=_MECHANISM,
         ),
     ] = None,
@@ -151,7 +153,7 @@ def run(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
-            help="How hospitals seal what is relayed between them.",
+            help="Encryption between hospitals.",
             rich_help_panel=_MECHANISM,
         ),
     ] = DEFAULT_SUITE,
@@ -159,21 +161,22 @@ def run(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=choice("record", "party"),
-            help="What is protected: a patient's records, or a whole hospital's.",
+            help="Protected unit: a patient's records, or a whole hospital's.",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
     epsilon: Annotated[
-        float, typer.Option(help="Budget; the run keeps it.", rich_help_panel=_BUDGET)
+        float, typer.Option(help="Privacy budget of the run.", rich_help_panel=_BUDGET)
     ] = 5.0,
     delta: Annotated[
-        float, typer.Option(help="Chance that it may fail.", rich_help_panel=_BUDGET)
+        float,
+        typer.Option(help="Probability that the guarantee may fail.", rich_help_panel=_BUDGET),
     ] = 1e-5,
     valid_votes: Annotated[
         bool,
         typer.Option(
             "--valid-votes/--unchecked-votes",
-            help="Whether all hospitals trust all to send valid vote rows (the joint price).",
+            help="All hospitals trust each other to send valid votes (joint price).",
             rich_help_panel=_BUDGET,
         ),
     ] = False,
@@ -199,19 +202,20 @@ def run(  # noqa: PLR0917 - one argument per option
     patience: Annotated[
         float,
         typer.Option(
-            help="Hours to wait for hospitals that are silent or have to approve.",
+            help="Hours to wait for silent hospitals and for approvals.",
             rich_help_panel=_RUN,
         ),
     ] = 24.0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Queue it and leave.", rich_help_panel=_RUN)
+        bool,
+        typer.Option("--detach", help="Queue the run without following it.", rich_help_panel=_RUN),
     ] = False,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Ask the members to label public queries, and follow the run.
 
-    Ctrl-C stops the following, not the run: `pate-fed status` shows it, `pate-fed stop` ends it.
+    Ctrl-C ends only the following: `pate-fed status` shows the run, `pate-fed stop` ends it.
     """
     single_threaded_kernels()
     from coordinator.operator import follow  # noqa: PLC0415
@@ -281,7 +285,7 @@ def status(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show where runs stand, and why; and what keeps the service from working on those left."""
+    """Show the state of runs with the reason, and obstacles to the service."""
     from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415 - see `serve`
 
     coordinator = open_coordinator(home)
@@ -301,21 +305,21 @@ def status(
 def pause(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
-    """Let a run rest, after the batch that is under way."""
+    """Pause a run after its current batch."""
     _print_run(open_coordinator(home).queue.pause(name), output_format)
 
 
 def resume(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
-    """Let a paused run go on."""
+    """Continue a paused run."""
     _print_run(open_coordinator(home).queue.resume(name), output_format)
 
 
 def stop(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
-    """End a run, after the batch that is under way; what it released is kept and reported."""
+    """End a run after its current batch; keep and report its releases."""
     _print_run(open_coordinator(home).queue.stop(name), output_format)
 
 
@@ -325,9 +329,9 @@ def export(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy what a run gave, as a run directory: labels, report, student, transcript.
+    """Copy a run's results as a run directory: labels, report, student, transcript.
 
-    A run directory that is gone, as after a restore, is written anew from the database first.
+    A lost run directory, as after a restore, is first rewritten from the database.
     """
     single_threaded_kernels()
     from coordinator.lost_results import WHAT_IS_LOST, write_anew  # noqa: PLC0415 - see `serve`

@@ -47,17 +47,17 @@ def simulate(  # noqa: PLR0917 - one argument per option
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="CSV: what to predict.", rich_help_panel=_DATA),
+        typer.Option(metavar="COLUMN", help="CSV: column to predict.", rich_help_panel=_DATA),
     ] = None,
     patient_id: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="CSV: whose record a row is.", rich_help_panel=_DATA),
+        typer.Option(metavar="COLUMN", help="CSV: column of patient ids.", rich_help_panel=_DATA),
     ] = None,
     hospital: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="CSV: where a row comes from; each value becomes a party.",
+            help="CSV: column of hospitals; each value becomes a party.",
             rich_help_panel=_DATA,
         ),
     ] = None,
@@ -71,7 +71,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=choice("iid", "dirichlet", "column"),
-            help="How records are dealt: evenly, with skewed labels, or by --hospital.",
+            help="Deal records evenly, with skewed labels, or by --hospital.",
             rich_help_panel=_FEDERATION,
         ),
     ] = None,
@@ -105,7 +105,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     queries: Annotated[
         int | None,
         typer.Option(
-            help="Public inputs to ask about. [default: what the budget affords, at most 100]",
+            help="Public inputs to ask. [default: as many as the budget affords, at most 100]",
             rich_help_panel=_MECHANISM,
         ),
     ] = None,
@@ -113,7 +113,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice("medoids", "random"),
-            help="Which: centers of clusters, or any.",
+            help="Ask cluster centers, or random inputs.",
             rich_help_panel=_MECHANISM,
         ),
     ] = "medoids",
@@ -131,7 +131,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     vote_threshold: Annotated[
         float | None,
         typer.Option(
-            help="Noisy top count from which to answer, in votes.", rich_help_panel=_MECHANISM
+            help="Smallest noisy top count to answer, in votes.", rich_help_panel=_MECHANISM
         ),
     ] = None,
     sigma1: Annotated[
@@ -145,14 +145,14 @@ def simulate(  # noqa: PLR0917 - one argument per option
     confidence: Annotated[
         float | None,
         typer.Option(
-            help="Interactive: from which chance the student keeps its own label.",
+            help="Interactive: probability from which the student keeps its own label.",
             rich_help_panel=_MECHANISM,
         ),
     ] = None,
     test_delta: Annotated[
         float | None,
         typer.Option(
-            help="Stable: chance that one test answers though nothing is stable.",
+            help="Stable: probability that one test answers although nothing is stable.",
             rich_help_panel=_MECHANISM,
         ),
     ] = None,
@@ -175,18 +175,18 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=choice("record", "party"),
-            help="What is protected: a patient's records, or a whole hospital's.",
+            help="Protected unit: a patient's records, or a whole hospital's.",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
     epsilon: Annotated[
-        float, typer.Option(help="Budget; the run keeps it.", rich_help_panel=_BUDGET)
+        float, typer.Option(help="Privacy budget of the run.", rich_help_panel=_BUDGET)
     ] = 5.0,
     party_epsilons: Annotated[
         str | None,
         typer.Option(
             metavar="E,E,...",
-            help="Budgets of the hospitals one by one, in the data's order.",
+            help="Budget of each hospital, in the data's order.",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -194,7 +194,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             metavar="W,W,...",
-            help="Votes that each teacher of a hospital casts, hospital by hospital. [default: 1]",
+            help="Votes of each teacher, hospital by hospital. [default: 1]",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -202,7 +202,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice("auto", "gdp", "label", "joint", "renyi"),
-            help="How refusals and answers are charged; auto: the cheapest that holds.",
+            help="Price of refusals and answers; auto: the cheapest valid one.",
             rich_help_panel=_BUDGET,
         ),
     ] = "auto",
@@ -210,24 +210,25 @@ def simulate(  # noqa: PLR0917 - one argument per option
         bool,
         typer.Option(
             "--valid-votes/--unchecked-votes",
-            help="Whether all hospitals trust all to send valid vote rows (the joint price).",
+            help="All hospitals trust each other to send valid votes (joint price).",
             rich_help_panel=_BUDGET,
         ),
     ] = True,
     delta: Annotated[
-        float, typer.Option(help="Chance that it may fail.", rich_help_panel=_BUDGET)
+        float,
+        typer.Option(help="Probability that the guarantee may fail.", rich_help_panel=_BUDGET),
     ] = 1e-5,
     max_answers: Annotated[
         int | None,
         typer.Option(
-            help="End after so many; fixed before the run. [default: all]",
+            help="End after this many answers; fixed before the run. [default: all]",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
     max_refusals: Annotated[
         int | None,
         typer.Option(
-            help="End after so many; fixed before the run. [default: what simulated votes suggest]",
+            help="End after this many refusals, fixed before. [default: from simulated votes]",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -262,12 +263,12 @@ def simulate(  # noqa: PLR0917 - one argument per option
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Run directory to make. [default: runs/DATA-TIME]",
+            help="New run directory. [default: runs/DATA-TIME]",
             rich_help_panel=_RUN,
         ),
     ] = None,
     output_format: Annotated[
-        Format, typer.Option("--format", help="What to print.", rich_help_panel=_RUN)
+        Format, typer.Option("--format", help="Output format.", rich_help_panel=_RUN)
     ] = Format.TEXT,
 ) -> None:
     """Run a whole federation on this machine, on real records.

@@ -85,13 +85,13 @@ FederationOption = Annotated[
     typer.Option(
         "--federation",
         metavar="NAME",
-        help="Which federation, as `status` calls it; needed where there are several.",
+        help="Federation, by its name in `status`; required if there are several.",
     ),
 ]
 ByOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Who decides; your login, if not said.")
+    str | None, typer.Option(metavar="NAME", help="Who decides. [default: your login]")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 DEFAULT_SITE: Final = Path("pate-party")
 
 

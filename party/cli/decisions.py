@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from party.site_records import Approval
 
 DigestArgument = Annotated[
-    str | None, typer.Argument(metavar="[DIGEST]", help="The first digits of what is listed.")
+    str | None, typer.Argument(metavar="[DIGEST]", help="First digits of a listed item.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -49,10 +49,10 @@ def approve(  # noqa: PLR0917 - one argument per option
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """List what waits for a person, or approve one of it; it holds in its federation alone.
+    """List waiting runs and pools, or approve one, for its federation only.
 
-    At a terminal the list asks about each. Whoever approves a run approves its pool. Teachers are
-    trained before the approval counts.
+    At a terminal, the list asks about each. Approving a run also approves its pool. The
+    approval trains the teachers first.
     """
     with open_records(site) as opened:
         if digest is None:
@@ -95,15 +95,13 @@ def _approve(
 
 
 def reject(
-    digest: Annotated[
-        str, typer.Argument(metavar="DIGEST", help="The first digits of what is listed.")
-    ],
+    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="First digits of a listed item.")],
     federation: FederationOption = None,
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Reject what waits, or take an approval back; an open run is refused its next batch."""
+    """Reject a waiting run or pool, or withdraw an approval; an open run loses its next batch."""
     with open_records(site) as opened:
         found = _find(opened, digest, federation)
         one = opened.records.reject(

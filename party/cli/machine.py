@@ -23,9 +23,9 @@ service_app = typer.Typer(
 
 
 def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Look for whatever is in the way of this hospital's node.
+    """Check this hospital's node for problems.
 
-    The exit code is 0 where all is well, 1 where there are warnings only, 4 where something fails.
+    Exit codes: 0 good, 1 warnings only, 4 failures.
     """
     raise typer.Exit(show_examination(open_site(site), output_format))
 
@@ -48,12 +48,12 @@ def service() -> None:
 @service_app.command()
 def install(
     user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who runs it; you, if not said. No root.")
+        str | None, typer.Option(metavar="NAME", help="Who runs it, never root. [default: you]")
     ] = None,
-    unit: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where systemd finds it.")
-    ] = DEFAULT_UNIT,
-    print_only: Annotated[bool, typer.Option("--print", help="Show it, write nothing.")] = False,
+    unit: Annotated[Path, typer.Option(metavar="FILE", help="Unit file to write.")] = DEFAULT_UNIT,
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print the unit, write nothing.")
+    ] = False,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:

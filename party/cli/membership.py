@@ -66,9 +66,8 @@ def join(
 ) -> None:
     """Make this hospital's keys if it has none, and ask to join a federation.
 
-    Where the site has a federation already, this one is added: identity, journal and budget are
-    the same in all of them. Compare the words by telephone first: they show that nobody changed the
-    invitation.
+    In an existing site this adds another federation; all share identity, journal and budget.
+    First compare the words by telephone: they prove that nobody changed the invitation.
     """
     invitation = read_invitation(invite)
     require_way_out(invitation.address)
@@ -131,11 +130,11 @@ def renew(
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Look whether a certificate has to be renewed, and tell by whom; nothing is changed here.
+    """Check whether the operator must renew a certificate; changes nothing.
 
-    A hospital has no certificate of its own, and its keys do not end: what ends are the server's
-    certificate and the federation's CA, which the operator renews. The membership is asked for too.
-    The exit code is 1 where a certificate ends within 30 days, or this hospital is no member.
+    A hospital's keys do not expire; the server's certificate and the federation's CA do. This
+    also checks the membership. The exit code is 1 if a certificate expires within 30 days, or
+    this hospital is not a member.
     """
     joined = open_site(site).membership(federation)
     membership = ask_membership(joined)
@@ -172,10 +171,9 @@ def leave(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Remove the keys of this hospital's node in a federation; with the last one its identity too.
+    """Remove this hospital's node keys for a federation; with the last one also its identity.
 
-    What was answered and charged stays known: journal, ledger and audit log are kept. Tell the
-    operator, who revokes.
+    Journal, ledger and audit log stay. Tell the operator, who revokes the membership.
     """
     opened = open_site(site)
     one = opened.membership(federation)

@@ -32,7 +32,7 @@ _PACKAGE = "party"
 _log = logging.getLogger(__name__)
 
 audit_app = typer.Typer(
-    help="What this hospital decided and sent.",
+    help="The log of this hospital's decisions and answers.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     suggest_commands=False,  # Click suggests them, too
@@ -40,11 +40,11 @@ audit_app = typer.Typer(
 
 
 def start(site: SiteOption = DEFAULT_SITE) -> None:
-    """Run this hospital's node in all its federations until it is told to stop.
+    """Run this hospital's node in all its federations, in the foreground.
 
-    The doctor has to agree first. A federation that fails alone keeps no other one waiting.
-    It stays in the foreground: `pate-party service install` has systemd keep it running. All that
-    it prints is its log: JSON lines on standard error.
+    The doctor must agree first. A federation that fails alone does not stop the others. For
+    permanent operation see `pate-party service install`. It prints only its log: JSON lines on
+    standard error.
     """
     write_logs_as_json(_PACKAGE)
     opened = open_site(site)
@@ -87,7 +87,7 @@ def resume(
 
 
 def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show what was charged for life, what is left, and what each run took."""
+    """Show the lifetime charge, the remaining budget, and each run's cost."""
     from party.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415
 
@@ -132,7 +132,7 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
 
 @audit_app.callback()
 def audit() -> None:
-    """What this hospital decided and sent."""
+    """The log of this hospital's decisions and answers."""
 
 
 @audit_app.command()
@@ -144,10 +144,10 @@ def verify(
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Check that no record of the audit log was changed, moved or taken away; print its head.
+    """Check that no record of the audit log was changed, moved or removed; print its head.
 
-    Each coordinator holds the newest head that the node gave it, and is asked for it: a log that
-    was cut or written anew does not go on from that. `--head` does the same for one that you kept.
+    This asks each coordinator for the newest head that it holds: a cut or rewritten log does not
+    continue it. `--head` does the same for a head that you kept.
     """
     from party.audit import sign_head  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415

@@ -44,11 +44,10 @@ def list_peers(
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show all peers of a federation with their words, and who of us checked them.
+    """Show all peers of a federation with their words and their checks.
 
-    Pins hold in every federation: whom we pinned is listed whether it is a member or not.
-
-    Whom nobody checked counts for nothing: the coordinator may have made it up.
+    Pins hold in every federation, so pinned hospitals are listed even if they are not members.
+    Unchecked peers do not count: the coordinator may have invented them.
     """
     membership: Membership | None = None
     with open_records(site) as opened:
@@ -68,35 +67,33 @@ def list_peers(
 
 @peers_app.command("add")
 def add(  # noqa: PLR0917 - one argument per option
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As the coordinator calls it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name at the coordinator.")],
     compared: Annotated[
         str,
         typer.Option(
             metavar="WORDS",
-            help="The 12 words, or the 64 digits, that its own people read aloud.",
+            help="The 12 words, or the 64 digits, as its own people read them aloud.",
         ),
     ],
     how: Annotated[str, typer.Option(metavar="TEXT", help="How it was checked.")],
     by: Annotated[str, typer.Option(metavar="PERSON", help="Who of us checked it.")],
     body: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT", help="Whom it belongs to, if to another body than its name says."
-        ),
+        typer.Option(metavar="TEXT", help="Its owner, if not its name."),
     ] = None,
     ours: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="NAME",
-            help="What we call it, if another federation has another peer of that name.",
+            help="Your name for it, if another peer has the same name.",
         ),
     ] = None,
     federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Pin a peer whose words were compared with its own people, not with the coordinator."""
+    """Pin a peer after comparing its words with its own people, not with the coordinator."""
     with open_records(site) as opened:
         identity = named_by(ask_membership(opened.site.membership(federation)), name)
         require_compared(identity, compared)
@@ -115,9 +112,9 @@ def check(
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Go through all peers that nobody checked, in one sitting at a terminal.
+    """Check all unchecked peers, one after the other, at a terminal.
 
-    Of each the words are shown. Telephone its own people, compare, and say how you did.
+    For each, telephone its own people, compare the shown words, and say how you checked.
     """
     if not is_attended():
         raise NotConfirmedError(
@@ -184,12 +181,12 @@ def _ask_how(before: str) -> str:
 
 @peers_app.command("remove")
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As it was pinned.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its pinned name.")],
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Drop a pin: from the next run on the peer counts for nothing."""
+    """Drop a pin: from the next run on the peer does not count."""
     with open_records(site) as opened:
         pin = opened.records.remove_pin(normalized(name), by=decider(by))
     show(

@@ -93,7 +93,7 @@ port `MembershipSettings`."""
 _PORT: Final = "node_port"
 
 policy_app = typer.Typer(
-    help="What this hospital allows.",
+    help="This hospital's rules.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     suggest_commands=False,
@@ -102,12 +102,12 @@ policy_app = typer.Typer(
 
 @policy_app.callback()
 def policy() -> None:
-    """What this hospital allows."""
+    """This hospital's rules."""
 
 
 @policy_app.command("show")
 def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show every rule that the guard holds runs to: its value, where that is from, its meaning."""
+    """Show every rule of the guard: its value, the value's origin, its meaning."""
     settings = open_site(site).settings
     allowed = settings.policy_for(frozenset())
     rules: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = F
 
 @policy_app.command("set")
 def set_rule(  # noqa: PLR0917 - one argument per option
-    name: Annotated[str, typer.Argument(metavar="RULE", help="As `policy show` calls it.")],
+    name: Annotated[str, typer.Argument(metavar="RULE", help="Its name in `policy show`.")],
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="Its new value; a list with commas.")
     ],
@@ -149,9 +149,9 @@ def set_rule(  # noqa: PLR0917 - one argument per option
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Set one rule; it is put on record, and holds from the next start of the node.
+    """Set one rule; it is recorded, and takes effect at the node's next start.
 
-    Rules hold in every federation. Only `node_port` is of one.
+    Rules hold in every federation, except `node_port`, which belongs to one.
     """
     who = decider(by)
     with open_records(site) as opened:

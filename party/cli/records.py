@@ -26,15 +26,17 @@ def data() -> None:
 @data_app.command("add")
 def add(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV file with a header.")],
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="What is predicted.")],
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
     patient_id: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Whose a row is; without it each row is a patient."),
+        typer.Option(
+            metavar="COLUMN", help="Column of patient ids; without it each row is a patient."
+        ),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Register the table that teachers learn from. Nothing of it leaves."""
+    """Register the teachers' table. Nothing of it leaves this machine."""
     from party import dataset  # noqa: PLC0415 - keeps --help fast
 
     _, summary = dataset.add(open_site(site), file, label=label, patient_id=patient_id)

@@ -37,15 +37,15 @@ def results(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="New folder for them; results-RUN if not said."),
+        typer.Option(metavar="DIR", help="New folder. [default: results-RUN]"),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """List the runs that this hospital took part in, or fetch what one gave: labels and student.
+    """List the runs of this hospital, or fetch the results of one: labels and student.
 
-    Every file is held to the coordinator's seal and to the transcript that this hospital signed.
-    What does not fit is not kept.
+    Every file is checked against the coordinator's seal and the transcript that this hospital
+    signed. A mismatch keeps nothing.
     """
     from party.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
 

@@ -134,17 +134,15 @@ def setup(
     ] = None,
     answers: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Answers, where there is no terminal; TOML."),
+        typer.Option(metavar="FILE", help="TOML file of answers, for use without a terminal."),
     ] = None,
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Bring this hospital in, step by step: join, table, rules, peers, doctor.
+    """Set up this hospital step by step: join, table, rules, peers, doctor.
 
-    Stop whenever you like. The next call looks at what is done, and asks only for the rest.
-
-    The exit code is 0 where all is done, 1 where something is left, 4 where the doctor says that
-    something fails.
+    You may stop at any time: the next call asks only for the rest. Exit codes: 0 all done,
+    1 steps left, 4 the doctor reports a failure.
     """
     given = _read(answers)
     try:

@@ -92,7 +92,7 @@ class _Standing:
 
 
 def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show how this hospital stands: memberships, data, teachers, peers, node."""
+    """Show this hospital's state: memberships, data, teachers, peers, node."""
     opened = open_site(site)
     node, unread = _node(opened)
     standings = [_standing(one, node) for one in opened.memberships]

@@ -429,6 +429,6 @@ CONFIDENT_SPEC: Final = Spec(
     make=_make_confident,
     usual=usual_of_check,
     text=_confident_text,
-    refused_because="the teachers disagreed too much, or the noise said so",
+    refused_because="too little agreement after noise was added",
     phases=2,
 )

@@ -239,7 +239,7 @@ SPEC: Final = Spec(
     make=_make,
     usual=_usual,
     text=_text,
-    refused_because="the teachers did not contradict the student clearly, or the noise said so",
+    refused_because="too little contradiction of the student after noise was added",
     phases=2,
     learns=True,
 )

@@ -276,7 +276,7 @@ SIGMA_SHARE: Final = 0.04
 TEST_DELTA_SHARE: Final = 1e-3
 """Share of delta that one test may cost."""
 
-_REFUSED_BECAUSE: Final = "no class led by enough, or the noise said so"
+_REFUSED_BECAUSE: Final = "too small a lead after noise was added"
 
 
 def _make_gaussian(options: Options) -> Mechanism:

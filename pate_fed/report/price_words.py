@@ -32,18 +32,18 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "every check and every label is charged apart, as Gaussian noise adds up exactly. It would "
-        "hold even for somebody who saw the noisy counts",
+        "hold even against a reader of the noisy counts",
         "the coordinator: to add the noise",
     ),
     "label": Price(
         "Label level",
-        "the check of a query and its label are charged apart, each for what it tells and no more",
+        "the check of a query and its label are charged apart, each for its own information",
         _TRUST,
     ),
     "joint": Price(
         "Joint price",
-        "a “no answer” and a label are charged together, because a query that is close enough for "
-        "its label to tell much is mostly refused. It rests on valid votes",
+        "a “no answer” and a label are charged together, because close votes reveal most and are "
+        "usually refused. It assumes valid votes",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
@@ -52,7 +52,7 @@ _PRICES: Mapping[str, Price] = {
         "the chance that it fails, which counts toward delta",
         _TRUST,
     ),
-    "none": Price("No price", "nothing is, because no finite epsilon holds", "does not exist"),
+    "none": Price("No price", "nothing, because no finite epsilon holds", "does not exist"),
 }
 
 _ENOUGH = "enough hospitals: to add their noise as agreed and to keep it to themselves"
@@ -61,12 +61,12 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "renyi": Price(
         "Opened rows",
         "every noisy row that the coordinator opens is charged by the Renyi divergence of its "
-        "noise, whatever became of it. It holds against the coordinator too",
+        "noise, regardless of its outcome. It holds against the coordinator too",
         _ENOUGH,
     ),
     "label": Price(
         "Label level",
-        "every label is counted for what it tells to whoever sees no row",
+        "every label is charged for its information to readers of no rows",
         f"{_ENOUGH}; and the coordinator: to show labels only",
     ),
 }

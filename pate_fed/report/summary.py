@@ -49,8 +49,8 @@ def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     text = (
         f"{wording.plural(metrics['parties'], 'hospital')} with "
         f"{wording.plural(metrics['teachers'], 'teacher')} labelled {queries['answered']:,} of "
-        f"{wording.plural(queries['asked'], 'public query', 'public queries')}; "
-        f"{wording.secrecy_text(privacy, simulated=simulated)}."
+        f"{wording.plural(queries['asked'], 'public query', 'public queries')}. "
+        f"{wording.secrecy_text(privacy, simulated=simulated)}"
     )
     lines = ["SIMULATED RUN"] if simulated else []
     return [*lines, *_wrap(text, COLUMNS), ""]
@@ -100,7 +100,7 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
     lines += _row("neighbors", privacy["neighbors"], lines=most)
     if operator["epsilon"] is None:
-        lines += _row("coordinator", f"no number for its view: {operator['method']}")
+        lines += _row("coordinator", "no guarantee against it: you must trust it")
     else:
         lines += _row(
             "coordinator",
@@ -124,8 +124,8 @@ def _epsilon(privacy: Mapping[str, Any]) -> str:
     return f"epsilon {wording.epsilon_text(epsilon)}{most} at delta {delta}"
 
 
-_ASSUMES = "every hospital votes validly; the number is void if one does not"
-_ROW_SUMS = "hospitals keep row sums; against one that does not, the coordinator's holds"
+_ASSUMES = "every hospital sends valid votes; otherwise epsilon is void"
+_ROW_SUMS = "every row sum is right; otherwise only the coordinator's epsilon holds"
 
 
 def _budget(privacy: Mapping[str, Any]) -> str:

@@ -25,11 +25,11 @@ def written_tables(page: str) -> str:
 
 
 def _section(kind: type[Message]) -> str:
-    purpose = f'signed for "{kind.PURPOSE}"' if kind.PURPOSE else "a container, with no signature"
+    purpose = f'signed for "{kind.PURPOSE}"' if kind.PURPOSE else "unsigned container"
     lines = [
         f"### {kind.TYPE} {kind.__name__}",
         "",
-        f"Type {kind.TYPE}, {purpose}; a frame has at most {kind.MAX_BYTES:,} bytes.",
+        f"{purpose[0].upper()}{purpose[1:]}; at most {kind.MAX_BYTES:,} bytes.",
         "",
         "| place | field | type |",
         "|---|---|---|",
@@ -42,17 +42,17 @@ def _section(kind: type[Message]) -> str:
 def _described(hint: Any) -> str:
     base, bound = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
     if get_origin(base) is tuple:
-        return f"array of {_span(bound)} items, each: {_described(get_args(base)[0])}"
+        return f"array of {_span(bound)}: {_described(get_args(base)[0])}"
     if base is bool:
         return "true or false"
     if isinstance(bound, Range):
-        return f"unsigned integer, {bound.least:,} to {bound.most:,}"
+        return f"{bound.least:,} to {bound.most:,}"
     assert isinstance(bound, Size)
     if isinstance(bound, Letters):
-        return f"a name of {_span(bound)} characters"
+        return f"name, {_span(bound)}"
     if base is str:
-        return f"text of {_span(bound)} printable ASCII characters"
-    return f"byte string of {_span(bound)} bytes"
+        return f"text, {_span(bound)}"
+    return f"{_span(bound)} bytes"
 
 
 def _span(size: Size) -> str:

@@ -878,4 +878,4 @@ class TestLeaving:
         assert "certificate must be renewed" not in ended.err
 
     def test_renew_says_what_it_does(self, pate_party: PateParty) -> None:
-        assert "nothing is changed here" in " ".join(pate_party("renew", "--help").out.split())
+        assert "changes nothing" in " ".join(pate_party("renew", "--help").out.split())

@@ -335,7 +335,7 @@ def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
         assert f"{party['party']} {epsilons} {cells}" in text
     assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
     smallest = epsilon_text(privacy["parties"][0]["epsilon"])
-    assert f"What it may cost: ε = {smallest} to 4.987. Budgets: ε =" in text
+    assert f"Highest cost: ε = {smallest} to 4.987. Budgets: ε =" in text
     assert "It is the number of the hospital that the run may cost most" in text
     assert "RDP filter at an order of each hospital's own" in text
 
@@ -355,9 +355,9 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     text = page.words().replace("\N{NO-BREAK SPACE}", " ")
     still = epsilon_text(headline["epsilon_without_trust"])
     said = (
-        "If a hospital sends anything else, ε = 4.987 does not hold. What still holds without this "
-        f"trust in valid votes is ε = {still} (method: Label level, at the caps; same delta, unit, "
-        "neighbors, view; source: privacy.json: parties)"
+        "If a hospital sends anything else, ε = 4.987 does not hold. Without this "
+        f"trust in valid votes, this number still holds: ε = {still} (method: Label level, at the "
+        "caps; same delta, unit, neighbors, view; source: privacy.json: parties)"
     )
     budget = epsilon_text(headline["budget"])
     over = f", more than the budget of ε = {budget}." if exceeds else "."
@@ -420,7 +420,7 @@ def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(
     privacy["parties"][2]["budget"] = 8.0
     text = _Page(render_report(make_run(privacy=privacy))).words()
     text = text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "What it may cost: ε = 4.987. Budgets: ε = 5 to 8." in text
+    assert "Highest cost: ε = 4.987. Budgets: ε = 5 to 8." in text
     assert "ε = 5 to 8, each hospital its own" in text
     assert "the run may cost most" not in text
     assert "RDP filter at order 6.908" in text
@@ -500,11 +500,9 @@ def test_a_mechanism_that_protects_nobody_is_not_said_to_bound_anything(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        pytest.param("confident", "the teachers disagreed too much", id="confident"),
-        pytest.param(
-            "interactive", "the teachers did not contradict the student clearly", id="interactive"
-        ),
-        pytest.param("stable-laplace", "no class led by enough", id="stable"),
+        pytest.param("confident", "too little agreement", id="confident"),
+        pytest.param("interactive", "too little contradiction of the student", id="interactive"),
+        pytest.param("stable-laplace", "too small a lead", id="stable"),
     ],
 )
 def test_a_refusal_is_explained_by_the_mechanism_that_refused(
@@ -514,7 +512,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
     metrics["queries"]["reinforced"] = 6 if name == "interactive" else 0
     privacy["mechanism"].update(_MECHANISMS[name][0], name=name)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"For the other 8 no answer was given: {reason}, or the noise said so." in text
+    assert f"For the other 8 no answer was given: {reason} after noise was added." in text
     assert ("For 6 of these the student kept its own label." in text) is (name == "interactive")
 
 
@@ -572,7 +570,7 @@ def test_the_per_instance_number_is_boxed_as_not_for_publication(
     box = page[page.index('<div class="box alarm">') :]
     box = box[: box.index("</div>")]
     assert "eyes only: do not publish" in box
-    assert "itself depends on private data" in box
+    assert "It depends on private data" in box
     assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
     assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
         epsilon_text(sample_privacy()["per_instance"]["epsilon"])
@@ -660,8 +658,8 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert (
-        "labelled 30 of 30 public inputs together; by the protocol none shows its records or its "
-        "own votes to anyone. Every query got an answer." in text
+        "labelled 30 of 30 public inputs together. The protocol keeps every hospital's records "
+        "and votes hidden. Every query got an answer." in text
     )
     assert "GNMax. For each query the class with most votes" in text
     assert "None was refused." in text
@@ -786,8 +784,8 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     assert "it sees noisy counts" in page
     assert "any 37 parts" in page
     assert "Opened rows" in page
-    assert "for everyone who sees no noisy counts" in page
-    charged = page.partition("What was charged on the way")[2].partition("</section>")[0]
+    assert "This excludes readers of noisy counts" in page
+    charged = page.partition("Charges during the run")[2].partition("</section>")[0]
     assert "<b>view</b> coordinator" in charged
     assert "the cap is" in charged
     assert 'value="4.4375"' in charged

@@ -61,7 +61,7 @@ def test_the_card_of_a_student_without_protection_says_so_first() -> None:
     card = render_model_card(sample_metrics(), privacy, sample_settings())
     assert card.index("**This mechanism protects nobody.") < card.index("## Accuracy")
     assert "| epsilon | no bound |" in card
-    assert "| charged | No price: nothing is, because no finite epsilon holds |" in card
+    assert "| charged | No price: nothing, because no finite epsilon holds |" in card
     assert "None" not in card
 
 

@@ -33,11 +33,11 @@ def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
         "student 84.2 %, released labels 95.5 %",
         "best single hospital 67.3 %, average teacher 53.1 %, all records without privacy 96.6 %",
         "epsilon 4.987 at delta 1e-5, public view; method: joint price of refusals and answers at "
-        "the caps, certified, converted by CKS assumes every hospital votes validly; the number "
-        "is void if one does not unit",
+        "the caps, certified, converted by CKS assumes every hospital sends valid votes; "
+        "otherwise epsilon is void unit",
         "one whole hospital, at most 1 vote on each query",
         f"neighbors {sample_privacy()['neighbors']}",
-        "no number for its view: trusted",
+        "no guarantee against it: you must trust it",
         "budget epsilon 5 at delta 1e-5",
         "runs/a/report.html",
     ):
@@ -208,16 +208,16 @@ def test_the_summary_fits_one_screen_whatever_it_says(
 def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
     text = " ".join(render_summary(metrics, privacy, "run").split())
-    assert "by the protocol none shows its records, but each shows its votes to the" in text
-    assert "its own votes to anyone" not in text
+    assert "The protocol hides every hospital's records, but shows its votes to the" in text
+    assert "records and votes hidden" not in text
 
 
 @pytest.mark.parametrize(
     ("form", "simulated", "said"),
     [
-        ("additive", True, "by the protocol none shows its records or its own votes to anyone."),
-        ("additive", False, "; none showed its records or its own votes to anyone."),
-        ("plain", False, "; none showed its records, but each showed its votes to the coordinator"),
+        ("additive", True, ". The protocol keeps every hospital's records and votes hidden."),
+        ("additive", False, ". Every hospital kept its records and votes hidden."),
+        ("plain", False, "hospital hid its records, but showed its votes to the coordinator."),
     ],
 )
 def test_a_simulation_claims_secrecy_for_the_protocol_only(
@@ -227,7 +227,7 @@ def test_a_simulation_claims_secrecy_for_the_protocol_only(
     privacy = {**sample_privacy(), "simulated": simulated, "sum": form}
     text = " ".join(_render(metrics, privacy).split())
     assert said in text
-    assert ("by the protocol" in text) is simulated
+    assert ("The protocol" in text) is simulated
 
 
 def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
@@ -235,6 +235,6 @@ def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
     assert "holds if" not in _render(sample_metrics(), privacy)
     privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
     text = " ".join(_render(sample_metrics(), privacy).split())
-    said = "holds if hospitals keep row sums; against one that does not, the coordinator's holds"
+    said = "holds if every row sum is right; otherwise only the coordinator's epsilon holds"
     assert said in text
     assert text.index("public view") < text.index(said) < text.index(" unit ")
