@@ -28,6 +28,7 @@ from coordinator.errors import (
 )
 from coordinator.home import FederationHome
 from coordinator.labeling import LabelingRun, Member
+from coordinator.labeling.messenger import UP_TO_PEOPLE
 from coordinator.open_run import OpenRun
 from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
 from coordinator.run_request import RunRequest
@@ -56,10 +57,6 @@ _LOOK_S: Final = 1.0
 MOST_FRUITLESS: Final = 10
 """How often in a row a run is set up without a batch that is released: some hospital does not stay
 up long enough."""
-
-_UP_TO_PEOPLE: Final = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-326")
-"""Codes with which a hospital says that its people have to act first: check peers, approve the pool
-or the run, end a pause, decide on what waits already, make room on a disk."""
 
 _LOST: Final = {
     KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
@@ -295,7 +292,7 @@ class RunWorker:
             labeling.set_up()
         except PartyRefusedError as error:
             run.give_up(said(error))
-            if error.cause not in _UP_TO_PEOPLE:
+            if error.cause not in UP_TO_PEOPLE:
                 self._end_unoffered(run, error)
                 return None
             what = labeling.round.scope.digest.hex()[:16]
@@ -602,7 +599,7 @@ def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | Non
     for name, code in unready.items():
         if code in _LOST:
             return _lost(name, code)
-        if code and code not in _UP_TO_PEOPLE:
+        if code and code not in UP_TO_PEOPLE:
             must = "every hospital must agree to the next batch"
             return PartyRefusedError(must, "a refusal", party=name, cause=code)
     return None

@@ -30,6 +30,10 @@ _NOTHING = "no answer"
 CANNOT_STORE = "PF-326"
 """Code of a hospital whose disk is full: it can answer once there is room."""
 
+UP_TO_PEOPLE = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", CANNOT_STORE)
+"""Codes with which a hospital says that its people have to act first: check peers, approve the pool
+or the run, end a pause, decide on other pending runs, make room on a disk."""
+
 _ABSENT = Silence("not reached")
 _CODE = re.compile(r"PF-\d{3}")
 
@@ -216,8 +220,13 @@ class Messenger:
 
 
 def require_no(failures: Failures) -> None:
-    """Raise the first of the failures, if there is one."""
-    for failure in failures.values():
+    """Raise a failure, if there is one: rather one that no waiting ends, or the first."""
+    lasting = (
+        failure
+        for failure in failures.values()
+        if not (failure.is_silent or failure.cause in UP_TO_PEOPLE)
+    )
+    for failure in (*lasting, *failures.values()):
         raise failure
 
 

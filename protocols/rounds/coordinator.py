@@ -444,7 +444,9 @@ class CoordinatorRound:
         if message.sender not in self._parties:
             raise UnknownPeerError("an answer must be a party's", "another's")
         signed.verify(self._parties[message.sender])
-        if message.subject != wire.decode(inquiry).digest:
+        # What stands in front of the inquiry may be refused, and then the rest is not read.
+        of_run = isinstance(message, Refusal) and message.subject == self.run_id
+        if not of_run and message.subject != wire.decode(inquiry).digest:
             raise UnexpectedMessageError("an answer must be to this inquiry", "another")
         return message.sender, message
 

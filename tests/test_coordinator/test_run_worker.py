@@ -207,6 +207,20 @@ def test_a_refusal_that_no_approval_changes_fails_the_run_with_code_and_hospital
     assert not any(one.asked for one in federation.hospitals.values())
 
 
+def test_nobody_is_asked_to_approve_what_another_refuses_for_good(tmp_path: Path) -> None:
+    """The others would decide over a day on a run that cannot be."""
+    federation = Worked(tmp_path, approved=False)
+    everybody = list(federation.hospitals.values())
+    last = everybody[-1]
+    others = [one for one in everybody if one is not last]
+    last.open(others, federation.task, approved=True)
+    federation.ask(sigma2=0.5, epsilon=5000.0)  # below what its owner allows
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert f"{NAMES[-1]} [PF-315]" in run.reason
+    federation.coordinator.close()
+
+
 def test_a_run_that_cannot_be_begun_fails_at_once(
     federation: Worked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

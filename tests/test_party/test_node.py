@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coordinator.errors import PartyRefusedError, RunEndedError, VoidBatchError
 from party.decisions import BatchAccepted, Decision, RunRefused, record_of
-from party.errors import ApprovalError, Reason, RefusalError
+from party.errors import ApprovalError, Reason, RefusalError, StorageError
 from party.guard import Consent
 from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
@@ -144,6 +144,23 @@ class TestInquiry:
         standing = federation.run.ask_ready((0, 1, 2))
         assert standing.unready == {federation.names[0]: Reason.BUDGET.value}
         assert [len(node.ledger.entries) for node in federation.nodes] == [0, 0, 0]
+
+    def test_who_cannot_store_what_stands_in_front_of_it_says_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The settlement of the batch before: to the coordinator it would be silent otherwise."""
+        federation = ready()
+        federation.ask(0)
+
+        def no_room(*_: object, **__: object) -> None:
+            raise StorageError("the disk must have room", "none")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(federation.nodes[0]._ledger, "save", no_room)
+            unready = federation.run.ask_ready((1,)).unready
+        assert unready == {federation.names[0]: Reason.STORAGE.value}
+        assert federation.run.ask_ready((1,)).unready == {}
+        assert federation.ask(1).answered == 1
 
     def test_queries_that_were_answered_are_named_and_the_others_served(self) -> None:
         federation = ready()
