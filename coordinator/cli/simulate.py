@@ -88,7 +88,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(
             "--sum",
             click_type=choice("additive", "masked", "plain"),
-            help="How votes are summed; masked goes on without lost hospitals, plain hides nothing "
+            help="How votes are summed; masked survives lost hospitals, plain hides nothing "
             "and is for comparison only.",
             rich_help_panel=_FEDERATION,
         ),
