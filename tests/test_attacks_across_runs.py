@@ -212,8 +212,7 @@ SEATED = {
 
 
 @in_turn(
-    "make",
-    BOTH,
+    ("make", BOTH),
     (
         "form, places",
         [
@@ -223,6 +222,7 @@ SEATED = {
             for name, places in ((name, SEATED[name]) for name in names)
         ],
     ),
+    indirect=["make"],
 )
 def test_a_retry_without_a_hospital_or_with_a_new_one_is_refused(
     make: Make, form: str, places: tuple[int, ...]
@@ -280,7 +280,7 @@ def ended_masked_run(make: Make, hospitals: int, end: str) -> Run:
     return run
 
 
-@in_turn("make", BOTH, ("form", ["additive", "masked"]), ("end", MASKED_ENDS))
+@in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("end", MASKED_ENDS), indirect=["make"])
 def test_a_masked_batch_that_may_have_opened_is_never_asked_again(
     make: Make, end: str, form: str
 ) -> None:
@@ -406,7 +406,12 @@ def ask_for_closing(run: Run, how: str) -> dict[int, list[str]]:
     return run.propose((), to=run.honest)
 
 
-@in_turn("make", BOTH, ("form", ["additive", "masked"]), ("hospitals", [5, 7, more(10)]))
+@in_turn(
+    ("make", BOTH),
+    ("form", ["additive", "masked"]),
+    ("hospitals", [5, 7, more(10)]),
+    indirect=["make"],
+)
 def test_who_is_told_closed_while_others_open_a_set_serves_no_second_sum(
     make: Make, hospitals: int, form: str
 ) -> None:
@@ -448,7 +453,7 @@ def test_who_hears_the_certificate_of_a_set_serves_no_second_sum(make: Make) -> 
     first.world.assert_nothing_is_read()
 
 
-@in_turn("make", BOTH, ("form", ["additive", "masked"]), ("how", HEARD))
+@in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("how", HEARD), indirect=["make"])
 def test_who_agreed_to_a_set_never_closes_the_plan(make: Make, form: str, how: str) -> None:
     first = two_stories(make, 7, "a set of all, then closed")
     code = UNEXPECTED_CODE if how == "alive" else VERDICT_CODE
@@ -523,7 +528,7 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@in_turn("make", BOTH, ("end", NEAR_ENDS))
+@in_turn(("make", BOTH), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended(
     make: Make, end: str
 ) -> None:
@@ -534,7 +539,7 @@ def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended
     first.world.assert_nothing_is_read()
 
 
-@in_turn("make", BOTH, ("form", ["additive", "masked"]), ("end", NEAR_ENDS))
+@in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_within_the_quota_open_for_the_same_hospitals_only(
     make: Make, end: str, form: str
 ) -> None:

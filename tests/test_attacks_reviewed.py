@@ -225,7 +225,7 @@ def own_run(first: Run, *, federation: int = 1, form: str = "masked") -> Run:
 HEARD = ["alive", "after a restart", "with a run of its own"]
 
 
-@in_turn("make", JOURNALS, ("form", ["additive", "masked"]), ("heard", HEARD))
+@in_turn(("make", JOURNALS), ("form", ["additive", "masked"]), ("heard", HEARD), indirect=["make"])
 def test_another_coordinator_takes_no_y(make: Make, form: str, heard: str) -> None:
     run = open_batch(make, form)
     if heard == "after a restart":
@@ -267,8 +267,7 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
 
 
 @in_turn(
-    "make",
-    JOURNALS,
+    ("make", JOURNALS),
     ("form", ["additive", "masked"]),
     (
         "by_own_run, federation",
@@ -278,6 +277,7 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
             pytest.param(True, 0, id="in another run of the same coordinator"),
         ],
     ),
+    indirect=["make"],
 )
 def test_a_y_is_erased_in_its_own_run_alone(
     make: Make, form: str, by_own_run: bool, federation: int
@@ -502,10 +502,10 @@ HOSPITALS_AND_HEADS = [
 
 
 @in_turn(
-    "make",
-    JOURNALS,
+    ("make", JOURNALS),
     ("form", ["additive", "masked"]),
     ("hospitals, heads", HOSPITALS_AND_HEADS),
+    indirect=["make"],
 )
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     make: Make, form: str, hospitals: int, heads: int
@@ -675,10 +675,10 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 
 
 @in_turn(
-    "make",
-    JOURNALS,
+    ("make", JOURNALS),
     ("form", ["additive", "masked"]),
     ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
+    indirect=["make"],
 )
 def test_new_teachers_answer_no_question_of_the_old_ones(
     make: Make, end: str, how: str, form: str
@@ -694,7 +694,9 @@ def test_new_teachers_answer_no_question_of_the_old_ones(
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
-@in_turn("make", JOURNALS, ("form", ["additive", "masked"]), ("end, how", AGAIN))
+@in_turn(
+    ("make", JOURNALS), ("form", ["additive", "masked"]), ("end, how", AGAIN), indirect=["make"]
+)
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
     make: Make, end: str, how: str, form: str
 ) -> None:
@@ -916,7 +918,9 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@in_turn("make", JOURNALS, ("form", ["additive", "masked"]), ("policy", CARELESS))
+@in_turn(
+    ("make", JOURNALS), ("form", ["additive", "masked"]), ("policy", CARELESS), indirect=["make"]
+)
 def test_a_careless_hospital_does_not_help_to_read_another(
     make: Make, policy: dict[str, Any], form: str
 ) -> None:
@@ -936,7 +940,9 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties(make: Make) -
     first.world.assert_nothing_is_read()
 
 
-@in_turn("make", JOURNALS, ("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE]))
+@in_turn(
+    ("make", JOURNALS), ("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE]), indirect=["make"]
+)
 def test_a_distance_below_the_least_one_counts_as_that(make: Make, distance: float) -> None:
     policy = {"near_distance": distance}
     first = batch_among_careless(make, policy, queries=NEAR_QUOTA + 1)

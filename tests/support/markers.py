@@ -20,16 +20,17 @@ def more(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as `pytest
 
 
 def in_turn(
-    fixture: str, settings: Sequence[Any], *axes: tuple[str, Sequence[Any]]
+    *axes: tuple[str, Sequence[Any]], every: int = 2, indirect: Sequence[str] = ()
 ) -> pytest.MarkDecorator:
-    """Try every case in one setting, the settings by turns; exhaustive runs try each in all.
+    """Try so many of the cases that every value of an axis meets every value of each other one.
 
-    With several axes, every value of each axis meets every setting.
+    Exhaustive runs try all of them. Cases are chosen by their places: a sum that `every` divides.
+    An axis of `every` values thus takes turns over the cases of the others.
 
     Args:
-        fixture: The fixture that takes a setting.
-        settings: The settings.
         axes: Names and cases, each as `pytest.mark.parametrize` has them.
+        every: Which part of the cases is tried: half of them, a third ...
+        indirect: Names that are fixtures.
     """
     names = [name.strip() for axis, _ in axes for name in axis.split(",")]
     cases = []
@@ -38,16 +39,13 @@ def in_turn(
             each if isinstance(each, type(pytest.param())) else pytest.param(*_as_tuple(each))
             for each in (values[place] for (_, values), place in zip(axes, places, strict=True))
         ]
-        for turn, setting in enumerate(settings):
-            marks = [mark for each in chosen for mark in each.marks]
-            if turn != sum(places) % len(settings):
-                marks.append(pytest.mark.exhaustive)
-            given = [value for each in chosen for value in each.values]
-            said = [each.id or "-".join(map(_name, each.values)) for each in chosen]
-            cases.append(
-                pytest.param(setting, *given, marks=marks, id="-".join([str(setting), *said]))
-            )
-    return pytest.mark.parametrize((fixture, *names), cases, indirect=[fixture])
+        marks = [mark for each in chosen for mark in each.marks]
+        if sum(places) % every:
+            marks.append(pytest.mark.exhaustive)
+        given = [value for each in chosen for value in each.values]
+        said = [each.id or "-".join(map(_name, each.values)) for each in chosen]
+        cases.append(pytest.param(*given, marks=marks, id="-".join(said)))
+    return pytest.mark.parametrize(names, cases, indirect=list(indirect))
 
 
 def _as_tuple(case: Any) -> tuple[Any, ...]:
