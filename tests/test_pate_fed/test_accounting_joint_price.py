@@ -456,7 +456,7 @@ SETTINGS = st.builds(
 
 
 class TestLaws:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(setting=SETTINGS, refusals=st.integers(1, 300), answers=st.integers(1, 300))
     def test_more_of_anything_never_costs_less(
         self, setting: JointSetting, refusals: int, answers: int
