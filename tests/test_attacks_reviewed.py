@@ -75,6 +75,7 @@ from tests.support.hostile import (
     without_any_bound,
     without_near_bound,
 )
+from tests.support.markers import in_turn, more
 
 ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
@@ -93,7 +94,14 @@ OLD, NEW = b"old teachers".ljust(32), b"new teachers".ljust(32)
 Make = Callable[..., World]
 
 
-@pytest.fixture(params=["memory", "database"])
+JOURNALS = ["memory", "database"]
+"""Where hospitals keep their journals."""
+
+companions = pytest.mark.parametrize("make", ["memory", more("database")], indirect=True)
+"""Without a rule an attack succeeds with any journal: one shows it."""
+
+
+@pytest.fixture(params=JOURNALS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Make worlds whose hospitals keep their journals in memory, or in databases."""
     worlds: list[World] = []
@@ -217,8 +225,7 @@ def own_run(first: Run, *, federation: int = 1, form: str = "masked") -> Run:
 HEARD = ["alive", "after a restart", "with a run of its own"]
 
 
-@pytest.mark.parametrize("heard", HEARD)
-@pytest.mark.parametrize("form", ["additive", "masked"])
+@in_turn(("make", JOURNALS), ("form", ["additive", "masked"]), ("heard", HEARD), indirect=["make"])
 def test_another_coordinator_takes_no_y(make: Make, form: str, heard: str) -> None:
     run = open_batch(make, form)
     if heard == "after a restart":
@@ -233,6 +240,7 @@ def test_another_coordinator_takes_no_y(make: Make, form: str, heard: str) -> No
     assert counters(run) == before
 
 
+@companions
 @pytest.mark.parametrize("heard", HEARD[:2])
 def test_without_its_rule_another_coordinator_reads_an_exact_sum(
     make: Make, monkeypatch: Patch, heard: str
@@ -258,15 +266,19 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
         run.speak_as(0)
 
 
-@pytest.mark.parametrize(
-    ("by_own_run", "federation"),
-    [
-        pytest.param(False, 1, id="as if in that run"),
-        pytest.param(True, 1, id="in its own run"),
-        pytest.param(True, 0, id="in another run of the same coordinator"),
-    ],
+@in_turn(
+    ("make", JOURNALS),
+    ("form", ["additive", "masked"]),
+    (
+        "by_own_run, federation",
+        [
+            pytest.param(False, 1, id="as if in that run"),
+            pytest.param(True, 1, id="in its own run"),
+            pytest.param(True, 0, id="in another run of the same coordinator"),
+        ],
+    ),
+    indirect=["make"],
 )
-@pytest.mark.parametrize("form", ["additive", "masked"])
 def test_a_y_is_erased_in_its_own_run_alone(
     make: Make, form: str, by_own_run: bool, federation: int
 ) -> None:
@@ -276,6 +288,7 @@ def test_a_y_is_erased_in_its_own_run_alone(
         assert run.tell(place, run.plan_frame).frames == run.answers[place].frames
 
 
+@companions
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_settlement, True)]
 )
@@ -314,6 +327,7 @@ def test_another_coordinator_closes_no_open_plan(make: Make, by_own_run: bool, c
     assert [parties for parties, _ in run.loot.sums()] == [frozenset(run.honest)]
 
 
+@companions
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_verdict, True)]
 )
@@ -349,6 +363,7 @@ def test_another_coordinator_uses_up_no_promises_of_a_run(make: Make) -> None:
     assert run.close()
 
 
+@companions
 def test_without_its_rule_another_coordinator_uses_up_the_promises_of_a_run(
     make: Make, monkeypatch: Patch
 ) -> None:
@@ -393,6 +408,7 @@ def test_a_plan_that_was_closed_before_it_came_costs_nothing(make: Make, form: s
         assert entry.entry_id == again.plan_digest.hex()
 
 
+@companions
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_a_closed_plan_is_charged_for_nothing(
     make: Make, monkeypatch: Patch, form: str
@@ -478,15 +494,19 @@ def two_histories(
     return run, one, history(run, others, run.liars, question=1)
 
 
-FORMS_AND_HEADS = [
-    (form, hospitals, heads)
-    for form in ("additive", "masked")
+HOSPITALS_AND_HEADS = [
+    (hospitals, heads)
     for hospitals in (5, 6)
     for heads in range(least_heads(hospitals), hospitals + 1)
 ]
 
 
-@pytest.mark.parametrize(("form", "hospitals", "heads"), FORMS_AND_HEADS)
+@in_turn(
+    ("make", JOURNALS),
+    ("form", ["additive", "masked"]),
+    ("hospitals, heads", HOSPITALS_AND_HEADS),
+    indirect=["make"],
+)
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     make: Make, form: str, hospitals: int, heads: int
 ) -> None:
@@ -531,6 +551,7 @@ def test_another_transcript_with_all_heads_needs_all_parties(make: Make, form: s
     assert len(verdict_of(run, other).heads_compared) < 5
 
 
+@companions
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_two_good_transcripts_need_no_liar(
     make: Make, monkeypatch: Patch, form: str
@@ -577,6 +598,7 @@ def test_a_run_that_opens_no_fewer_than_an_owner_allows_is_served(
     assert run.ask(range(run.world.queries)) == {}
 
 
+@companions
 def test_without_its_rule_a_sum_of_fewer_than_an_owner_allows_opens(
     make: Make, monkeypatch: Patch
 ) -> None:
@@ -652,8 +674,12 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 """How a batch ended that opened, and how its questions may be asked again."""
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), [*AGAIN, ("closed", "the same"), ("closed", "near")])
+@in_turn(
+    ("make", JOURNALS),
+    ("form", ["additive", "masked"]),
+    ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
+    indirect=["make"],
+)
 def test_new_teachers_answer_no_question_of_the_old_ones(
     make: Make, end: str, how: str, form: str
 ) -> None:
@@ -668,8 +694,9 @@ def test_new_teachers_answer_no_question_of_the_old_ones(
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), AGAIN)
+@in_turn(
+    ("make", JOURNALS), ("form", ["additive", "masked"]), ("end, how", AGAIN), indirect=["make"]
+)
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
     make: Make, end: str, how: str, form: str
 ) -> None:
@@ -691,6 +718,7 @@ def test_new_teachers_answer_what_was_asked_but_never_answered(make: Make) -> No
     assert again.ask(indices) == {}
 
 
+@companions
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(("end", "how"), AGAIN)
 def test_without_its_rule_new_teachers_show_how_one_hospitals_votes_changed(
@@ -890,8 +918,9 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@pytest.mark.parametrize("policy", CARELESS)
-@pytest.mark.parametrize("form", ["additive", "masked"])
+@in_turn(
+    ("make", JOURNALS), ("form", ["additive", "masked"]), ("policy", CARELESS), indirect=["make"]
+)
 def test_a_careless_hospital_does_not_help_to_read_another(
     make: Make, policy: dict[str, Any], form: str
 ) -> None:
@@ -911,7 +940,9 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties(make: Make) -
     first.world.assert_nothing_is_read()
 
 
-@pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
+@in_turn(
+    ("make", JOURNALS), ("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE]), indirect=["make"]
+)
 def test_a_distance_below_the_least_one_counts_as_that(make: Make, distance: float) -> None:
     policy = {"near_distance": distance}
     first = batch_among_careless(make, policy, queries=NEAR_QUOTA + 1)
@@ -919,6 +950,7 @@ def test_a_distance_below_the_least_one_counts_as_that(make: Make, distance: flo
     assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
 
 
+@companions
 @pytest.mark.parametrize(
     ("take_out", "policy"),
     [
@@ -967,6 +999,7 @@ def test_a_statement_that_was_held_back_names_its_hospital_and_the_coordinator(m
     assert error.pair == (run.fingerprint(1).hex(), "coordinator")
 
 
+@companions
 def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospital_alone(
     make: Make, monkeypatch: Patch
 ) -> None:
@@ -1028,6 +1061,7 @@ def test_another_runs_parties_free_no_query(make: Make, federation: int, form: s
     first.world.assert_nothing_is_read()
 
 
+@companions
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_what_was_opened(
     make: Make, monkeypatch: Patch, federation: int
@@ -1072,6 +1106,7 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
 
+@companions
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
     make: Make, monkeypatch: Patch, federation: int
@@ -1193,6 +1228,7 @@ def test_a_near_query_is_refused_once_two_phases_opened_two_sets(make: Make) -> 
     assert not tells_victim(clean, second)
 
 
+@companions
 @pytest.mark.parametrize("attack", [clean_before_second_phase, clean_after_second_phase])
 def test_without_its_rule_a_second_phase_leaves_one_hospital_under_its_own_noise(
     make: Make, monkeypatch: Patch, attack: Callable[[Make], tuple[Run, Run, Any]]
@@ -1243,6 +1279,7 @@ def test_a_body_with_as_many_seats_as_the_run_withstands_takes_part(make: Make) 
     assert not world.is_read(VICTIM)
 
 
+@companions
 def test_without_its_rule_one_body_with_six_of_ten_seats_reads_a_hospital(
     make: Make, monkeypatch: Patch
 ) -> None:

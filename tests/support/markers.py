@@ -1,7 +1,9 @@
-"""Cases that only exhaustive runs try: more of what the others of a test try, or minutes long."""
+"""Cases that only exhaustive runs try, and cases that take turns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,3 +17,40 @@ def more(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as `pytest
         id: The case's name.
     """
     return pytest.param(*values, id=id, marks=pytest.mark.exhaustive)
+
+
+def in_turn(
+    *axes: tuple[str, Sequence[Any]], every: int = 2, indirect: Sequence[str] = ()
+) -> pytest.MarkDecorator:
+    """Try so many of the cases that every value of an axis meets every value of each other one.
+
+    Exhaustive runs try all of them. Cases are chosen by their places: a sum that `every` divides.
+    An axis of `every` values thus takes turns over the cases of the others.
+
+    Args:
+        axes: Names and cases, each as `pytest.mark.parametrize` has them.
+        every: Which part of the cases is tried: half of them, a third ...
+        indirect: Names that are fixtures.
+    """
+    names = [name.strip() for axis, _ in axes for name in axis.split(",")]
+    cases = []
+    for places in product(*(range(len(values)) for _, values in axes)):
+        chosen = [
+            each if isinstance(each, type(pytest.param())) else pytest.param(*_as_tuple(each))
+            for each in (values[place] for (_, values), place in zip(axes, places, strict=True))
+        ]
+        marks = [mark for each in chosen for mark in each.marks]
+        if sum(places) % every:
+            marks.append(pytest.mark.exhaustive)
+        given = [value for each in chosen for value in each.values]
+        said = [each.id or "-".join(map(_name, each.values)) for each in chosen]
+        cases.append(pytest.param(*given, marks=marks, id="-".join(said)))
+    return pytest.mark.parametrize(names, cases, indirect=list(indirect))
+
+
+def _as_tuple(case: Any) -> tuple[Any, ...]:
+    return case if isinstance(case, tuple) else (case,)
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__name__", value))

@@ -24,19 +24,25 @@ def summed_mass(sigma: float, shares: int, *, reach: float = 12.0) -> NDArray[np
     return mass
 
 
+SCALE = 10**80
+"""Whole numbers are added and multiplied many times as fast as `mpmath` does it, and exactly."""
+
+
+@lru_cache(maxsize=16)
 def exact_row_price(sigma: float, shares: int, *, moved: int, order: float) -> float:
     """2 d(k) by convolution in 40 digits."""
-    with mpmath.workdps(40):
+    with mpmath.workdps(90):
         variance = mpmath.mpf(sigma) ** 2 / shares
         width = int(13 * mpmath.sqrt(variance)) + 2
-        share = [mpmath.exp(-mpmath.mpf(x * x) / (2 * variance)) for x in range(-width, width + 1)]
-        mass = [mpmath.mpf(1)]
-        for _ in range(shares):
-            longer = [mpmath.mpf(0)] * (len(mass) + len(share) - 1)
-            for i, a in enumerate(mass):
-                for j, b in enumerate(share):
-                    longer[i + j] += a * b
-            mass = longer
+        share = np.array(
+            [int(SCALE * mpmath.exp(-x * x / (2 * variance))) for x in range(-width, width + 1)],
+            dtype=object,
+        )
+    counts = np.array([1], dtype=object)
+    for _ in range(shares):
+        counts = np.convolve(counts, share)
+    with mpmath.workdps(40):
+        mass = [mpmath.mpf(count) for count in counts]
         total = mpmath.fsum(mass)
         exponent = mpmath.mpf(order)
         moment = mpmath.fsum(

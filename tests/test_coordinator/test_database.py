@@ -72,6 +72,7 @@ from tests.support.database_victim import (
 )
 from tests.support.federation import Federation
 from tests.support.killing import NOON, KilledError, MortalFederation, failing_commits
+from tests.support.markers import in_turn
 from tests.test_coordinator.test_resume import check
 
 ROOT = Path(__file__).parents[2]
@@ -604,7 +605,7 @@ class TestKilled:
 class TestFederation:
     """Whole runs whose coordinator dies and comes back from its database alone."""
 
-    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in Stage])
+    @in_turn(("stage", [pytest.param(each, id=each.value) for each in Stage]))
     def test_a_coordinator_that_dies_at_each_stage_goes_on(
         self, tmp_path: Path, open_database: OpenDatabase, stage: Stage
     ) -> None:

@@ -25,6 +25,7 @@ from tests.support.loopback import (
     in_empty_network,
     traced,
 )
+from tests.support.markers import more
 
 pytestmark = pytest.mark.slow
 
@@ -229,7 +230,9 @@ def wait_until_said(process: subprocess.Popen[str], folder: Path, text: str) -> 
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, id="Ctrl-C"), more(signal.SIGTERM, id="SIGTERM")]
+)
 def test_told_to_end_it_stops_every_process_and_says_so(
     tmp_path: Path, number: signal.Signals
 ) -> None:

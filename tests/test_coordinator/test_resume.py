@@ -43,6 +43,7 @@ from tests.support.marker import (
     findings_in_files,
     marked_votes,
 )
+from tests.support.markers import in_turn
 
 VARIANTS = [
     pytest.param(kind, form, id=f"{form}, {kind}")
@@ -134,8 +135,9 @@ def die_and_go_on(folder: Path, kind: str, form: str, place: int) -> None:
 
 
 class TestEveryStage:
-    @pytest.mark.parametrize(("kind", "form"), VARIANTS)
-    @pytest.mark.parametrize("stage", EVERY_STAGE)
+    @in_turn(
+        ("kind", list(KINDS)), ("form", ["additive", "masked"]), ("stage", EVERY_STAGE), every=3
+    )
     def test_killed_there_the_run_ends_as_if_nothing_had_happened(
         self, tmp_path: Path, kind: str, form: str, stage: Stage
     ) -> None:
@@ -150,7 +152,7 @@ class TestEveryStage:
         for place in range(1, len(undisturbed(kind, form).passed) + 1):
             die_and_go_on(tmp_path / str(place), kind, form, place)
 
-    @pytest.mark.parametrize(("kind", "form"), VARIANTS)
+    @in_turn(("kind", list(KINDS)), ("form", ["additive", "masked"]))
     def test_killed_again_and_again_it_gets_to_its_end(
         self, tmp_path: Path, kind: str, form: str
     ) -> None:

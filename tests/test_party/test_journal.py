@@ -768,7 +768,7 @@ def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
     return value, journal.counter
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(calls=st.lists(_calls, max_size=25), halts=st.booleans())
 def test_a_journal_in_a_database_answers_as_one_in_memory(
     tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], *, halts: bool

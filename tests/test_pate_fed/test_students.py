@@ -23,6 +23,7 @@ from pate_fed.students import (
     select_queries,
 )
 from pate_fed.students.graph import neighbor_graph
+from tests.support.markers import more
 from tests.support.small_records import blobs
 
 POOL = blobs(90)
@@ -41,8 +42,17 @@ def trained(name: str, kind: str = "image", *, seed: int = 0) -> Student:
     return learn(student, LABELED, POOL.labels[LABELED], seed=seed)
 
 
-@pytest.mark.parametrize("kind", ["image", "table"])
-@pytest.mark.parametrize("name", STUDENT_NAMES)
+FORMS = [
+    # "auto" is "propagation", and a network is one network whatever the inputs are.
+    (more if kind == "table" and name in ("auto", "network") else pytest.param)(
+        name, kind, id=f"{name} {kind}"
+    )
+    for name in STUDENT_NAMES
+    for kind in ("image", "table")
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), FORMS)
 class TestStudent:
     """What every form of student must do."""
 
