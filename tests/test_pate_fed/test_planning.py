@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,6 @@ from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
-from tests.support.command import Command, pate_fed
-
-__all__ = ["pate_fed"]
 
 
 def plan(asked: PlanRequest) -> dict[str, Any]:
@@ -89,16 +84,6 @@ def test_bad_requests_are_refused(changed: dict[str, Any]) -> None:
         request(**changed)
 
 
-def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
-    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
-    found = json.loads(pate_fed(*arguments, "--format", "json").out)
-    assert found["best"]["epsilon_over_answers"]
-    text = pate_fed(*arguments).out
-    assert len(text.splitlines()) <= 30
-    assert max(len(line) for line in text.splitlines()) <= 80
-    assert "formal epsilon of a run that expects so many answers" in text
-
-
 class TestHospitalsThatDiffer:
     """Each has its own budget, and its teachers may weigh more or less."""
 
@@ -165,37 +150,6 @@ class TestHospitalsThatDiffer:
             plan(request(**changed))
 
 
-def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> None:
-    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 1, "--queries", 500)
-    text = " ".join(pate_fed(*arguments).out.split())
-    assert "500 queries do not fit this budget: " in text
-
-
-def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
-    budgets = ",".join(["9"] * 13 + ["1.5", "9"])
-    arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
-    mechanism = ("--sigma1", 20, "--sigma2", 24, "--unit", "record")
-    text = pate_fed(*arguments, *mechanism, "--party-epsilons", budgets).out
-    tightest, others = [line for line in text.splitlines() if "of one unit" in line]
-    assert "party-14" in tightest
-    assert "party-1 and 13 more" in others
-
-
-def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: Command) -> None:
-    picture = tmp_path / "plan.svg"
-    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--plot", picture)
-    assert pate_fed(*arguments).code == 0
-    drawn = picture.read_text(encoding="utf-8")
-    assert drawn.startswith("<svg")
-    for text in ("exact Gaussian composition", "label level", "joint price", "budget"):
-        assert text in drawn
-    before = picture.read_bytes()
-    again = pate_fed(*arguments)
-    assert again.code == 2
-    assert "--plot must name a new file" in again.err
-    assert picture.read_bytes() == before
-
-
 class TestAdvisedSum:
     """Which secure sum fits, by how many hospitals may be lost."""
 
@@ -221,12 +175,6 @@ class TestAdvisedSum:
             secure.require_enough(parties)
             assert advice["survives"] == parties - secure.threshold(parties) >= dropouts
             assert advice["hides_from"] == secure.most_colluders(parties)
-
-    def test_it_is_printed(self, pate_fed: Command) -> None:
-        arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
-        assert "--sum additive: " in pate_fed(*arguments).out
-        masked = " ".join(pate_fed(*arguments, "--expected-dropouts", 4).out.split())
-        assert "--sum masked: a batch goes on without 9 of 30 hospitals" in masked
 
     @pytest.mark.parametrize("dropouts", [-1, 30])
     def test_impossible_numbers_are_refused(self, dropouts: int) -> None:

@@ -1,0 +1,145 @@
+"""`pate-fed plan`: one object or one screen, a picture, and coded lines for what cannot be."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import Command, pate_fed, write_table
+
+__all__ = ["pate_fed"]
+
+COMMAND_LINE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+
+
+def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
+    found = json.loads(pate_fed(*arguments, "--format", "json").out)
+    assert found["best"]["epsilon_over_answers"]
+    text = pate_fed(*arguments).out
+    assert len(text.splitlines()) <= 30
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "formal epsilon of a run that expects so many answers" in text
+
+
+def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> None:
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 1, "--queries", 500)
+    text = " ".join(pate_fed(*arguments).out.split())
+    assert "500 queries do not fit this budget: " in text
+
+
+def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
+    budgets = ",".join(["9"] * 13 + ["1.5", "9"])
+    arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
+    mechanism = ("--sigma1", 20, "--sigma2", 24, "--unit", "record")
+    text = pate_fed(*arguments, *mechanism, "--party-epsilons", budgets).out
+    tightest, others = [line for line in text.splitlines() if "of one unit" in line]
+    assert "party-14" in tightest
+    assert "party-1 and 13 more" in others
+
+
+def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: Command) -> None:
+    picture = tmp_path / "plan.svg"
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--plot", picture)
+    assert pate_fed(*arguments).code == 0
+    drawn = picture.read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    for text in ("exact Gaussian composition", "label level", "joint price", "budget"):
+        assert text in drawn
+    before = picture.read_bytes()
+    again = pate_fed(*arguments)
+    assert again.code == 2
+    assert "--plot must name a new file" in again.err
+    assert picture.read_bytes() == before
+
+
+class TestCommand:
+    ARGUMENTS = ("plan", "--noise", "parties", "--parties", 10, "--teachers", 4, "--classes", 3)
+
+    def test_it_prints_one_object_or_text_of_80_columns(self, pate_fed: Command) -> None:
+        text = pate_fed(*self.ARGUMENTS).out
+        assert max(len(line) for line in text.splitlines()) <= 80
+        flowing = " ".join(text.split())
+        assert "Recommended: plain GNMax" in flowing
+        assert "in the coordinator's view" in flowing
+        assert "in the public's view" in flowing
+        assert "How often a row passes --vote-threshold" in flowing
+        assert "Shares are wide enough from 3 on" in flowing
+        found = pate_fed(*self.ARGUMENTS, "--format", "json").json
+        assert found["noise"] == "parties"
+
+    @pytest.mark.parametrize(
+        ("more", "code"),
+        [
+            pytest.param(("--sigma2", 2), "PF-107", id="narrow noise"),
+            pytest.param(("--sum", "additive", "--expected-dropouts", 1), "PF-106", id="sum"),
+            pytest.param(("--plot", "plan.svg"), "PF-105", id="no picture"),
+            pytest.param(("--colluders", 9), "PF-105", id="colluders"),
+        ],
+    )
+    def test_what_cannot_be_is_a_coded_line(
+        self, pate_fed: Command, more: tuple[object, ...], code: str
+    ) -> None:
+        ended = pate_fed(*self.ARGUMENTS, *more)
+        assert (ended.code, ended.error_code) == (2, code)
+
+    def test_colluders_are_for_noise_at_the_parties(self, pate_fed: Command) -> None:
+        ended = pate_fed("plan", "--parties", 30, "--classes", 2, "--colluders", 1)
+        assert (ended.code, ended.error_code) == (2, "PF-105")
+
+    @pytest.mark.parametrize("noise", ["coordinator", "parties"])
+    def test_every_key_is_documented(self, pate_fed: Command, noise: str) -> None:
+        arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--format", "json")
+        found = pate_fed(*arguments, "--noise", noise).json
+        page = COMMAND_LINE.read_text(encoding="utf-8").partition("## `pate-fed plan`")[2]
+        named = set(re.findall(r"`(\w+)`", page))
+        assert keys_of(found) <= named
+
+    def test_the_sum_that_is_advised_says_what_it_withstands(self, pate_fed: Command) -> None:
+        text = " ".join(pate_fed(*self.ARGUMENTS).out.split())
+        assert "hides votes from the coordinator with up to 8 of 10 hospitals" in text
+        masked = " ".join(pate_fed(*self.ARGUMENTS, "--expected-dropouts", 2).out.split())
+        assert "--sum masked: a batch goes on without 3 of 10 hospitals, in 3 ex" in masked
+        assert "with up to 3 of them, not 8 as additive" in masked
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return set(value).union(*map(keys_of, value.values()))
+    return set().union(*map(keys_of, value)) if isinstance(value, list) else set()
+
+
+def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
+    assert "--sum additive: " in pate_fed(*arguments).out
+    masked = " ".join(pate_fed(*arguments, "--expected-dropouts", 4).out.split())
+    assert "--sum masked: a batch goes on without 9 of 30 hospitals" in masked
+
+
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("name", ["gnmax", "confident"])
+def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
+    pate_fed: Command, tmp_path: Path, form: str, name: str
+) -> None:
+    federation = ["--parties", 5, "--teachers", 4, "--queries", 8, "--epsilon", 20]
+    chosen = ["--noise", "parties", "--sum", form]
+    planned = pate_fed("plan", *federation, "--classes", 2, *chosen, "--format", "json").json
+    [offer] = [
+        each for each in (planned["best"], *planned["others"]) if each["mechanism"]["name"] == name
+    ]
+    rule = offer["mechanism"]
+    flags = ["--mechanism", name, "--sigma2", rule["sigma2"]]
+    if name == "confident":
+        flags += ["--vote-threshold", rule["vote_threshold"], "--sigma1", rule["sigma1"]]
+        flags += ["--max-refusals", rule["max_refusals"]]
+    flags += ["--max-answers", rule["max_answers"], "--queries", offer["queries"]]
+    run, table = tmp_path / "run", write_table(tmp_path / "table.csv", rows=240)
+    data = ["--data", "csv", "--data-file", table, "--label", "sick", "--out", run]
+    ended = pate_fed("simulate", *data, *federation, *chosen, *flags)
+    assert (ended.code, ended.err) == (0, "")
+    views = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["views"]
+    for view, price in offer["prices"].items():
+        assert views[view]["formal"]["epsilon"] == price["epsilon"]
