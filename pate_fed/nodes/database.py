@@ -279,5 +279,7 @@ def _lock_at_once(connection: Connection) -> None:
 
 def _open_anew(context: ExceptionContext) -> None:
     # SQLite opens a file that it may not write for reading, and stays so after the file is mended.
-    if isinstance(context.original_exception, sqlite3.OperationalError):
+    error = context.original_exception
+    name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
+    if name.startswith(("SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")):
         context.is_disconnect = True

@@ -463,7 +463,7 @@ class TestDoor:
         assert waiting.nodes[0].state is PartyState.READY
 
     @settings(max_examples=100, deadline=None)
-    @given(frames=st.lists(st.binary(max_size=80), max_size=18))
+    @given(frames=st.lists(st.binary(max_size=80), max_size=wire.MAX_PACKET_FRAMES))
     def test_random_frames_are_answered_by_a_code(
         self, waiting: Federation, frames: list[bytes]
     ) -> None:

@@ -587,7 +587,7 @@ class TestRestart:
         running.services[0].close()
         for path in running.hospitals.sites[0].folder.glob(f"{DATABASE_FILE}*"):
             path.unlink()
-        with pytest.raises(StorageError, match="must be there"):
+        with pytest.raises(StorageError, match="got no file"):
             running.open(0)
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
