@@ -180,17 +180,21 @@ def held_in_memory(
     Args:
         roots: Where to begin.
         rows: The rows.
-        least: How many counts have to be in bytes, as `findings` has it; in an array, all of a row.
+        least: How many counts of one row have to be in bytes, as `findings` has it; in an array,
+            all of a row.
     """
     wanted = [set(row) for row in rows]
     numbers = tuple(sorted(set().union(*wanted)))
+    together = [numbers] if least == 1 else [tuple(row) for row in wanted]
     found = []
     for item in reachable(*roots):
         if isinstance(item, np.ndarray) and item.dtype.kind in "iuf" and item.ndim:
             there = set(item.ravel()[np.isin(item.ravel(), numbers)].tolist())
             if any(row <= there for row in wanted):
                 found.append(f"an array of shape {item.shape}")
-        elif isinstance(item, bytes | bytearray) and findings(bytes(item), numbers, least=least):
+        elif isinstance(item, bytes | bytearray) and any(
+            findings(bytes(item), counts, least=least) for counts in together
+        ):
             found.append(f"{len(item)} bytes")
     return found
 

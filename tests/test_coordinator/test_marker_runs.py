@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from coordinator.simulation.hospitals import Hospital
 from party.storage import PartyDatabase, SqlJournal
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
-from tests.support.attacked import PARTIES, Kind, every_kind, honestly
+from tests.support.attacked import KINDS, PARTIES, Kind, every_kind, honestly
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import Federation, kinds
 from tests.support.marker import (
@@ -34,6 +34,7 @@ from tests.support.marker import (
     marked_votes,
     printed,
 )
+from tests.support.markers import in_turn
 from tests.test_coordinator.test_marker import (
     COUNTS,
     SIGMA,
@@ -108,9 +109,9 @@ def sums(parties: Iterable[int]) -> list[Row]:
 def found_in(
     federation: Federation,
     folder: Path,
-    rows: Iterable[Row],
+    rows: Sequence[Row],
     *texts: str,
-    noise: Iterable[Row] = (),
+    noise: Sequence[Row] = (),
     memory: bool = True,
 ) -> list[str]:
     """Every place that holds one of the rows, or two numbers of a row of noise.
@@ -122,11 +123,13 @@ def found_in(
     roots = (federation.run, federation.run.round, federation.store, *federation.nodes)
     shown = {text.encode() for text in (*texts, *printed(*roots))}
     said = b"\n\0\n".join([*federation.transport.packets, *shown])
-    for row, least in ((row, least) for least, some in ((1, rows), (2, noise)) for row in some):
-        if memory:
-            found += held_in_memory(*roots, rows=[row], least=least)
-        found += findings_in_files(folder, row, least=least)
-        found += findings(said, row, least=least)
+    numbers = tuple({number for row in rows for number in row})
+    if memory:
+        found += held_in_memory(*roots, rows=rows)
+        found += held_in_memory(*roots, rows=noise, least=2)
+    for counts, least in ((numbers, 1), *((row, 2) for row in noise)):
+        found += findings_in_files(folder, counts, least=least)
+        found += findings(said, counts, least=least)
     return found
 
 
@@ -206,8 +209,7 @@ PLACES = {
 }
 
 
-@every_kind
-@pytest.mark.parametrize("place", PLACES)
+@in_turn(("kind", KINDS), ("place", list(PLACES)))
 def test_an_error_that_quotes_votes_is_a_silence(
     kind: Kind,
     place: str,
