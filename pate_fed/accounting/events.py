@@ -38,7 +38,8 @@ class PrivacyEvent(ABC):
 
     def __init_subclass__(cls) -> None:
         """Let records of this class be read."""
-        EVENT_TYPES[cls.record_name] = cls
+        if "record_name" in vars(cls):  # one without is never written
+            EVENT_TYPES[cls.record_name] = cls
 
     @abstractmethod
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
