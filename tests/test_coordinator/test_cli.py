@@ -473,7 +473,7 @@ STAGES = [
     pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
     pytest.param("coordinator.labeling.deciding.open_sum", id="labeling"),
     pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
-    pytest.param("pate_fed.report.render_report", id="writing"),
+    pytest.param("coordinator.results.render_report", id="writing"),
 ]
 
 
