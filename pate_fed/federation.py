@@ -148,8 +148,11 @@ class RunTerms:
 
     def _check_pricing(self) -> None:
         prices = self.spec.prices_with(self.noise_place)
-        possible = f"be {' or '.join(prices)} for {self.mechanism} with noise at {self.noise_place}"
-        _require("pricing", self.pricing in prices, possible)
+        if self.pricing not in prices:
+            where = f"{self.mechanism} with noise at {self.noise_place}"
+            raise InvalidParameterError(
+                f"pricing must be {' or '.join(prices)} for {where}", self.pricing
+            )
         by_order = self.pricing in ("label", "joint", "renyi")
         _require("orders", len(self.orders) == by_order * len(self.weights), "be one per party")
         _require("orders", all(1 < order < math.inf for order in self.orders), "be above 1")

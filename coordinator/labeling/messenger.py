@@ -220,14 +220,20 @@ class Messenger:
 
 
 def require_no(failures: Failures) -> None:
-    """Raise a failure, if there is one: rather one that no waiting ends, or the first."""
-    lasting = (
-        failure
-        for failure in failures.values()
-        if not (failure.is_silent or failure.cause in UP_TO_PEOPLE)
-    )
-    for failure in (*lasting, *failures.values()):
+    """Raise the first of the failures, if there is one."""
+    for failure in failures.values():
         raise failure
+
+
+def require_agreement(failures: Failures) -> None:
+    """Raise a failure, if there is one: the first that no waiting ends, else the first.
+
+    Others would decide in vain, perhaps over a day, on a run that one refuses for good.
+    """
+    for failure in failures.values():
+        if not (failure.is_silent or failure.cause in UP_TO_PEOPLE):
+            raise failure
+    require_no(failures)
 
 
 def cause_of(error: RefusedError) -> str:

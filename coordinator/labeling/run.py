@@ -15,7 +15,13 @@ from coordinator.labeling.batches import Batches
 from coordinator.labeling.collecting import SumCollector
 from coordinator.labeling.deciding import Decider
 from coordinator.labeling.finding import NodeFinder
-from coordinator.labeling.messenger import Failures, Messenger, code_of, require_no
+from coordinator.labeling.messenger import (
+    Failures,
+    Messenger,
+    code_of,
+    require_agreement,
+    require_no,
+)
 from coordinator.labeling.roster import Member, Roster, in_seat_order
 from coordinator.stages import OnStage, Stage, pass_by
 from coordinator.store import RunStore
@@ -374,10 +380,10 @@ class LabelingRun:
         require_no(self._messenger.hand_over(self._owed))
         # Each first sees what it signed last: a journal that is older stops it (rule R4).
         offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
-        require_no(self._messenger.exchange(offered))
+        require_agreement(self._messenger.exchange(offered))
         for frames in (self._round.deliver, self._round.close_setup):
             step = {seat: [frame] for seat, frame in frames().items()}
-            require_no(self._messenger.exchange(step))
+            require_agreement(self._messenger.exchange(step))
         self._store.save_statements(self._round.statements)
 
     def ask(
