@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator import results
 from coordinator.errors import SpoiledBatchError
 from coordinator.simulation.hospitals import FORM_MAKERS, KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.node import PartyNode
 from pate_fed.queries import QueryBatch
+from pate_fed.report import tables
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
 from tests.support.command import Command, Ended, pate_fed, small_run, write_table
@@ -459,13 +459,13 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
     pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledgers = []
-    keep = results._charged
+    keep = tables._charged
 
-    def noting(terms: Any, seat: Any, store: Any) -> Any:
-        ledgers.append(store.ledger().costs[0])
-        return keep(terms, seat, store)
+    def noting(ended: Any, seat: Any) -> Any:
+        ledgers.append(ended.ledger.costs[0])
+        return keep(ended, seat)
 
-    monkeypatch.setattr(results, "_charged", noting)
+    monkeypatch.setattr(tables, "_charged", noting)
     calls = iter(range(100))
     honest = PartyNode._count
 
