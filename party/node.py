@@ -257,7 +257,7 @@ class PartyNode:
             self._note_fault(error)
             _log.error("something unexpected went wrong: %s", type(error).__name__)
             replies.append(self._refusal(_fault_of(error).value, of=frame))
-        return wire.pack(replies)
+        return wire.pack(replies[: wire.MAX_PACKET_FRAMES])  # an honest packet asks for fewer
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
         received = self._receive(frame)

@@ -320,3 +320,21 @@ def test_a_run_that_may_open_fewer_than_the_policys_floor_is_refused() -> None:
         ready(policy={"least_parties": MaskedSum.threshold(5) + 1})
     assert refused.value.cause == Reason.TOO_FEW_PARTIES.value
     ready(policy={"least_parties": MaskedSum.threshold(5)})
+
+
+def test_a_plan_that_comes_sixteen_times_in_one_packet_breaks_nothing() -> None:
+    """Each time a party answers by two frames, and a packet holds no more than sixteen."""
+    federation = Federation(parties=5, form="masked")
+    federation.run.set_up()
+    answers: list[bytes] = []
+
+    def on_query(place: int, packet: bytes) -> bytes:
+        if place == 0 and "Plan" in kinds(packet):
+            [plan] = wire.unpack(packet, max_bytes=2**20)
+            answers.append(federation.nodes[0].receive(wire.pack([plan] * 16)))
+        return packet
+
+    federation.transport.on_query = on_query
+    federation.ask(0, 1)
+    [answer] = answers
+    assert kinds(answer) == ["ShareBundle", "MaskedVector"] * 8
