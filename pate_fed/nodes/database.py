@@ -281,5 +281,5 @@ def _open_anew(context: ExceptionContext) -> None:
     # SQLite opens a file that it may not write for reading, and stays so after the file is mended.
     error = context.original_exception
     name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
-    if name.startswith(("SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")):
+    if name.startswith("SQLITE_READONLY"):
         context.is_disconnect = True
