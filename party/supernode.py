@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -69,11 +70,19 @@ class Pace:
 
 
 def main() -> None:
-    """Run it with the arguments of the command line, which `party.flower_runtime` makes."""
+    """Run it with the arguments of the command line, which `party.flower_runtime` makes.
+
+    Threads of Flower outlive its main one if that fails, as at an answer that it does not know:
+    the process ends here, so that another is started.
+    """
     threading.excepthook = end_with_thread
     threading.Thread(target=_follow_parent, daemon=True).start()
     quicken()
-    flower_supernode()
+    try:
+        flower_supernode()
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def quicken() -> None:

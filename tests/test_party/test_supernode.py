@@ -260,25 +260,40 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"
+
+
 @pytest.mark.parametrize(
-    ("handler", "code"),
+    ("handler", "flowers", "code"),
     [
-        pytest.param("SIG_DFL", -signal.SIGTERM, id="at once"),
-        pytest.param("SIG_IGN", 1, id="its main thread does not hear of it"),
+        pytest.param(
+            "SIG_DFL",
+            "threading.Thread(target=fail).start(); time.sleep(600)",
+            -signal.SIGTERM,
+            id="a thread",
+        ),
+        pytest.param(
+            "SIG_IGN",
+            "threading.Thread(target=fail).start(); time.sleep(600)",
+            1,
+            id="a thread, and the main one does not hear of it",
+        ),
+        pytest.param("SIG_DFL", f"{OUTLIVES}; fail()", 1, id="the main thread, outlived by others"),
     ],
 )
-def test_it_ends_with_a_thread_of_flowers_that_fails_so_that_another_is_started(
-    handler: str, code: int
+def test_it_ends_with_any_thread_of_flowers_that_fails_so_that_another_is_started(
+    handler: str, flowers: str, code: int
 ) -> None:
-    """Flower's heartbeat ends for ever at a 500: the node would be there, and never be seen."""
+    """At a 500 either Flower's heartbeat or its loop ends: the node would be there, and deaf."""
     script = (
         "import signal, threading, time\n"
         "from party import supernode\n"
         f"signal.signal(signal.SIGTERM, signal.{handler})\n"
         "supernode._END_S = 0.1\n"
+        "def fail():\n"
+        "    1 / 0\n"
         "def flowers():\n"
-        "    threading.Thread(target=lambda: 1 / 0).start()\n"
-        "    time.sleep(600)\n"
+        f"    {flowers}\n"
         "supernode.flower_supernode = flowers\n"
         "supernode.main()\n"
     )
