@@ -72,8 +72,8 @@ class Pace:
 def main() -> None:
     """Run it with the arguments of the command line, which `party.flower_runtime` makes.
 
-    Threads of Flower outlive its main one if that fails, as at an answer that it does not know:
-    the process ends here, so that another is started.
+    At an answer that it does not know, Flower's loop only logs an error and returns, and other
+    threads of Flower live on: the process ends here, so that another is started.
     """
     threading.excepthook = end_with_thread
     threading.Thread(target=_follow_parent, daemon=True).start()
@@ -82,7 +82,7 @@ def main() -> None:
         flower_supernode()
     except Exception:
         traceback.print_exc()
-        os._exit(1)
+    os._exit(1)
 
 
 def quicken() -> None:

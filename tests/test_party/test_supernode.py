@@ -279,6 +279,12 @@ OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"
             id="a thread, and the main one does not hear of it",
         ),
         pytest.param("SIG_DFL", f"{OUTLIVES}; fail()", 1, id="the main thread, outlived by others"),
+        pytest.param(
+            "SIG_DFL",
+            f"{OUTLIVES}; logging.error('ZeroDivisionError')",
+            1,
+            id="the main thread, which only says so",
+        ),
     ],
 )
 def test_it_ends_with_any_thread_of_flowers_that_fails_so_that_another_is_started(
@@ -286,7 +292,7 @@ def test_it_ends_with_any_thread_of_flowers_that_fails_so_that_another_is_starte
 ) -> None:
     """At a 500 either Flower's heartbeat or its loop ends: the node would be there, and deaf."""
     script = (
-        "import signal, threading, time\n"
+        "import logging, signal, threading, time\n"
         "from party import supernode\n"
         f"signal.signal(signal.SIGTERM, signal.{handler})\n"
         "supernode._END_S = 0.1\n"
